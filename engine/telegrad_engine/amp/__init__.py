@@ -1,4 +1,4 @@
-"""Mixed precision, as ``torch.amp``: autocast and the scaling of gradients."""
+"""Automatic mixed precision, as in ``torch.amp``: autocast and gradient scaling."""
 
 from .autocast import autocast, clear_autocast_cache, get_autocast_dtype, is_autocast_cache_enabled, is_autocast_enabled
 from .functions import custom_bwd, custom_fwd

@@ -1,7 +1,7 @@
-"""``autocast``: ops run in the precision that suits them, by torch's lists.
+"""``autocast``: run each op in the precision that torch lists for it.
 
-While it is on, ``context.state.autocast`` is an :class:`Autocast`, and what applies ops asks it to cast their
-inputs. Elementwise ops on tensors of one native dtype do not ask: whichever list they are in, nothing would change.
+While autocast is on, ``context.state.autocast`` is an :class:`Autocast`, and the dispatcher asks it to cast each op's
+inputs. Elementwise ops on tensors of one native dtype skip it, because autocast would not change them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 _LOWER = (dtypes.bfloat16, dtypes.float16)
 DEFAULTS: dict[str, DType] = {"cpu": dtypes.bfloat16, "cuda": dtypes.float16}
-"""What ops are cast to where no dtype is given, by device type."""
+"""The default autocast dtype of each device type."""
 _DEVICES = (
     "cpu, cuda, ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, xla, lazy, vulkan, mps, meta, hpu, mtia, "
     "privateuseone"
@@ -40,25 +40,25 @@ _UNSAFE = (
 
 
 class Setting(NamedTuple):
-    """What holds for one type of device."""
+    """The autocast setting of one device type."""
 
     enabled: bool
     dtype: DType
 
 
 class Autocast:
-    """The settings in force on this thread, and the casts of parameters made so far."""
+    """The autocast settings in force on this thread, and the cached casts of parameters."""
 
     def __init__(self, settings: Mapping[str, Setting], caching: bool, casts: dict[Any, Any]) -> None:
         self.settings = settings
         self.caching = caching
         self.casts = casts
-        """A parameter's cast serves all its uses, until the outermost block ends; keyed by parameter and dtype."""
+        """The cached casts by parameter and dtype, kept until the outermost block ends."""
 
     def cast(
         self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
     ) -> tuple[Op, tuple[Any, ...], Mapping[str, Any]]:
-        """The op, the inputs and the attributes to run in place of these."""
+        """Return the op, the inputs and the attributes to run instead of the given ones."""
         device = self._device(inputs)
         setting = self.settings.get(device or "")
         policy = POLICIES[device].get(op.key) if device is not None and setting is not None else None
@@ -105,7 +105,7 @@ class Autocast:
 
 
 def _to(x: Any, dtype: DType) -> Any:
-    """A tensor cast to a dtype. Without autocast, which does not change that, since a call is quicker without."""
+    """Cast a tensor with autocast off; the result is the same, and the call is faster."""
     before, state.autocast = state.autocast, None
     try:
         return x._cast(dtype)
@@ -114,9 +114,9 @@ def _to(x: Any, dtype: DType) -> Any:
 
 
 class autocast_to:
-    """Within the block all ops run under autocast to ``dtype``, as on a device of this type; as they are for None.
+    """Run all ops in the block under autocast to ``dtype``, as on this device type, or without autocast if it is None.
 
-    For a function that runs where its tensors are, and on stand-ins that do not say which device they are on.
+    The inputs' own devices are ignored, so this also works on placeholder tensors that have no device.
     """
 
     def __init__(self, device: str, dtype: DType | None) -> None:
@@ -136,7 +136,7 @@ class _Everywhere(Autocast):
 
 @functools.cache
 def _sealed(op: Op) -> Op:
-    """A composite op whose parts run without autocast: it has a policy, and they have none of their own."""
+    """Return a composite op that has a policy of its own, with autocast off for the ops that it is composed of."""
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         before, state.autocast = state.autocast, None
@@ -151,7 +151,7 @@ def _sealed(op: Op) -> Op:
 
 
 def _device_type(x: Any) -> str | None:
-    """The type of device that a tensor, or the first of several, is on; None for anything else."""
+    """The device type of a tensor, or of the first tensor in a tuple; None for anything else."""
     if isinstance(x, tuple):
         return next((kind for v in x if (kind := _device_type(v)) is not None), None)
     device = getattr(x, "device", None) if hasattr(x, "_version_counter") else None
@@ -164,7 +164,7 @@ def _eligible(x: Any) -> bool:
 
 
 def _widest(inputs: tuple[Any, ...], lower: DType) -> DType:
-    """float32 if an input has it, else autocast's dtype; any other is an error. float64 has no say."""
+    """float32 if an input is float32, else the autocast dtype. float64 is ignored; other floating dtypes raise."""
     found = lower
     for x in inputs:
         for tensor in x if isinstance(x, tuple) else (x,):
@@ -177,11 +177,11 @@ def _widest(inputs: tuple[Any, ...], lower: DType) -> DType:
 
 
 class autocast:
-    """Within the block, or the decorated function, run ops in the precision that suits them.
+    """Run the ops in a ``with`` block or decorated function in the precision that torch lists for each.
 
-    ``dtype`` is bfloat16 on "cpu" and float16 on "cuda" unless given. ``enabled=False`` switches it off
-    within another; ``cache_enabled`` keeps the cast of a parameter for its next use. A dtype that torch does not
-    support warns, and nothing is cast. Backward needs no autocast: gradients have the dtypes of the forward pass.
+    ``dtype`` defaults to bfloat16 on "cpu" and float16 on "cuda". ``enabled=False`` switches autocast off inside
+    another block; ``cache_enabled`` reuses the cast of a parameter. A dtype that torch does not support gives a
+    warning and disables autocast. Backward needs no autocast: gradients have the dtypes of the forward pass.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class autocast:
         state.autocast = self._outer.pop()
 
     def __call__(self, function: _F) -> _F:
-        """Decorate: autocast holds in the function."""
+        """Decorate ``function`` to run under autocast."""
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -223,7 +223,7 @@ class autocast:
 
 
 def check_device(device_type: Any) -> str:
-    """The type of device, if autocast knows it, or torch's error."""
+    """Return the device type, or raise torch's error if autocast does not support it."""
     if not isinstance(device_type, str):
         raise InvalidValue(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
     kind = device_type.partition(":")[0]
@@ -241,27 +241,27 @@ def _setting(device_type: str) -> Setting:
 
 
 def autocast_dtype_on(device: str) -> DType | None:
-    """What ops on this device are cast to; None where they are not."""
+    """The autocast dtype on this device, or None if autocast is off there."""
     setting = None if state.autocast is None else state.autocast.settings.get(device.partition(":")[0])
     return setting.dtype if setting is not None and setting.enabled else None
 
 
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
-    """Whether ops on this type of device are cast."""
+    """Whether autocast is enabled on this device type."""
     return _setting(device_type).enabled
 
 
 def get_autocast_dtype(device_type: str) -> DType:
-    """The lower precision that ops on this type of device are, or would be, cast to."""
+    """The autocast dtype of this device type, whether or not autocast is enabled."""
     return _setting(device_type).dtype
 
 
 def is_autocast_cache_enabled() -> bool:
-    """Whether the casts of parameters are kept."""
+    """Whether casts of parameters are cached."""
     return state.autocast is None or state.autocast.caching
 
 
 def clear_autocast_cache() -> None:
-    """Forget the casts of parameters: after changing one within a block, for example."""
+    """Clear the cached casts of parameters, for example after modifying one inside a block."""
     if state.autocast is not None:
         state.autocast.casts.clear()

@@ -1,4 +1,4 @@
-"""Autocast for user-written Functions: their forward and backward under the same precision."""
+"""``custom_fwd`` and ``custom_bwd``: autocast for user-written Functions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ Method = Callable[..., Any]
 
 
 def custom_fwd(fwd: Method | None = None, *, device_type: str, cast_inputs: Any = None) -> Any:
-    """Decorate a Function's forward, so that its backward, decorated too, runs under the same autocast.
+    """Decorate a Function's forward so that its ``custom_bwd`` backward runs under the same autocast.
 
-    With ``cast_inputs`` the floating inputs come in that dtype, and forward runs without autocast.
+    If ``cast_inputs`` is given and autocast is on, the floating inputs are cast to that dtype, and forward runs
+    without autocast.
     """
     device = check_device(device_type)
     if fwd is None:
@@ -37,7 +38,7 @@ def custom_fwd(fwd: Method | None = None, *, device_type: str, cast_inputs: Any 
 
 
 def custom_bwd(bwd: Method | None = None, *, device_type: str) -> Any:
-    """Decorate a Function's backward, to run under the autocast that its forward ran under."""
+    """Decorate a Function's backward to run under the autocast state of its forward."""
     device = check_device(device_type)
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)
@@ -52,7 +53,7 @@ def custom_bwd(bwd: Method | None = None, *, device_type: str) -> Any:
 
 
 def _cast(value: Any, dtype: DType) -> Any:
-    """``value`` with the floating tensors in it cast, float64 apart."""
+    """``value`` with all floating tensors in it cast to ``dtype``, except float64 ones."""
     if hasattr(value, "_version_counter"):
         takes = value._data.dtype in FLOATING and value.dtype != dtypes.float64
         return value.to(dtype=dtype) if takes else value

@@ -1,7 +1,7 @@
 """Autocast policies: the ops that run in each precision, by device, as torch lists them.
 
-An op that is in no list runs in the dtypes it is given; if it is made of others, those are looked up. An op
-that is listed is cast as a whole, and its parts are not looked up again.
+An op in no list runs in the dtypes it is given; if it is composite, the ops it is composed of are looked up. A listed
+op is cast as a whole, and the ops it is composed of are not looked up.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class Policy(Enum):
-    """What autocast does to the inputs of an op."""
+    """How autocast casts the inputs of an op."""
 
     LOWER = "lower precision"
     """Cast to autocast's dtype."""
@@ -19,11 +19,11 @@ class Policy(Enum):
     RESULT_FLOAT32 = "a float32 result"
     """Compute in float32, unless the call names a dtype."""
     PROMOTE = "the widest of the inputs' dtypes"
-    """Cast to autocast's dtype, or to float32 if one of the inputs has that."""
+    """Cast to autocast's dtype, or to float32 if one of the inputs is float32."""
     AS_GIVEN = "the dtypes given"
-    """Not cast, though the op is made of one here that is."""
+    """Cast neither the op's inputs nor those of the ops it is composed of."""
     REFUSED = "refused"
-    """Unsafe in low precision: an error says what to use."""
+    """Raise an error that names the safe alternative: the op is unsafe in low precision."""
 
 
 _LOWER_EVERYWHERE = """
@@ -74,4 +74,4 @@ def _by_op(lists: dict[Policy, str]) -> dict[str, Policy]:
 
 
 POLICIES: dict[str, dict[str, Policy]] = {"cpu": _by_op(_CPU), "cuda": _by_op(_CUDA)}
-"""By device type and the key of an op."""
+"""The policies by device type and op key."""

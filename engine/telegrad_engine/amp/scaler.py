@@ -1,6 +1,6 @@
-"""``GradScaler``: losses scaled up, so that float16 gradients do not vanish, and gradients scaled back down.
+"""``GradScaler``: scale losses up so that float16 gradients do not underflow, and scale the gradients back down.
 
-Written over tensors and what every optimizer has (:class:`Steps`), so it serves the engine's and the SDK's alike.
+It uses only tensor methods and the :class:`Steps` protocol, so it serves the optimizers of both the engine and the SDK.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ..errors import InvalidChoice, InvalidOperation, InvalidValue
 
 
 class Steps(Protocol):
-    """What a scaler needs of an optimizer: its parameters by group, and ``step``.
+    """The optimizer interface that a scaler uses: ``param_groups`` and ``step``.
 
-    An optimizer that can leave it to the session whether it steps has ``step_if(condition)`` besides, which returns
-    whether it could: then nobody waits for the condition's value.
+    An optimizer may also have ``step_if(condition)``, which leaves the decision to the session so that nothing waits
+    for the condition's value. It returns whether that was possible.
     """
 
     param_groups: list[dict[str, Any]]
 
     def step(self, *args: Any, **kwargs: Any) -> Any:
-        """Move the parameters by their gradients."""
+        """Update the parameters from their gradients."""
 
 
 class _Stage(Enum):
@@ -35,20 +35,20 @@ class _Stage(Enum):
 
 
 class _Progress:
-    """Where an optimizer is within an iteration."""
+    """The progress of one optimizer within an iteration."""
 
     def __init__(self) -> None:
         self.stage = _Stage.READY
         self.finite: Any = None
-        """A bool tensor: whether all gradients were finite; None until one was looked at."""
+        """Whether all gradients are finite, as a bool tensor; None until the gradients are checked."""
 
 
 class GradScaler:
     """Dynamic loss scaling: ``scale(loss).backward()``, ``step(optimizer)``, ``update()``.
 
-    A step whose gradients have an infinity or a NaN is skipped, and the scale multiplied by ``backoff_factor``;
-    after ``growth_interval`` steps without one it is multiplied by ``growth_factor``. Not ``enabled``, it does
-    nothing. Misuse raises in torch's words.
+    A step whose gradients contain an infinity or a NaN is skipped, and the scale is multiplied by ``backoff_factor``;
+    after ``growth_interval`` consecutive steps without one it is multiplied by ``growth_factor``. If ``enabled`` is
+    False, the scaler does nothing. Misuse raises torch's errors.
     """
 
     def __init__(
@@ -71,18 +71,18 @@ class GradScaler:
         self._init_scale: float = init_scale
         self._init_growth_tracker = 0
         self._scale: Any = None
-        """The scale, a float32 tensor where the outputs are; made when the first ones come, as the tracker is."""
+        """The scale, a float32 tensor on the outputs' device; created by the first ``scale``, as is the tracker."""
         self._growth_tracker: Any = None
-        """How many steps in a row were not skipped, an int32 tensor."""
+        """The number of consecutive steps that were not skipped, an int32 tensor."""
         self._growth_factor = growth_factor
         self._backoff_factor = backoff_factor
         self._growth_interval = growth_interval
         self._optimizers: dict[int, _Progress] = {}
 
-    # An iteration ------------------------------------------------------------------------
+    # Iteration ---------------------------------------------------------------------------
 
     def scale(self, outputs: Any) -> Any:
-        """A tensor, or the tensors of an iterable, times the scale."""
+        """Multiply a tensor, or the tensors of an iterable, by the scale."""
         if not self._enabled:
             return outputs
         if hasattr(outputs, "_version_counter"):
@@ -97,7 +97,7 @@ class GradScaler:
         raise InvalidValue("outputs must be a Tensor or an iterable of Tensors")
 
     def unscale_(self, optimizer: Steps) -> None:
-        """Divide the gradients of the optimizer's parameters by the scale, in place: to clip them, for example."""
+        """Divide the gradients of the optimizer's parameters by the scale in place, for example to clip them."""
         if not self._enabled:
             return
         self._check_scaled("unscale_")
@@ -124,7 +124,7 @@ class GradScaler:
                 grad.mul_(inverse)
 
     def step(self, optimizer: Steps, *args: Any, **kwargs: Any) -> Any:
-        """``optimizer.step()``, the gradients unscaled before, unless one of them is not finite; what that returns."""
+        """Unscale the gradients and return ``optimizer.step()``, or skip the step if a gradient is not finite."""
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs:
@@ -145,7 +145,7 @@ class GradScaler:
         return result
 
     def update(self, new_scale: Any = None) -> None:
-        """End the iteration: adapt the scale to what was found, or set it to a number or a tensor of one."""
+        """End the iteration: adapt the scale to the finite checks, or set it to a number or a one-element tensor."""
         if not self._enabled:
             return
         self._check_scaled("update")
@@ -160,9 +160,9 @@ class GradScaler:
 
     @no_grad()
     def _adapt(self, finite: Any) -> None:
-        """The rule of Micikevicius et al. 2018, section 3.2, with a growth only to what float32 holds.
+        """Adapt the scale by the rule of Micikevicius et al. 2018, section 3.2; it never grows beyond float32.
 
-        Written in ops, so that nobody waits to learn what was found.
+        Everything is computed on tensors, so that nothing waits for the value of ``finite``.
         """
         grown, steps = self._times(self._growth_factor), self._growth_tracker + 1
         is_due = steps.eq(self._growth_interval)
@@ -189,10 +189,10 @@ class GradScaler:
     def _progress(self, optimizer: Steps) -> _Progress:
         return self._optimizers.setdefault(id(optimizer), _Progress())
 
-    # Looking and setting -----------------------------------------------------------------
+    # Getters and setters -----------------------------------------------------------------
 
     def is_enabled(self) -> bool:
-        """Whether this scaler does anything."""
+        """Whether this scaler is enabled."""
         return self._enabled
 
     def get_scale(self) -> float:
@@ -202,33 +202,33 @@ class GradScaler:
         return self._init_scale if self._scale is None else float(self._scale.item())
 
     def get_growth_factor(self) -> float:
-        """What the scale is multiplied by when it grows."""
+        """The factor that the scale is multiplied by when it grows."""
         return self._growth_factor
 
     def set_growth_factor(self, new_factor: float) -> None:
-        """Set what the scale is multiplied by when it grows."""
+        """Set the factor that the scale is multiplied by when it grows."""
         self._growth_factor = new_factor
 
     def get_backoff_factor(self) -> float:
-        """What the scale is multiplied by after a step that was skipped."""
+        """The factor that the scale is multiplied by after a skipped step."""
         return self._backoff_factor
 
     def set_backoff_factor(self, new_factor: float) -> None:
-        """Set what the scale is multiplied by after a step that was skipped."""
+        """Set the factor that the scale is multiplied by after a skipped step."""
         self._backoff_factor = new_factor
 
     def get_growth_interval(self) -> int:
-        """Steps in a row, none skipped, after which the scale grows."""
+        """The number of consecutive steps, none skipped, after which the scale grows."""
         return self._growth_interval
 
     def set_growth_interval(self, new_interval: int) -> None:
-        """Set after how many steps in a row, none skipped, the scale grows."""
+        """Set the number of consecutive steps, none skipped, after which the scale grows."""
         self._growth_interval = new_interval
 
-    # Saving ------------------------------------------------------------------------------
+    # State -------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """The scale and its rule, as torch's; empty if not enabled."""
+        """The state in torch's format: scale, factors, interval and growth tracker; empty if not enabled."""
         if not self._enabled:
             return {}
         return {
@@ -240,7 +240,7 @@ class GradScaler:
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over a ``state_dict()``, from this library or from torch."""
+        """Load a ``state_dict()`` from this library or from torch."""
         if not self._enabled:
             return
         if not state_dict:
@@ -257,7 +257,7 @@ class GradScaler:
             self._growth_tracker = self._scale.new_tensor(self._init_growth_tracker, dtype=dtypes.int32)
 
     def _tracked(self) -> int:
-        """How many steps in a row were not skipped."""
+        """The number of consecutive steps that were not skipped."""
         return self._init_growth_tracker if self._growth_tracker is None else int(self._growth_tracker.item())
 
     def __getstate__(self) -> dict[str, Any]:
@@ -274,7 +274,7 @@ class GradScaler:
 
 
 def _as_scale(new_scale: Any) -> float:
-    """A scale that the user sets, as a number."""
+    """A user-supplied scale as a float."""
     if isinstance(new_scale, float):
         return new_scale
     if not hasattr(new_scale, "_version_counter") or new_scale.numel() != 1 or new_scale.requires_grad:

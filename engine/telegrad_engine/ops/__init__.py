@@ -1,4 +1,4 @@
-"""The ops, in torch's families. Importing this package fills the catalogue and the methods."""
+"""The ops, grouped as in torch. Importing this package registers them in the catalogue and as tensor methods."""
 
 from ..tensor.graph_inspection import install_saved_values
 from ..tensor.methods import install_methods

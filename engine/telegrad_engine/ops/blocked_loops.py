@@ -1,6 +1,6 @@
-"""Kernels' loops over blocks of large arrays: a block's temporaries at a time, and a check for cancellation between.
+"""Loops of kernels over blocks of large arrays, to bound the size of temporaries and check for cancellation in between.
 
-Whatever fits a block is computed at once, as if there were none.
+An array that fits in one block is computed at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WIDEST = 8
 
 
 def blocks(array: Any, axis: int, nbytes: int, largest: int = BLOCK) -> Iterable[Any]:
-    """Views of parts along ``axis``, each with at most ``largest`` of the array's ``nbytes``, or of one slice."""
+    """Views of consecutive parts along ``axis``, each with at most ``largest`` of the ``nbytes``, or a single slice."""
     n = array.shape[axis]
     if nbytes <= largest or n <= 1:
         return (array,)
@@ -32,7 +32,7 @@ def _slices(array: Any, axis: int, step: int) -> Iterator[Any]:
 
 
 def flat_blocks(array: Any) -> Iterator[Any]:
-    """The elements in row-major order, as vectors of at most BLOCK bytes; of a view no more is copied at a time."""
+    """The elements in row-major order, as vectors of at most BLOCK bytes; a view is copied one vector at a time."""
     for part in blocks(array, 0, array.nbytes):
         if part.nbytes <= BLOCK:
             yield part.reshape(-1)
@@ -43,9 +43,9 @@ def flat_blocks(array: Any) -> Iterator[Any]:
 def map_in_blocks(
     xp: Any, function: Callable[..., tuple[Any, ...]], arrays: Sequence[Any], dims: int, nbytes: int
 ) -> tuple[Any, ...]:
-    """``function(*arrays)``, which treats each index of the first ``dims`` dimensions alone, in parts of these.
+    """``function(*arrays)``, applied block by block; the function must treat each index of the first ``dims`` alone.
 
-    All arrays and results have these dimensions. ``nbytes`` are those of what the function computes at once.
+    All arrays and results have these first ``dims`` dimensions. ``nbytes`` is what a single call would compute at once.
     """
     dim = next((d for d in range(dims) if arrays[0].shape[d] > 1), None)
     if nbytes <= BLOCK or dim is None:
@@ -66,12 +66,12 @@ def reduce_in_blocks(
     keepdims: bool = False,
     whole: int = 0,
 ) -> Any:
-    """``reduction(term(*arrays), axis=axis, keepdims=keepdims)`` for an elementwise ``term`` of arrays that broadcast.
+    """``reduction(term(*arrays), axis=axis, keepdims=keepdims)`` for an elementwise ``term`` of broadcastable arrays.
 
-    The reduction may also be taken of its own results: a sum, a product, a maximum. The last ``whole`` dimensions
-    stay in one block, for a term that looks along them.
+    The reduction must also combine its own partial results, as a sum, product or maximum does. The last ``whole``
+    dimensions stay in one block, for a term that works along them.
     """
-    if math.prod([x.size for x in arrays]) * WIDEST <= BLOCK:  # however they broadcast
+    if math.prod([x.size for x in arrays]) * WIDEST <= BLOCK:  # an upper bound of the broadcast size
         return reduction(term(*arrays), axis=axis, keepdims=keepdims)
     shape = broadcast_shapes(*[x.shape for x in arrays])
     nbytes = math.prod(shape) * max([_computed_itemsize(x.dtype) for x in arrays])
@@ -84,7 +84,7 @@ def reduce_in_blocks(
 
 
 def _computed_itemsize(dtype: Any) -> int:
-    """The bytes of an element as sums take it: whole numbers in int64, float16 and bfloat16 in float32."""
+    """The bytes of an element in a sum's dtype: integers and bools sum in int64, float16 and bfloat16 in float32."""
     return WIDEST if dtype.kind in "biu" else max(dtype.itemsize, 4)
 
 
@@ -97,7 +97,7 @@ def _reduce(
     dims: int,
     nbytes: int,
 ) -> Any:
-    """The reduction of arrays of one shape, cut along the first ``dims`` dimensions; the reduced ones stay, as 1."""
+    """Reduce arrays of one shape, split along the first ``dims`` dimensions; reduced dimensions stay, with size 1."""
     shape = arrays[0].shape
     dim = next((d for d in range(dims) if shape[d] > 1), None)
     if nbytes <= BLOCK or dim is None:

@@ -1,4 +1,4 @@
-"""Checks that families of ops share: dtypes and values that torch has no kernel for, in its words."""
+"""Checks shared by several ops: dtypes and values that torch has no kernel for, with torch's error texts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ..schema.op import common_dtype
 
 
 def kernel_name(x: Any) -> str:
-    """What torch's error texts call a dtype, or that of a tensor, array or Spec: ``Float``, ``Long``."""
+    """The name of a dtype, or of the dtype of a tensor, array or Spec, in torch's error texts: ``Float``, ``Long``."""
     return parse(getattr(x, "dtype", x)).kernel_name
 
 
 def no_kernel(kernel: str, x: Any) -> NotImplementedForDType:
-    """The error for a dtype, or an input of a dtype, that torch's ``kernel`` does not take."""
+    """The error for a dtype, or an input of a dtype, that torch's ``kernel`` does not support."""
     return NotImplementedForDType(f"\"{kernel}\" not implemented for '{kernel_name(x)}'")
 
 
 def check_floats(kernel: str, x: Any) -> None:
-    """Raise for an array or Spec of integers or bools, which torch's ``kernel`` does not take."""
+    """Raise for an array or Spec of integers or bools, which torch's ``kernel`` does not support."""
     if not is_floating(x.dtype):
         raise no_kernel(kernel, x)
 
@@ -34,12 +34,12 @@ def check_dtype(x: Any, expected: Any) -> None:
 
 
 def is_whole(value: Any) -> bool:
-    """Whether an operand, tensor or number, is of a dtype of whole numbers or bools."""
+    """Whether an operand, a tensor or a number, is an integer or a bool."""
     return value.dtype not in FLOATING if hasattr(value, "dtype") else not isinstance(value, float)
 
 
 def no_bools(kernel: str) -> Callable[..., None]:
-    """A guard against computing in bools, for which torch has no such kernel."""
+    """A guard that raises if an op computes in bools, for which torch's ``kernel`` is not implemented."""
 
     def guard(*inputs: Any, **_: Any) -> None:
         if common_dtype(inputs) == bool_.numpy:
@@ -49,7 +49,7 @@ def no_bools(kernel: str) -> Callable[..., None]:
 
 
 def divisible(kernel: str) -> Callable[..., None]:
-    """A guard of divisions that keep whole numbers whole: no bools, and no number 0 to divide by."""
+    """A guard for divisions of integers: raises for bools and for division by the number 0."""
     refuse_bools = no_bools(kernel)
 
     def guard(input: Any, other: Any) -> None:
@@ -62,6 +62,6 @@ def divisible(kernel: str) -> Callable[..., None]:
 
 
 def refuse_zero(xp: Any, input: Any, other: Any) -> None:
-    """Refuse to divide whole numbers by zero: they have no infinity or NaN to answer with."""
+    """Raise for a division of integers by zero, since integers have no infinity or NaN."""
     if is_whole(input) and is_whole(other) and xp.any(xp.equal(other, 0)) and xp.size(input):
         raise InvalidOperation("ZeroDivisionError")

@@ -1,7 +1,6 @@
-"""Names of nodes where torch has several for one op: one if an operand is a tensor, another if it is a number.
+"""Node names of ops for which torch has several: one if an operand is a tensor, another if it is a number.
 
-A node does not remember an operand that no gradient flows to, so one that is not tracked counts as a
-number, which it mostly is.
+A node does not store an operand that receives no gradient, so such an operand counts as a number, which it usually is.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from typing import Any
 
 
 def by_operand(name: str, *, at: int = 1, tensor: int, number: int) -> Callable[[Any], str]:
-    """A node's name as a function of the node: the suffix says what the input ``at`` is."""
+    """Return a function of the node that gives its name; the suffix depends on whether input ``at`` is a tensor."""
     return lambda node: f"{name}Backward{number if node.next_edges[at] is None else tensor}"
 
 
 def by_operands(name: str, *, tensors: int, number_first: int, number_second: int) -> Callable[[Any], str]:
-    """As :func:`by_operand`, where either of two inputs may be a number."""
+    """Like :func:`by_operand`, for ops where either of two inputs may be a number."""
 
     def choose(node: Any) -> str:
         first, second = node.next_edges

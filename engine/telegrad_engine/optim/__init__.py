@@ -1,4 +1,4 @@
-"""Optimizers' steps. Importing this package enters all algorithms."""
+"""Optimizer steps. Importing this package registers all algorithms."""
 
 from . import adaptive, algorithms, muon
 

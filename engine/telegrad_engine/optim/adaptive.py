@@ -1,7 +1,7 @@
-"""Optimizers that give every element a rate of its own; declared as in algorithms.py.
+"""Optimizers with a learning rate per element, declared as in algorithms.py.
 
-Each is the published algorithm in the form that PyTorch's numbers follow: where ``eps`` stands, and which
-bias is corrected, differ between papers and libraries.
+Each is the published algorithm in the form that matches PyTorch's numbers: papers and libraries differ in the position
+of ``eps`` and in which bias is corrected.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from .algorithms import Betas, Moved, holds, namespace, number, optimizer
 
 
 def _blend(average: Any, value: Any, weight: float) -> Any:
-    """The moving average with ``value`` in it: ``weight`` of the new."""
+    """Update a moving average with ``value``, whose weight is ``weight``."""
     average += weight * (value - average)
     return average
 
 
 def _blend_square(average: Any, value: Any, beta: float) -> Any:
-    """The moving average of squares with ``value``'s in it: ``beta`` of the old."""
+    """Update a moving average of squares with the square of ``value``; the old average has the weight ``beta``."""
     average *= beta
     average += (1 - beta) * (value * value)
     return average
@@ -40,7 +40,7 @@ def adam_amsgrad(
     betas: Betas = (0.9, 0.999),
     eps: float = 1e-8,
 ) -> Moved:
-    """Adam, or AdamW if decoupled, that divides by the largest average so far: Reddi et al. 2018, algorithm 2."""
+    """AMSGrad, Reddi et al. 2018, algorithm 2: Adam, or AdamW if decoupled, with the largest second moment so far."""
     beta1, beta2 = betas
     t += 1
     count = number(t)
@@ -67,7 +67,7 @@ def rmsprop(
     momentum: float = 0.0,
     centered: bool = False,
 ) -> Moved:
-    """RMSprop: Tieleman and Hinton 2012; centered as in Graves 2013, equations 38 to 45."""
+    """RMSprop: Tieleman and Hinton 2012; the centered form is Graves 2013, equations 38 to 45."""
     states = list(optional)
     t += 1
     square_avg = _blend_square(square_avg, g, alpha)
@@ -135,7 +135,7 @@ def nadam(
     eps: float = 1e-8,
     momentum_decay: float = 4e-3,
 ) -> Moved:
-    """NAdam: Dozat 2016, section 3.2, with the schedule of momenta; ``mu_product`` is one before the first step."""
+    """NAdam: Dozat 2016, section 3.2, with the momentum schedule; ``mu_product`` is 1 before the first step."""
     beta1, beta2 = betas
     t += 1
     count = number(t)
@@ -154,7 +154,7 @@ def nadam(
 def radam(
     p: Any, g: Any, m: Any, v: Any, t: Any, *, lr: float = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8
 ) -> Moved:
-    """RAdam: Liu et al. 2020, algorithm 2; adaptive from an average over more than five steps on."""
+    """RAdam: Liu et al. 2020, algorithm 2; adaptive once the length of the approximated average exceeds 5."""
     beta1, beta2 = betas
     t += 1
     count = number(t)
@@ -185,7 +185,7 @@ def rprop(
 ) -> Moved:
     """Rprop without weight backtracking: Riedmiller and Braun 1993; ``step_size`` is ``lr`` before the first step.
 
-    Where the gradient's sign turned, there is no step, and the next one is taken as the first.
+    Where the gradient changes sign, the parameter does not move, and the next gradient is treated as the first one.
     """
     xp = namespace()
     t += 1
@@ -201,7 +201,7 @@ def rprop(
 
 
 def epsilon(dtype: DType) -> float:
-    """The distance from 1 to the next number of a floating dtype: Adafactor's least variance, unless given."""
+    """The machine epsilon of a floating dtype: the default lower bound of Adafactor's variance."""
     return float(ml_dtypes.finfo(dtype.numpy).eps)  # type: ignore[no-untyped-call]
 
 
@@ -221,7 +221,7 @@ def _adafactor_step(
     weight_decay: float,
     scale: Any,
 ) -> Any:
-    """Shrink the parameter, then move it against ``g``, divided by the root of its ``variance`` and clipped."""
+    """Apply weight decay, then move the parameter by ``g`` over the root of ``variance``, clipped by its RMS."""
     if p.size == 0:
         return p
     count = number(t)
@@ -249,9 +249,9 @@ def adafactor(
     d: float = 1.0,
     weight_decay: float = 0.0,
 ) -> Moved:
-    """Adafactor: Shazeer and Stern 2018, algorithm 4, with relative steps; of matrices, their last two dimensions.
+    """Adafactor: Shazeer and Stern 2018, algorithm 4, with relative steps, over the last two dimensions.
 
-    The average of squares is kept as the averages of its rows and columns.
+    The average of squares is factored into the averages of its rows and of its columns.
     """
     t += 1
     weight = number(t) ** beta2_decay
@@ -277,7 +277,7 @@ def adafactor_vector(
     d: float = 1.0,
     weight_decay: float = 0.0,
 ) -> Moved:
-    """Adafactor of a vector, whose average of squares is kept whole."""
+    """Adafactor for a vector, whose average of squares is not factored."""
     t += 1
     weight = number(t) ** beta2_decay
     scale = _root_mean_square(p).clip(eps[1]) if p.size else p

@@ -1,11 +1,11 @@
 """Optimizer steps: one call moves all parameters of a group, in place.
 
-Each algorithm is declared once: its state tensors, its settings, and the update of one parameter by a gradient, after
-weight decay, which is the same for all. An update works by augmented assignments, which write in place where arrays
-can be written to and otherwise make new ones, and returns the parameter and its states, whichever they are.
-``t`` is the number of steps so far, this one included; it is kept on the server as a state tensor,
-so that every step of a loop is the same instruction. SGD and Adam are here, the others in adaptive.py and
-muon.py.
+Each algorithm is declared once: its state tensors, its settings, and the update of one parameter from its gradient.
+Weight decay comes first and is shared by all. An update uses augmented assignments, which write in place where arrays
+are writable and otherwise create new ones, and returns the parameter and its states.
+``t`` is the number of steps so far, including the current one; it is kept on the server as a state tensor,
+so that every step of a loop is the same instruction. SGD, averaged SGD and Adam are here, the others in adaptive.py
+and muon.py.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ Moved = tuple[Any, ...]
 
 Update = Callable[..., Moved]
 Betas = tuple[float, float]
-"""How much of the averages of gradients and of their squares a step keeps."""
+"""The decay rates of the averages of gradients and of squared gradients."""
 
 SCALARS = ("t", "mu_product", "eta", "mu")
-"""States that are one number, whatever the parameter's shape."""
+"""States that hold one number, whatever the parameter's shape."""
 REDUCED = {"row_var": -1, "col_var": -2}
-"""States in which one dimension of the parameter's shape is 1, and which."""
+"""States of the parameter's shape with one dimension of size 1, and the index of that dimension."""
 SIGNED = ("ns_coefficients", "beta2_decay")
 """Settings that may be negative."""
 
 
 def state_shape(label: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a state of a parameter of this shape."""
+    """The shape of the state ``label`` for a parameter of this shape."""
     if label in SCALARS:
         return ()
     if label not in REDUCED or len(shape) < 2:
@@ -53,9 +53,9 @@ def state_shape(label: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 class Optimizer(NamedTuple):
     """A declared algorithm: state names (each a tensor per parameter), settings and the update.
 
-    ``optional`` are states, after the others, that exist only where the setting they are mapped to is not zero.
-    ``decoupled`` says whether weight decay shrinks the parameter; where a setting of this name does, it is None.
-    ``own_decay`` is true of an update that has a setting ``weight_decay`` and applies it itself.
+    ``optional`` maps each optional state to a setting; the state comes last and exists only if the setting is not zero.
+    ``decoupled`` says whether weight decay shrinks the parameter directly; None if the setting ``decoupled`` decides.
+    ``own_decay`` is True if the update has a setting ``weight_decay`` and applies it itself.
     """
 
     name: str
@@ -67,13 +67,13 @@ class Optimizer(NamedTuple):
     own_decay: bool
 
     def states_for(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
-        """The names of the states that a step with these settings takes."""
+        """The names of the states that a step with these settings uses."""
         if not self.optional:
             return self.states
         return self.states + tuple(state for state, setting in self.optional.items() if settings[setting])
 
     def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings, checked, with defaults filled in."""
+        """Check the settings and fill in the defaults."""
         unknown = set(given) - set(self.defaults)
         if unknown:
             raise InvalidArgument(
@@ -92,9 +92,9 @@ def optimizer(
 ) -> Callable[[Update], Update]:
     """Declare an algorithm. The update's keyword-only parameters are its settings.
 
-    Every algorithm has ``weight_decay``, with this default, and ``maximize`` besides, and ``decoupled`` if that is
-    given as None: what an update gets is the parameter and the gradient after them. ``optional`` states are the
-    last arguments, and are left out where the setting named is zero.
+    Every algorithm also has ``weight_decay``, with this default, and ``maximize``, and has ``decoupled`` if that is
+    given as None. They are applied before the update gets the parameter and the gradient. ``optional`` states are the
+    last arguments, and are left out if their setting is zero.
     """
 
     def declare(update: Update) -> Update:
@@ -133,16 +133,16 @@ def _check_number(name: str, value: float) -> None:
 
 
 def get(name: str) -> Optimizer:
-    """The algorithm of this name, or UnknownOp."""
+    """Return the algorithm of this name, or raise UnknownOp."""
     if name not in OPTIMIZERS:
         raise UnknownOp(f"unknown optimizer {name!r}; known: {', '.join(OPTIMIZERS)}")
     return OPTIMIZERS[name]
 
 
 def scheduled(name: str, names: Sequence[str], array: Any) -> dict[str, Any]:
-    """Settings of an algorithm, from an array that has their numbers one after the other; pairs have two.
+    """Return settings of an algorithm from an array of their consecutive numbers, two for each pair.
 
-    Raises InvalidArgument for names and numbers that do not fit, and InvalidValue for a number that is no setting.
+    Raises InvalidArgument if the names or the size do not match, and InvalidValue if a number is out of range.
     """
     algorithm = get(name)
     kinds = [type(algorithm.defaults.get(key)) for key in names]
@@ -151,7 +151,7 @@ def scheduled(name: str, names: Sequence[str], array: Any) -> dict[str, Any]:
     sizes = [1 if kind is float else len(algorithm.defaults[key]) for key, kind in zip(names, kinds, strict=True)]
     if array.shape != (sum(sizes),) or array.dtype != np.float64:
         raise InvalidArgument(f"{name}: {', '.join(names)} are {sum(sizes)} numbers of float64, one after the other")
-    # Of what stands for a number while a program is traced, nobody can ask whether it is zero.
+    # While a program is traced, a placeholder stands for each number and cannot be compared with zero.
     if not holds(((array > 0) & (array < math.inf)).all(), True):
         labels = itertools.chain(*[[key] * size for key, size in zip(names, sizes, strict=True)])
         for key, value in zip(labels, array.tolist(), strict=True):
@@ -162,7 +162,7 @@ def scheduled(name: str, names: Sequence[str], array: Any) -> dict[str, Any]:
 
 
 def step(name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], given: Mapping[str, Any]) -> None:
-    """Move every parameter that has a gradient. ``states`` has one list of tensors per state of the algorithm."""
+    """Update every parameter that has a gradient. ``states`` has one list of tensors per state of the algorithm."""
     algorithm = get(name)
     settings = algorithm.settings(given)
     labels = algorithm.states_for(settings)
@@ -185,7 +185,7 @@ def step(name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], give
             p, g = decayed(p, g, settings["lr"], weight_decay, decoupled, maximize)
         try:
             moved = update(p, g, *[s._data for s in own], **settings)
-        except ArithmeticError as error:  # of a state or a setting that no training comes to
+        except ArithmeticError as error:  # a state or a setting that training never reaches
             raise InvalidValue(f"{name}: its states or settings are out of range: {error}") from None
         for tensor, value in zip((param, *own), moved, strict=True):
             if value is not tensor._data:
@@ -202,9 +202,9 @@ def _check_states(name: str, labels: Sequence[str], own: Sequence[Any], param: A
 
 
 def decayed(p: Any, g: Any, lr: float, weight_decay: float, decoupled: bool | None, maximize: bool) -> tuple[Any, Any]:
-    """The parameter and the gradient after weight decay, in the one or the other; to maximize, the gradient turned.
+    """Apply weight decay to the parameter or to the gradient, and negate the gradient to maximize.
 
-    Decoupled it shrinks the parameter directly: Loshchilov and Hutter 2019, algorithm 2.
+    Decoupled weight decay shrinks the parameter directly: Loshchilov and Hutter 2019, algorithm 2.
     """
     if maximize:
         g = -g
@@ -219,17 +219,17 @@ def decayed(p: Any, g: Any, lr: float, weight_decay: float, decoupled: bool | No
 
 
 def number(array: Any) -> Any:
-    """The number in a state of one element; what stands for it while a program is compiled."""
+    """The number in a one-element state, or its placeholder while a program is compiled."""
     return float(array) if state.device is None else state.device.backend.number(array)
 
 
 def holds(condition: Any, usually: bool) -> bool:
-    """Whether a condition on states holds; what it usually does while a program is compiled."""
+    """Whether a condition on states holds; while a program is compiled, the backend may assume ``usually``."""
     return bool(condition) if state.device is None else state.device.backend.holds(condition, usually)
 
 
 def namespace() -> Any:
-    """The functions of the library that the arrays of this thread are of."""
+    """The array namespace of this thread's backend."""
     return NUMPY if state.device is None else state.device.backend
 
 
@@ -252,7 +252,7 @@ def sgd_momentum(
     dampening: float = 0.0,
     nesterov: bool = False,
 ) -> Moved:
-    """SGD with momentum: Sutskever et al. 2013, in the form PyTorch uses (the rate outside the buffer)."""
+    """SGD with momentum: Sutskever et al. 2013, in the form PyTorch uses (the learning rate is outside the buffer)."""
     t += 1
     if holds(t == 1, False):
         buffer = g
@@ -264,7 +264,7 @@ def sgd_momentum(
 
 
 def _with_number(array: Any, value: Any) -> Any:
-    """A state of one number with another value."""
+    """Set a one-element state to ``value``."""
     array *= 0
     array += value
     return array
@@ -286,7 +286,7 @@ def asgd(
 ) -> Moved:
     """Averaged SGD: Polyak and Juditsky 1992, with the rates of Bottou 2010, section 4.2; ``ax`` is the average.
 
-    ``eta``, the rate, is ``lr`` before the first step, and ``mu``, the weight of the average, one.
+    Before the first step the rate ``eta`` is ``lr``, and the weight of the average ``mu`` is 1.
     """
     t += 1
     count, rate = number(t), number(eta)
@@ -303,7 +303,7 @@ def asgd(
 def adam(
     p: Any, g: Any, m: Any, v: Any, t: Any, *, lr: float = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8
 ) -> Moved:
-    """Adam: Kingma and Ba 2015, algorithm 1. AdamW is the same after its weight decay."""
+    """Adam: Kingma and Ba 2015, algorithm 1. AdamW is the same with decoupled weight decay."""
     beta1, beta2 = betas
     t += 1
     count = number(t)
@@ -314,7 +314,7 @@ def adam(
     square *= 1 - beta2
     v *= beta2
     v += square
-    # The second bias is corrected in the numbers, not in the array: a pass less.
+    # The second bias correction is applied to the scalars, which saves a pass over the array.
     corrected = (1 - beta2**count) ** 0.5
     root = v**0.5
     root += eps * corrected

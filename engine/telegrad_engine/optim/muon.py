@@ -1,4 +1,4 @@
-"""Muon, which moves matrices by orthogonalized momenta; declared as in algorithms.py."""
+"""Muon, which updates matrices by orthogonalized momentum; declared as in algorithms.py."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ MAX_ITERATIONS = 100
 
 
 def _rounded(array: Any) -> Any:
-    """To bfloat16, in which the iterations are stored; products are summed in float32."""
+    """Round to bfloat16, the precision of the iterations, and return float32, in which products are summed."""
     return array.astype(bfloat16.numpy).astype("float32")
 
 
 def _orthogonalized(matrix: Any, coefficients: tuple[float, float, float], iterations: int, eps: float) -> Any:
-    """The nearest semi-orthogonal matrix, roughly: Newton and Schulz's iteration with a quintic polynomial.
+    """Approximate the nearest semi-orthogonal matrix by the Newton-Schulz iteration with a quintic polynomial.
 
     The form and the precision are those of Jordan et al. 2024, "Muon: An optimizer for hidden layers".
     """

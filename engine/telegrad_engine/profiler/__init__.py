@@ -1,17 +1,17 @@
-"""The profiler: time and memory of a stretch of code by op, forward and backward.
+"""The profiler: time and memory of a block of code by op, forward and backward.
 
 As ``torch.profiler``: ``with profile() as prof: …``, then ``prof.key_averages().table()``.
 
-    context.py     what a user writes: profile and record_function
-    recorder.py    the open ranges of one thread, and what closed ones add up to
-    observer.py    reports what a thread executes to the recorder, while a profile runs on it
-    readings.py    what a profile tells once it has recorded; data.py has it travel
-    averages.py    what a profile shows: events and their averages; table.py prints them
+    context.py     the user API: profile and record_function
+    recorder.py    the open ranges of one thread, and the totals of closed ones
+    observer.py    reports a thread's operations to the recorder while a profile runs on it
+    readings.py    the results of a profile; data.py converts them to JSON data and back
+    averages.py    events, their averages and tables of both
     trace.py       the events as a Chrome trace
 
-A profile sees the thread that entered it and no other. A session is profiled by ``session.profile =
-profile()``: then every program that it runs is recorded, on whichever thread; its client does so by the verbs
-``start_profile`` and ``stop_profile``.
+A profile records only the thread that entered it. ``session.profile = profile()`` profiles a session: every program
+that it runs is recorded, on whichever thread. A client does this with the verbs ``start_profile`` and
+``stop_profile``.
 """
 
 from .averages import AveragedEvents, EventList, FunctionEventAvg

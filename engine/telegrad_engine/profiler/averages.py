@@ -1,4 +1,4 @@
-"""Events of a profile, their averages, and both as tables."""
+"""Events of a profile, their averages and the table of averages."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ NARROWEST = 12
 
 
 class Column(NamedTuple):
-    """A title and a cell for each row."""
+    """A table column: its title and the cell of each row."""
 
     title: str
     cells: list[str]
 
 
 def render(columns: Sequence[Column], header: str | None, footer: str) -> str:
-    """The table, each column as wide as it needs, right-aligned, and a line of text beneath it."""
+    """Format a table with right-aligned columns, each as wide as its content, and a footer line."""
     widths = [max(NARROWEST, len(c.title), *map(len, c.cells)) if c.cells else NARROWEST for c in columns]
     rule = GAP.join("-" * width for width in widths)
     rows = [[c.title for c in columns], *([c.cells[i] for c in columns] for i in range(len(columns[0].cells)))]
@@ -30,7 +30,7 @@ def render(columns: Sequence[Column], header: str | None, footer: str) -> str:
 
 
 class FunctionEventAvg:
-    """What the ranges of one name, or of one name and input shapes, add up to. Times in microseconds."""
+    """The totals and averages of all ranges of one name, or of one name and input shapes. Times are in microseconds."""
 
     def __init__(self, key: str, category: str, input_shapes: list[Any], totals: Totals) -> None:
         self.key = key
@@ -46,36 +46,36 @@ class FunctionEventAvg:
 
     @property
     def count(self) -> int:
-        """How many ranges there were."""
+        """The number of ranges."""
         return self._totals.count
 
     @property
     def cpu_time_total(self) -> float:
-        """How long they ran; one inside another of its name counts twice."""
+        """The total time of the ranges; a range inside another of the same name counts twice."""
         return self._totals.total_ns / 1000
 
     @property
     def self_cpu_time_total(self) -> float:
-        """How long they ran, less the ranges inside them."""
+        """The total time of the ranges, excluding the ranges inside them."""
         return self._totals.self_ns / 1000
 
     @property
     def cpu_time(self) -> float:
-        """How long one ran on average."""
+        """The average time of a range."""
         return self.cpu_time_total / self.count if self.count else 0.0
 
     @property
     def cpu_memory_usage(self) -> int:
-        """Bytes allocated in them."""
+        """The bytes allocated in the ranges."""
         return self._totals.bytes
 
     @property
     def self_cpu_memory_usage(self) -> int:
-        """Bytes allocated in them, less those of the ranges inside them."""
+        """The bytes allocated in the ranges, excluding the ranges inside them."""
         return self._totals.self_bytes
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON data."""
+        """The totals as JSON data."""
         return {
             "key": self.key,
             "category": self.category,
@@ -99,7 +99,7 @@ class AveragedEvents(list[FunctionEventAvg]):
 
     @classmethod
     def of(cls, recorder: Recorder, by_shapes: bool) -> Self:
-        """What a recorder has by now, for each name or for each name and input shapes."""
+        """Average a recorder's ranges by name, or by name and input shapes."""
         merged: dict[tuple[str, str, str], Totals] = {}
         for (name, category, shapes), totals in recorder.totals.items():
             key = (name, category, shapes if by_shapes else "")
@@ -111,7 +111,7 @@ class AveragedEvents(list[FunctionEventAvg]):
         return cls(averages, memory=recorder.memory, shapes=by_shapes and recorder.shapes)
 
     def total_average(self) -> FunctionEventAvg:
-        """What all of them add up to."""
+        """The sum of all averages."""
         totals = Totals()
         for average in self:
             totals.add(average._totals)
@@ -119,7 +119,7 @@ class AveragedEvents(list[FunctionEventAvg]):
 
     @property
     def self_cpu_time_total(self) -> float:
-        """Microseconds spent in ranges, each moment counted once."""
+        """The total time in ranges in microseconds, counting nested ranges once."""
         return sum(average.self_cpu_time_total for average in self)
 
     def table(
@@ -129,11 +129,11 @@ class AveragedEvents(list[FunctionEventAvg]):
         max_name_column_width: int = 55,
         header: str | None = None,
     ) -> str:
-        """A table of the averages, those with the largest ``sort_by`` first.
+        """Format the averages as a table, sorted by ``sort_by`` in descending order.
 
         ``sort_by`` is an attribute: ``"self_cpu_time_total"``, ``"cpu_time_total"``, ``"cpu_time"``,
-        ``"self_cpu_memory_usage"``, ``"cpu_memory_usage"``, ``"count"`` or ``"key"``. At most ``row_limit``
-        rows, or all if it is -1. Raises AttributeError for another ``sort_by``.
+        ``"self_cpu_memory_usage"``, ``"cpu_memory_usage"``, ``"count"`` or ``"key"`` (ascending). At most ``row_limit``
+        rows are shown, or all if it is -1. Raises AttributeError for another ``sort_by``.
         """
         rows: Sequence[FunctionEventAvg] = self
         if sort_by is not None:
@@ -158,23 +158,23 @@ class AveragedEvents(list[FunctionEventAvg]):
 
 
 class EventList(list[FunctionEvent]):
-    """The ranges of a profile one by one, in the order in which they began."""
+    """The ranges of a profile, in the order in which they began."""
 
     @property
     def self_cpu_time_total(self) -> float:
-        """Microseconds spent in ranges, each moment counted once."""
+        """The total time in ranges in microseconds, counting nested ranges once."""
         return sum(event.self_cpu_time_total for event in self)
 
 
 def format_time(microseconds: float) -> str:
-    """``1.234ms``: in seconds, milliseconds or microseconds."""
+    """Format a time in seconds, milliseconds or microseconds, such as ``1.234ms``."""
     if microseconds >= 1e6:
         return f"{microseconds / 1e6:.3f}s"
     return f"{microseconds / 1e3:.3f}ms" if microseconds >= 1e3 else f"{microseconds:.3f}us"
 
 
 def format_memory(nbytes: int) -> str:
-    """``1.50 KB``: in units of 1024, two decimals but for bytes."""
+    """Format a size in units of 1024, such as ``1.50 KB``, with two decimals except for bytes."""
     for unit, factor in (("GB", 2**30), ("MB", 2**20), ("KB", 2**10)):
         if nbytes >= factor:
             return f"{nbytes / factor:.2f} {unit}"

@@ -1,4 +1,4 @@
-"""``profile`` and ``record_function``: what a user writes around code to see where its time goes."""
+"""``profile`` and ``record_function``: the profiler's user API."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class ProfilerActivity(Enum):
-    """What is timed: the host's work alone."""
+    """The activity that is timed: CPU work only."""
 
     CPU = 0
 
 
 def check_activities(activities: Iterable[ProfilerActivity] | None) -> None:
-    """Raise AssertionError, as torch does, for activities that are none."""
+    """Raise AssertionError, as torch does, for an empty or invalid collection of activities."""
     chosen = {ProfilerActivity.CPU} if activities is None else set(activities)
     assert chosen and all(isinstance(a, ProfilerActivity) for a in chosen), "No valid profiler activities found"
 
@@ -32,15 +32,15 @@ def check_activities(activities: Iterable[ProfilerActivity] | None) -> None:
 class profile(Readings):
     """Records what the engine executes on this thread inside a ``with`` block, or from start to stop.
 
-    An op is ``aten::`` and its name, a node of a backward pass its ``grad_fn``'s name, a session's
-    verb ``telegrad::`` and its name. A range's time is the host's: on an accelerator, which computes
-    behind the host's back, it is the time of the launch.
+    Ops are named ``aten::<name>``, nodes of a backward pass after their ``grad_fn``, and a session's verbs
+    ``telegrad::<name>``. Times are the host's: on an accelerator, which computes asynchronously, they measure the
+    launch.
 
-    ``activities`` has ``ProfilerActivity.CPU`` and may be left out. ``record_shapes`` keeps the input
-    shapes, ``profile_memory`` the bytes of the arrays allocated, ``with_stack`` the lines of the
-    user's code. The first ``max_events`` ranges are kept one by one; the averages have all of them.
+    ``activities`` may only contain ``ProfilerActivity.CPU``. ``record_shapes`` records the input shapes,
+    ``profile_memory`` the bytes of the allocated arrays, and ``with_stack`` the lines of the user's code. Only the
+    first ``max_events`` ranges are kept as events; the averages include all ranges.
 
-    Unlike torch's, it may be entered again once it was left, and goes on adding up. Raises
+    Unlike torch's, a profile may be entered again after it was left, and then adds to its totals. Raises
     InvalidOperation if it is entered while it runs.
     """
 
@@ -69,7 +69,7 @@ class profile(Readings):
         self.stop()
 
     def start(self) -> None:
-        """Record from now on, after a pause or for the first time. One that runs on this thread already rests."""
+        """Start or resume recording, and suspend a profile that already runs on this thread."""
         if not self._running.acquire(blocking=False):
             raise InvalidOperation("Profiler context manager is not reentrant")
         self._thread = threading.get_ident()
@@ -79,12 +79,12 @@ class profile(Readings):
         observe(self._timing)
 
     def stop(self) -> None:
-        """Record no more, and end what is open. Raises InvalidOperation if it does not run on this thread."""
+        """Stop recording and close all open ranges. Raises InvalidOperation if not running on this thread."""
         self.pause()
         self._recorder.close_all()
 
     def pause(self) -> None:
-        """Record no more until it is started again. Ranges that are open stay so, and their time goes on."""
+        """Stop recording until the next start. Open ranges stay open, and their time keeps running."""
         if not self._running.locked() or self._thread != threading.get_ident():
             raise InvalidOperation("Profiler is not running on this thread")
         stop_observing(self._timing)
@@ -95,7 +95,7 @@ class profile(Readings):
 
 
 class record_function:
-    """A labelled range inside a ``with`` block or a decorated function; nothing where no profile runs."""
+    """A labelled range for a ``with`` block or a decorated function; does nothing if no profile runs."""
 
     def __init__(self, name: str, args: str | None = None) -> None:
         self.name = name
@@ -114,7 +114,7 @@ class record_function:
             recorder.close(event)
 
     def __call__(self, function: _F) -> _F:
-        """Decorate: every call is a range."""
+        """Decorate ``function`` so that every call is a range."""
 
         @functools.wraps(function)
         def labelled(*args: Any, **kwargs: Any) -> Any:

@@ -1,6 +1,6 @@
-"""A profile as JSON data and back, for one that was recorded elsewhere.
+"""Convert a profile to JSON data and back, to read a profile that was recorded elsewhere.
 
-Times are in nanoseconds, so that nothing is lost; an event's are since the profile began.
+Times are in nanoseconds, so that no precision is lost; those of events are relative to the start of the profile.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ TOTALS = ("count", "total_ns", "self_ns", "bytes", "self_bytes")
 
 
 def to_data(readings: Readings, events: bool) -> dict[str, Any]:
-    """What a profile has by now, with its single events if asked for."""
+    """Return a profile's totals so far, with its events if ``events`` is True."""
     recorder = readings._recorder
     return {
         "record_shapes": recorder.shapes,
@@ -46,7 +46,7 @@ def _event(event: FunctionEvent) -> dict[str, Any]:
 
 
 def from_data(data: dict[str, Any]) -> Recorder:
-    """The recorder of a profile that was made elsewhere."""
+    """Rebuild the recorder of a profile that was recorded elsewhere."""
     recorder = Recorder(shapes=data["record_shapes"], memory=data["profile_memory"], stacks=False, max_events=0)
     recorder.dropped = data["events_dropped"]
     for entry in data["totals"]:

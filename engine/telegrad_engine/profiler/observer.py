@@ -11,28 +11,28 @@ from .recorder import Recorder
 
 Function = Callable[..., Any]
 UNTIMED = frozenset({"start_profile", "stop_profile", "begin_range", "end_range"})
-"""What is about the profile itself."""
+"""Verbs that control the profile itself and are not timed."""
 
 
 class Timing(Observer):
-    """Has each op, in place or not, each verb and each node of a backward pass be a range of the recorder's."""
+    """Records a range for each op, in-place op, verb and node of a backward pass."""
 
     sees_ops = True
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.resting = False
-        """Whether nothing is reported: while another profile runs inside this one, and within an op in place."""
+        """Whether reporting is suspended: while another profile runs inside this one, or inside an in-place op."""
 
     def op(self, run: Run, op: Any, inputs: tuple[Any, ...], attrs: Any) -> Any:
-        """An op that is made of others, which are ranges inside its own; ``kernel`` reports any other."""
+        """Record a composite op, whose inner ops are nested ranges; ``kernel`` records any other op."""
         if self.resting or not op.composite:
             return super().op(run, op, inputs, attrs)
         with self.recorder.range(f"aten::{op.name}", "op", inputs):
             return super().op(run, op, inputs, attrs)
 
     def kernel(self, run: Run, op: Any, arrays: Any, attrs: Any, xp: Any) -> Any:
-        """The execution of an op."""
+        """Record the execution of an op's kernel."""
         if self.resting:
             return super().kernel(run, op, arrays, attrs, xp)
         with self.recorder.range(f"aten::{op.name}", "op", arrays):
@@ -41,7 +41,7 @@ class Timing(Observer):
         return outputs, hidden
 
     def write(self, run: Run, op: Any, inputs: tuple[Any, ...], attrs: Any) -> None:
-        """An op in place. It keeps no memory, and is one range, though it executes another op."""
+        """Record an in-place op as one range without memory, although it executes another op."""
         if self.resting:
             super().write(run, op, inputs, attrs)
             return
@@ -53,20 +53,20 @@ class Timing(Observer):
                 self.resting = False
 
     def verb(self, run: Run, verb: Any, instruction: Any, inputs: Any) -> Any:
-        """An instruction that is not an op."""
+        """Record an instruction that is not an op."""
         if self.resting or instruction.op in UNTIMED:
             return super().verb(run, verb, instruction, inputs)
         with self.recorder.range(f"telegrad::{instruction.op}", "verb"):
             return super().verb(run, verb, instruction, inputs)
 
     def backward(self, values: Any, accumulate: Run) -> tuple[Any, Run]:
-        """A pass, timed node by node."""
+        """Time a backward pass node by node."""
         if not self.resting:
             values, accumulate = _timed_values(values, self.recorder), _accumulate(accumulate, self.recorder)
         return super().backward(values, accumulate)
 
 
-# Passes ------------------------------------------------------------------------------------------
+# Backward passes ---------------------------------------------------------------------------------
 
 
 def _accumulate(accumulate: Function, recorder: Recorder) -> Function:
@@ -92,7 +92,7 @@ def _timed_values(values: Any, recorder: Recorder) -> Any:
 
 @functools.cache
 def _timed_class(kind: Callable[..., Any]) -> Any:
-    """``kind`` of Values, the same but that it is timed."""
+    """A timed subclass of the Values class ``kind``."""
 
     class Timed(kind):  # type: ignore[misc,valid-type]
         recorder: Recorder
@@ -116,7 +116,7 @@ def _timed_class(kind: Callable[..., Any]) -> Any:
 
 @functools.cache
 def _timed_pass(kind: Callable[..., Any]) -> Any:
-    """``kind`` of pass, the same but that each node is a range under its name."""
+    """A subclass of the pass class ``kind`` that records a range for each node, named after the node."""
 
     class Timed(kind):  # type: ignore[misc,valid-type]
         def _evaluate(self, node: Any, grad: Any) -> None:
@@ -136,7 +136,7 @@ def _timed_pass(kind: Callable[..., Any]) -> Any:
 
 
 def _counting(plan: Any, recorder: Recorder) -> Any:
-    """The plan with derivatives whose results are counted: most are written with operators, not kernels."""
+    """Return the plan with derivative rules whose results are counted: most use operators, not kernels."""
 
     def counted(rule: Function) -> Function:
         def evaluate(F: Any, *arguments: Any) -> Any:
@@ -150,7 +150,7 @@ def _counting(plan: Any, recorder: Recorder) -> Any:
 
 
 class _TimedKernels:
-    """The namespace of derivative rules on raw arrays, each kernel a range."""
+    """The namespace of derivative rules on raw arrays, with a range for each kernel call."""
 
     def __init__(self, functions: Any, recorder: Recorder) -> None:
         self._functions = functions

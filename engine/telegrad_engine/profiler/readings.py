@@ -1,4 +1,4 @@
-"""Readings of a finished profile: events and averages, as tables, traces and data."""
+"""The results of a profile: events and averages, as tables, traces and data."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from .recorder import Recorder
 
 
 class Readings:
-    """What a recorder has by now, as ``torch.profiler.profile`` shows it."""
+    """The results of a recorder so far, with the interface of ``torch.profiler.profile``."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
 
     def events(self) -> EventList:
-        """Every range, in the order in which they began: the first ``max_events`` of them that ended."""
+        """The first ``max_events`` ranges that ended, in the order in which they began."""
         return EventList(sorted(self._recorder.events, key=lambda event: event.id))
 
     def key_averages(self, group_by_input_shape: bool = False) -> AveragedEvents:
-        """What the ranges of each name, or of each name and input shapes, add up to.
+        """Average the ranges by name, or by name and input shapes.
 
         Shapes are known if the profile was made with ``record_shapes``.
         """
         return AveragedEvents.of(self._recorder, group_by_input_shape)
 
     def total_average(self) -> FunctionEventAvg:
-        """What all ranges add up to."""
+        """The totals of all ranges."""
         return self.key_averages().total_average()
 
     @property
     def self_cpu_time_total(self) -> float:
-        """Microseconds spent in ranges, each moment counted once."""
+        """The total time in ranges in microseconds, counting nested ranges once."""
         return self.key_averages().self_cpu_time_total
 
     def table(self, **options: Any) -> str:
@@ -46,7 +46,7 @@ class Readings:
         trace.export(self.events(), Path(path))
 
     def as_dict(self, group_by_input_shape: bool = False) -> dict[str, Any]:
-        """The averages as JSON data, times in microseconds, the longest self time first."""
+        """The averages as JSON data with times in microseconds, sorted by self time in descending order."""
         averages = self.key_averages(group_by_input_shape)
         averages.sort(key=lambda average: -average.self_cpu_time_total)
         return {
@@ -57,5 +57,5 @@ class Readings:
         }
 
     def to_json(self, group_by_input_shape: bool = False) -> str:
-        """:meth:`as_dict` as text."""
+        """:meth:`as_dict` as JSON text."""
         return json.dumps(self.as_dict(group_by_input_shape))

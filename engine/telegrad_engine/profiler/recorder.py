@@ -1,7 +1,7 @@
-"""The open ranges of one thread as a stack, and what the closed ones add up to.
+"""The open ranges of one thread as a stack, and the totals of the closed ones.
 
-Totals are kept as ranges close, so a profile of any length costs bounded memory: only the first
-``max_events`` ranges are kept one by one.
+Totals are updated as ranges close, so a profile of any length uses bounded memory: only the first
+``max_events`` ranges are kept as events.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 INNER = (str(Path(__file__).parents[1]), contextlib.__file__)
-"""Where frames that a user did not write are from."""
+"""Path prefixes of stack frames that do not belong to the user."""
 MAX_FRAMES = 32
 
 
 class TimeRange(NamedTuple):
-    """When something ran, in microseconds since the profile began."""
+    """The start and end of a range, in microseconds since the profile began."""
 
     start: float
     end: float
 
     def elapsed_us(self) -> float:
-        """Its length."""
+        """The duration in microseconds."""
         return self.end - self.start
 
 
 class FunctionEvent:
-    """One range: an op, a node of a backward pass, a label of the user's or a session's instruction.
+    """One range: an op, a node of a backward pass, a user's label or a session's instruction.
 
-    Times are in microseconds; ``cpu_memory_usage`` is the bytes of the arrays allocated in it, those of
-    the ranges inside included, 0 unless the profile was made with ``profile_memory``.
+    Times are in microseconds; ``cpu_memory_usage`` is the bytes of the arrays allocated in the range, including the
+    ranges inside it; it is 0 unless the profile was made with ``profile_memory``.
     """
 
     __slots__ = (
@@ -71,42 +71,42 @@ class FunctionEvent:
 
     @property
     def key(self) -> str:
-        """The name."""
+        """The name of the range."""
         return self.name
 
     @property
     def count(self) -> int:
-        """One."""
+        """1, since this is a single range."""
         return 1
 
     @property
     def time_range(self) -> TimeRange:
-        """When it ran."""
+        """The start and end of the range."""
         return TimeRange(self.start_ns / 1000, self.end_ns / 1000)
 
     @property
     def cpu_time_total(self) -> float:
-        """How long it ran."""
+        """The duration of the range."""
         return (self.end_ns - self.start_ns) / 1000
 
     @property
     def self_cpu_time_total(self) -> float:
-        """How long it ran, less the ranges inside it."""
+        """The duration of the range, excluding the ranges inside it."""
         return (self.end_ns - self.start_ns - self._inner_ns) / 1000
 
     @property
     def cpu_memory_usage(self) -> int:
-        """Bytes allocated in it."""
+        """The bytes allocated in the range."""
         return self.bytes
 
     @property
     def self_cpu_memory_usage(self) -> int:
-        """Bytes allocated in it, less those of the ranges inside it."""
+        """The bytes allocated in the range, excluding the ranges inside it."""
         return self.bytes - self._inner_bytes
 
 
 class Totals:
-    """What all ranges of one name (and of the same input shapes) add up to."""
+    """The totals of all ranges of one name (and of the same input shapes)."""
 
     __slots__ = ("bytes", "count", "self_bytes", "self_ns", "total_ns")
 
@@ -114,13 +114,13 @@ class Totals:
         self.count = self.total_ns = self.self_ns = self.bytes = self.self_bytes = 0
 
     def add(self, other: Totals) -> None:
-        """Add what another adds up to."""
+        """Add the totals of ``other``."""
         for field in Totals.__slots__:
             setattr(self, field, getattr(self, field) + getattr(other, field))
 
 
 class Recorder:
-    """Takes ranges as they open and close on one thread at a time."""
+    """Records ranges as they open and close, on one thread at a time."""
 
     def __init__(self, *, shapes: bool, memory: bool, stacks: bool, max_events: int) -> None:
         self.shapes = shapes
@@ -130,15 +130,15 @@ class Recorder:
         self.began_ns = perf_counter_ns()
         self.events: list[FunctionEvent] = []
         self.dropped = 0
-        """How many ranges are in the totals alone."""
+        """The number of ranges that are in the totals but not kept as events."""
         self.totals: dict[tuple[str, str, str], Totals] = {}
-        """By name, category and input shapes as text."""
+        """The totals by name, category and input shapes as text."""
         self._open: list[FunctionEvent] = []
         self._opened = 0
         self._counted: list[Any] = []
 
     def open(self, name: str, category: str, inputs: Sequence[Any] = ()) -> FunctionEvent:
-        """Begin a range inside those that are open."""
+        """Open a range inside the innermost open one."""
         self._opened += 1
         shapes = [shape_of(x) for x in inputs] if self.shapes else []
         event = FunctionEvent(self._opened, name, category, shapes, user_stack() if self.stacks else [])
@@ -149,7 +149,7 @@ class Recorder:
         return event
 
     def close(self, event: FunctionEvent) -> None:
-        """End a range, and any left open inside it; one that is no longer open is left as it is."""
+        """Close a range and any still open inside it; ignore a range that is already closed."""
         now = perf_counter_ns() - self.began_ns
         if event not in self._open:
             return
@@ -163,12 +163,12 @@ class Recorder:
             self._counted.clear()
 
     def close_all(self) -> None:
-        """End what is still open, as the profile ends."""
+        """Close all open ranges at the end of the profile."""
         if self._open:
             self.close(self._open[0])
 
     def discard(self, event: FunctionEvent) -> None:
-        """Forget a range in which nothing was executed."""
+        """Remove a range in which nothing was executed."""
         self._open.remove(event)
 
     def _account(self, event: FunctionEvent) -> None:
@@ -193,9 +193,9 @@ class Recorder:
             self.dropped += 1
 
     def allocated(self, arrays: Sequence[Any], given: Sequence[Any] = ()) -> None:
-        """Count arrays that the innermost range made: those with memory of their own that were not ``given``.
+        """Count arrays that the innermost range allocated: those that own their memory and are not in ``given``.
 
-        Each is counted once, though a kernel and the derivative that called it both return it.
+        Each array is counted once, even if a kernel and the derivative that called it both return it.
         """
         if not self.memory or not self._open:
             return
@@ -209,7 +209,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def range(self, name: str, category: str, inputs: Sequence[Any] = ()) -> Iterator[None]:
-        """A range for the length of a ``with`` block."""
+        """Record a range for the duration of a ``with`` block."""
         event = self.open(name, category, inputs)
         try:
             yield
@@ -218,7 +218,7 @@ class Recorder:
 
 
 def shape_of(value: Any) -> list[Any]:
-    """The shape of a tensor or an array, those of a list of them, and nothing for what has none."""
+    """The shape of a tensor or array, a list of shapes for a list of them, or an empty list."""
     if isinstance(value, (tuple, list)):
         return [shape_of(v) for v in value] if any(hasattr(v, "shape") for v in value) else []
     shape = getattr(value, "shape", None)
@@ -226,7 +226,7 @@ def shape_of(value: Any) -> list[Any]:
 
 
 def user_stack() -> list[str]:
-    """The lines that led here, innermost first, without the engine's own."""
+    """The stack's lines of user code, innermost first."""
     found: list[str] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and len(found) < MAX_FRAMES:

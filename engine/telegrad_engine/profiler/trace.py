@@ -16,7 +16,7 @@ from typing import Any
 from .recorder import FunctionEvent
 
 CATEGORIES = {"op": "cpu_op", "backward": "cpu_op", "range": "user_annotation", "verb": "user_annotation"}
-"""torch's names for kinds of events, by which viewers colour and filter them."""
+"""torch's names of the event categories, by which viewers colour and filter events."""
 
 
 def export(events: Sequence[FunctionEvent], path: Path) -> None:

@@ -1,1 +1,1 @@
-"""The graph as data, as DOT and Mermaid text, and as a picture."""
+"""Draw the graph as data, as DOT and Mermaid text, and as an SVG picture."""

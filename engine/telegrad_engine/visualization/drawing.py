@@ -1,7 +1,7 @@
-"""The graph behind tensors as data, as Graphviz DOT and as a Mermaid flowchart.
+"""The autograd graph of tensors as data, as Graphviz DOT and as a Mermaid flowchart.
 
-An edge leads the way values flow: from what an operation took to the operation. The same graph and
-names give the same text.
+Edges point in the direction of the forward pass: from an operation's input to the operation. The same graph and
+names always give the same text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..dtypes import from_numpy
 from ..graph.node import walk
 
 MAX_VERTICES = 10_000
-"""How many vertices are drawn unless told otherwise: more than anybody looks at."""
+"""The default maximum number of operations to draw."""
 
 
 class Vertex(NamedTuple):
@@ -27,11 +27,11 @@ class Vertex(NamedTuple):
     shape: list[int]
     dtype: str
     tensors: list[str]
-    """Names of the tensors that it is, or that it made."""
+    """The names of the leaf, or of the operation's output tensors."""
 
 
 class Edge(NamedTuple):
-    """A value that flows: this output of ``source`` is this input of ``target``."""
+    """An output of ``source`` that is an input of ``target``."""
 
     source: str
     target: str
@@ -42,18 +42,18 @@ class Edge(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A graph, newest operation first, leaves last."""
+    """A drawn graph: operations from newest to oldest, then leaves."""
 
     nodes: list[Vertex]
     edges: list[Edge]
     omitted: int
-    """How many operations are older than those that were drawn."""
+    """The number of older operations that were not drawn."""
 
 
 def draw(roots: Sequence[Any], names: Mapping[str, Any], limit: int | None = MAX_VERTICES) -> Drawing:
-    """The graph that leads to the tensors ``roots``; ``names`` maps names to tensors.
+    """Draw the graph of the tensors ``roots``; ``names`` maps names to tensors.
 
-    Of a larger graph the ``limit`` newest operations and the leaves that they took directly; None draws all.
+    At most the ``limit`` newest operations are drawn, with the leaves that they use directly; None draws all.
     """
     called = _names_by_place(names)
     ids: dict[Any, str] = {}
@@ -98,7 +98,7 @@ def _nodes(roots: Sequence[Any]) -> Iterator[Any]:
 
 
 def _names_by_place(names: Mapping[str, Any]) -> dict[Any, list[str]]:
-    """Names by the node that made a tensor, or by the leaf itself."""
+    """Group the names by the node that produced the tensor, or by the leaf itself."""
     called: dict[Any, list[str]] = {}
     for name, tensor in names.items():
         place = tensor.grad_fn
@@ -130,7 +130,7 @@ def to_json(drawing: Drawing) -> dict[str, Any]:
 
 
 def to_dot(drawing: Drawing) -> str:
-    """The drawing in Graphviz' language."""
+    """The drawing in Graphviz's DOT language."""
     lines = ["digraph telegrad {", "  rankdir=TB;", '  node [fontname="monospace", fontsize=10];']
     for vertex in drawing.nodes:
         look = "shape=box" if vertex.kind == "op" else 'shape=ellipse, style=filled, fillcolor="lightblue"'
@@ -162,7 +162,7 @@ def _label(vertex: Vertex) -> list[str]:
 
 
 def _flow(edge: Edge) -> str:
-    """What flows along an edge; the outputs of one operation but the first have their number."""
+    """The edge's label: dtype and shape, preceded by the output's number unless it is the first."""
     return f"{edge.output}: {edge.dtype} {edge.shape}" if edge.output else f"{edge.dtype} {edge.shape}"
 
 
@@ -171,11 +171,11 @@ def _omission(drawing: Drawing) -> str:
 
 
 def _escape_dot(text: str) -> str:
-    """Text inside a DOT string: a backslash starts an escape there, and an ampersand an HTML entity."""
+    """Escape text for a DOT string, where a backslash starts an escape and an ampersand an HTML entity."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")
     return "".join(c if c.isprintable() else "\\n" if c == "\n" else " " for c in escaped)
 
 
 def _escape_mermaid(text: str) -> str:
-    """Characters that mean something in a label, as Mermaid's entity codes."""
+    """Escape characters that are special in a Mermaid label as Mermaid's entity codes."""
     return "".join(c if c.isalnum() or c in " _.,-:" else f"#{ord(c)};" for c in text)

@@ -1,7 +1,7 @@
-"""A drawn graph as an SVG picture, laid out here: nothing is fetched, and nothing runs where it is shown.
+"""Render a drawn graph as a self-contained SVG picture, without scripts or external resources.
 
-Leaves are at the top. An operation stands one layer below the lowest of what it takes; within a layer each stands
-near the middle of what is above it. The picture takes the colours of the text around it.
+Leaves are at the top. An operation is one layer below the lowest of its inputs; within a layer, boxes are
+near the middle of their neighbours. The picture uses the colour of the surrounding text.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from html import escape
 from .drawing import Drawing, Vertex
 
 CHAR, LINE = 6.7, 14.0
-"""Width of a character and height of a line, in pixels."""
+"""The width of a character and the height of a line, in pixels."""
 PADDING, GAP, RISE = 9.0, 18.0, 34.0
-"""Around a label, between neighbours, and between layers."""
+"""The padding of a label, the gap between neighbours and the distance between layers."""
 SWEEPS = 4
 MAX_LABEL = 40
 
 
 class Box:
-    """A vertex with its label and its place."""
+    """A vertex with its label and its position."""
 
     def __init__(self, vertex: Vertex) -> None:
         lines = [", ".join(vertex.tensors)] if vertex.tensors else []
@@ -31,11 +31,11 @@ class Box:
         self.width = CHAR * max(map(len, self.lines)) + 2 * PADDING
         self.height = LINE * len(self.lines) + PADDING
         self.x = self.y = 0.0
-        """The middle of its upper edge."""
+        """The middle of the box's upper edge."""
 
 
 def to_svg(drawing: Drawing) -> str:
-    """The drawing as an ``<svg>`` element; names and all other text in it are escaped."""
+    """The drawing as an ``<svg>`` element; all text in it is escaped."""
     boxes = {vertex.id: Box(vertex) for vertex in drawing.nodes}
     layers = _layers(drawing, boxes)
     _arrange(drawing, boxes, layers)
@@ -54,12 +54,12 @@ def to_svg(drawing: Drawing) -> str:
 
 
 def _layers(drawing: Drawing, boxes: dict[str, Box]) -> list[list[Box]]:
-    """The boxes from above to below: each operation below all that it takes, a leaf just above what takes it."""
+    """The layers of boxes from top to bottom: an operation below all its inputs, a leaf just above its first user."""
     level = dict.fromkeys(boxes, 0)
     incoming: dict[str, list[str]] = {name: [] for name in boxes}
     for edge in drawing.edges:
         incoming[edge.target].append(edge.source)
-    for vertex in reversed(drawing.nodes):  # newest first: so what an operation takes comes before it here
+    for vertex in reversed(drawing.nodes):  # nodes are newest first, so inputs come before operations here
         if vertex.kind == "op":
             level[vertex.id] = 1 + max((level[source] for source in incoming[vertex.id]), default=-1)
     lowest: dict[str, int] = {}
@@ -74,7 +74,7 @@ def _layers(drawing: Drawing, boxes: dict[str, Box]) -> list[list[Box]]:
 
 
 def _arrange(drawing: Drawing, boxes: dict[str, Box], layers: list[list[Box]]) -> None:
-    """Order each layer by the middle of its neighbours above, then below, a few times: fewer edges cross."""
+    """Order each layer by the mean position of its neighbours, in several sweeps, to reduce edge crossings."""
     neighbours: dict[str, list[Box]] = {name: [] for name in boxes}
     for edge in drawing.edges:
         neighbours[edge.source].append(boxes[edge.target])
@@ -92,7 +92,7 @@ def _arrange(drawing: Drawing, boxes: dict[str, Box], layers: list[list[Box]]) -
 
 
 def _spread(layer: list[Box]) -> float:
-    """Put the boxes of a layer side by side around 0; how wide they are together."""
+    """Lay out the boxes of a layer side by side, centred at 0, and return the total width."""
     width = sum(box.width for box in layer) + GAP * (len(layer) - 1)
     x = -width / 2
     for box in layer:
@@ -102,7 +102,7 @@ def _spread(layer: list[Box]) -> float:
 
 
 def _place(layers: list[list[Box]]) -> tuple[float, float]:
-    """Give each box its final place; the size of the picture."""
+    """Assign each box its final position, and return the size of the picture."""
     width = max(map(_spread, layers), default=0.0) + 2 * PADDING
     y = PADDING
     for layer in layers:
@@ -113,7 +113,7 @@ def _place(layers: list[list[Box]]) -> tuple[float, float]:
 
 
 def _edge(above: Box, below: Box, what: str) -> str:
-    """A line from one box down to another, and its tip."""
+    """An edge from one box down to another, with an arrowhead."""
     x, y, to_x, to_y = above.x, above.y + above.height, below.x, below.y
     bend = max(RISE, (to_y - y) / 2) * 0.6
     path = f"M{x:.1f} {y:.1f}C{x:.1f} {y + bend:.1f} {to_x:.1f} {to_y - bend:.1f} {to_x:.1f} {to_y - 4:.1f}"
@@ -123,7 +123,7 @@ def _edge(above: Box, below: Box, what: str) -> str:
 
 
 def _box(box: Box) -> str:
-    """A box with its label; the whole of it shows under the pointer."""
+    """A box with its label; the full label is the tooltip."""
     vertex = box.vertex
     left, corner = box.x - box.width / 2, 3 if vertex.kind == "op" else box.height / 2
     colour = "#808080" if vertex.kind != "leaf" else "#1f77b4"

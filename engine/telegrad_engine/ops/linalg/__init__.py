@@ -1,4 +1,4 @@
-"""Products, decompositions and equations of matrices, and norms."""
+"""Products and decompositions of matrices, linear equations, and norms."""
 
 from . import decompositions, least_squares, matmul, matrix_norms, norms, products, solving
 

@@ -1,4 +1,4 @@
-"""Decompositions of matrices, in batches, and equations of matrices whose factors are known."""
+"""Batched matrix decompositions, and linear equations whose matrix is given by a factor."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def refuse_nonfinite(xp: Any, A: Any) -> None:
 
 
 def thin_svd(xp: Any, A: Any) -> Any:
-    """The reduced U, S and Vh, for ops that are written in them."""
+    """The reduced U, S and Vh, for ops that are built on the SVD."""
     try:
         return xp.linalg.svd(A, full_matrices=False)
     except xp.linalg.LinAlgError:
@@ -53,7 +53,7 @@ def thin_svd(xp: Any, A: Any) -> Any:
 
 
 def _factor(xp: Any, lower: Any) -> Any:
-    """The Cholesky factors; None if a matrix has none, as one with NaN."""
+    """The Cholesky factors, or None if a matrix has none, for example because it contains NaN."""
     try:
         L = xp.linalg.cholesky(widened(lower))
     except xp.linalg.LinAlgError:
@@ -62,13 +62,13 @@ def _factor(xp: Any, lower: Any) -> Any:
 
 
 def _bad_minor(xp: Any, matrix: Any) -> int:
-    """The order of the first leading minor that is not positive-definite; 0 for none."""
+    """The order of the first leading minor that is not positive-definite; 0 if all are."""
     orders = range(1, len(matrix) + 1)
     return next((order for order in orders if _factor(xp, matrix[:order, :order]) is None), 0)
 
 
 def _cholesky_grad(F: Any, grad: Any, result: Any, upper: bool) -> Any:
-    """Murray, "Differentiation of the Cholesky decomposition" (2016); the gradient is made symmetric."""
+    """Murray, "Differentiation of the Cholesky decomposition" (2016), made symmetric."""
     L, towards_L = (result.mT, grad.mT) if upper else (result, grad)
     inner = F.tril(L.mT @ towards_L)
     inner = (inner + F.tril(inner, -1).mT) * 0.5
@@ -102,7 +102,7 @@ def qr(xp: Any, A: Array, mode: Str = "reduced") -> Any:
 
 
 def _qr_grad(F: Any, grads: Any, A_shape: Any, Q: Any, R: Any, mode: str) -> Any:
-    """Seeger et al., "Auto-differentiating linear algebra" (2017); the right part of a wide matrix is a product."""
+    """Seeger et al., "Auto-differentiating linear algebra" (2017); for a wide A, the right part of R is Q.mT @ A's."""
     m, n = A_shape[-2:]
     if mode == "r":
         raise InvalidOperation(
@@ -232,11 +232,11 @@ def svdvals(F: Any, A: Array, *, driver: OptionalStr = None) -> Any:
     return F.linalg_svd(A, False, driver=driver)[1]
 
 
-# Equations of matrices with known factors, and old names of products and norms ---------------------------
+# Linear equations with a known factor, and torch's older names of products and norms ---------------------
 
 
 def _check_factor(name: str, b: Any, A: Any, too_few_dims: str) -> None:
-    """Raise unless the matrices ``b`` and the square ``A`` make an equation of floating numbers."""
+    """Raise unless ``b`` and the square ``A`` are matrices of one floating dtype with matching sizes."""
     for x, letter in ((b, "b"), (A, "A")):
         if x.ndim < 2:
             raise ShapeMismatch(too_few_dims.format(letter, x.ndim))
@@ -262,7 +262,7 @@ def cholesky_solve(F: Any, input: Array, L: Array, upper: Bool = False) -> Any:
     """The solution of ``A @ X = input``, of which ``L`` is the Cholesky factor of A."""
     _check_factor("cholesky_solve", input, L, "{} should have at least 2 dimensions, but has {} dimensions instead")
     lower = L.mT if upper else L
-    # Only one triangle is read, but both have a gradient, as in torch: that of a factor which is any matrix.
+    # Only one triangle is read, but both get a gradient, as in torch: that of an unrestricted factor.
     lower = lower - F.triu(lower, 1).detach()
     return F.linalg_solve(F.matmul(lower, lower.mT), input)
 

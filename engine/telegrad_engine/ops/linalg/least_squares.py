@@ -1,4 +1,4 @@
-"""Least squares: the solution of linear equations, of which there may be too many or too few."""
+"""Least squares: the solution of overdetermined and underdetermined linear equations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .solving import check_matrix, is_vector, kind_names
 
 NAME = "torch.linalg.lstsq"
 DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
-"""LAPACK's routines. All find the same solution here, by the singular values, but return different extras."""
+"""LAPACK's drivers. Here all use the SVD and find the same solution, but return different extra results."""
 
 
 def _check(A: Any, b: Any, driver: str) -> None:
@@ -69,8 +69,8 @@ def _rule(input: Any, b: Any, driver: str | None) -> list[Spec]:
 def lstsq(xp: Any, input: Array, b: Array, rcond: OptionalNumber = None, *, driver: OptionalStr = None) -> Any:
     """The X of smallest norm that minimises the norm of ``input @ X - b``.
 
-    Also the squared residuals, the ranks and the singular values, each empty where ``driver`` (by default gelsy)
-    does not find it. Singular values up to ``rcond`` times the largest count as zero.
+    Also returns the squared residuals, the ranks and the singular values, each empty if ``driver`` (gelsy by default)
+    does not compute it. Singular values up to ``rcond`` times the largest count as zero.
     """
     driver = driver or "gelsy"
     right = b[..., None] if is_vector(input.shape, b.shape) else b
@@ -94,7 +94,7 @@ def lstsq(xp: Any, input: Array, b: Array, rcond: OptionalNumber = None, *, driv
 
 @lstsq.joint_derivative
 def _grad(F: Any, grads: Any, needs: Any, input: Any, b: Any, solution: Any) -> Any:
-    """The solution is the pseudo-inverse times b; residuals depend on both as if the solution were constant."""
+    """The gradients of pinv(input) @ b; those of the residuals treat the solution as constant."""
     vector = is_vector(input.shape, b.shape)
     grad, left = grads[0], grads[1]
     if vector:

@@ -1,4 +1,4 @@
-"""Products of vectors and matrices, and the same added to a tensor."""
+"""Products of vectors and matrices, and sums of a tensor and a product."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .solving import kind_names
 
 
 def _check_same_dtype(a: Any, b: Any) -> None:
-    """Raise unless both have one dtype: a product does not promote."""
+    """Raise unless both have the same dtype; products do not promote."""
     if a.dtype != b.dtype:
         left, right = (from_numpy(x.dtype).c_name for x in (a, b))
         raise DTypeMismatch(f"expected m1 and m2 to have the same dtype, but got: {left} != {right}")
 
 
 def _check_pair(a: Any, b: Any) -> str:
-    """The name of torch's kernel for a product of so many dimensions; raises as it does unless both have one dtype."""
+    """Return the name of torch's kernel for these dimensions; raises torch's error for different dtypes."""
     left, right = kind_names(a, b)
     if len(b.shape) == 1:
         if len(a.shape) == 1:
@@ -42,25 +42,25 @@ def _check_pair(a: Any, b: Any) -> str:
 
 
 def _check_no_bools(kernel: str, dtype: Any, out: Shape, inner: int) -> None:
-    """Raise for a product of bools, which torch computes only where there is nothing to compute."""
+    """Raise for a product of bools, unless it has no elements and torch's kernel is not ``dot``."""
     if dtype == bool_.numpy and (math.prod(out) * inner or kernel == "dot"):
         raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
 
 
 def product(xp: Any, a: Any, b: Any) -> Any:
-    """The matrix product; float16 and bfloat16 are added up in float32."""
+    """The matrix product; float16 and bfloat16 are accumulated in float32."""
     if a.dtype.itemsize == 2:
         a, b = widened(a), widened(b)
     if b.ndim != 2:
         return xp.matmul(a, b)
     if a.ndim < 3:
         return xp.dot(a, b)
-    # One product of all rows: NumPy would take one for each matrix of the batch.
+    # One product of all rows; NumPy's matmul would compute one per matrix of the batch.
     return xp.reshape(xp.dot(as_rows(xp, a), b), (*a.shape[:-1], b.shape[-1]))
 
 
 def as_rows(F: Any, x: Any) -> Any:
-    """All the rows of ``x`` as one matrix."""
+    """All rows of ``x`` as one matrix."""
     return x if len(x.shape) == 2 else F.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
 
 
@@ -96,7 +96,7 @@ def _wrong_batch2(expected: list[int], got: list[int]) -> ShapeMismatch:
 
 
 def _matmul_node(node: Any) -> str:
-    """torch's matmul is one of several products; the dimensions of the result tell which."""
+    """The node name of torch's op for this product, chosen by the number of dimensions of the result."""
     return {0: "DotBackward0", 1: "MvBackward0", 2: "MmBackward0"}.get(len(node.shape), "UnsafeViewBackward0")
 
 
@@ -147,7 +147,7 @@ mm.derivative(
 
 
 def _check_batches(batch1: Any, batch2: Any) -> None:
-    """Raise unless these are two batches of as many matrices that can be multiplied."""
+    """Raise unless these are two batches of the same number of matrices that can be multiplied."""
     for x, name in ((batch1, "batch1"), (batch2, "batch2")):
         if len(x.shape) != 3:
             raise ShapeMismatch(f"{name} must be a 3D tensor")
@@ -206,7 +206,7 @@ def dot(F: Any, input: Array, tensor: Array) -> Any:
 @composite()
 def mv(F: Any, input: Array, vec: Array) -> Any:
     """The product of a matrix and a vector."""
-    size_at(input.shape, 0)  # raises for a number
+    size_at(input.shape, 0)  # raises for a 0-dim tensor
     if len(input.shape) != 2 or len(vec.shape) != 1:
         raise ShapeMismatch(f"vector + matrix @ vector expected, got 1, {len(input.shape)}, {len(vec.shape)}")
     return F.matmul(input, vec)
@@ -216,7 +216,7 @@ def mv(F: Any, input: Array, vec: Array) -> Any:
 
 
 def linear_rule(input: Any, weight: Any, bias: Any) -> Spec:
-    """The shape rule of ``linear``, also for other ops that multiply by a weight and add a bias."""
+    """The shape rule of ``linear``, also used by other ops that multiply by a weight and add a bias."""
     if len(weight.shape) != 2 or not input.shape:
         raise _no_product(input, weight, bias)
     if bias is None:
@@ -240,7 +240,7 @@ def linear_rule(input: Any, weight: Any, bias: Any) -> Spec:
 
 
 def _no_product(input: Any, weight: Any, bias: Any) -> ShapeMismatch:
-    """The error for a weight that is not a matrix, or an input without dimensions."""
+    """The error for a weight that is not a matrix, or for a 0-dim input."""
     dims = len(weight.shape)
     if not dims or not input.shape:
         return ShapeMismatch(
@@ -257,7 +257,7 @@ def _no_product(input: Any, weight: Any, bias: Any) -> ShapeMismatch:
 
 
 def _check_dtypes_match(mat2: Any, **others: Any) -> None:
-    """Raise unless all have the dtype of ``mat2``; the error names the first that has not."""
+    """Raise unless all have the dtype of ``mat2``; the error names the first that differs."""
     for name, x in others.items():
         if x.dtype != mat2.dtype:
             kinds = kind_names(x, mat2)
@@ -294,7 +294,7 @@ def _bias_grad(F: Any, grad: Any) -> Any:
 linear.derivative(input=lambda F, grad, weight: F.matmul(grad, weight), weight=_weight_grad, bias=_bias_grad)
 
 
-# A product of matrices or vectors added to a tensor, each with a factor ----------------------------------
+# Sums of a tensor and a product, with scale factors ------------------------------------------------------
 
 
 def _sum_spec(input: Any, product: tuple[int, ...], kernel: str) -> Spec:
@@ -304,7 +304,7 @@ def _sum_spec(input: Any, product: tuple[int, ...], kernel: str) -> Spec:
 
 
 def _weighted(xp: Any, input: Any, matrix: Any, beta: float, alpha: float) -> Any:
-    """``beta * input + alpha * matrix``; a ``beta`` of 0 also drops NaN, and integers take whole factors."""
+    """``beta * input + alpha * matrix``; a ``beta`` of 0 ignores NaN in ``input``, and integers use integer factors."""
     if input.dtype not in FLOATING:
         beta, alpha = int(beta), int(alpha)
     if alpha != 1:
@@ -369,7 +369,7 @@ addmv.derivative(
 
 def _baddbmm_rule(input: Any, batch1: Any, batch2: Any) -> Spec:
     for x, dim in ((batch1, 0), (batch1, 1), (batch2, 2)):
-        size_at(x.shape, dim)  # raises for too few dimensions, as torch does before all else
+        size_at(x.shape, dim)  # raises for too few dimensions first, as torch does
     _check_batches(batch1, batch2)
     if batch1.dtype != batch2.dtype and batch1.dtype != bool_.numpy:
         raise DTypeMismatch("expected scalar type {} but found {}".format(*kind_names(batch1, batch2)))

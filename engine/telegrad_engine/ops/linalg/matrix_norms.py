@@ -35,7 +35,7 @@ def pinv(
 ) -> Any:
     """The Moore-Penrose pseudo-inverse; singular values up to ``max(atol, rtol * largest)`` count as zero.
 
-    A ``hermitian`` matrix is read from its lower triangle alone.
+    For a ``hermitian`` matrix, only the lower triangle is read.
     """
     if not input.size:
         return xp.zeros(input.mT.shape, input.dtype)
@@ -51,7 +51,7 @@ def pinv(
 
 
 def pinv_grad(F: Any, grad: Any, input: Any, result: Any) -> Any:
-    """Golub and Pereyra, "The differentiation of pseudo-inverses…" (1973), where the rank is constant."""
+    """Golub and Pereyra, "The differentiation of pseudo-inverses…" (1973), for a constant rank."""
     P, left, right = result, grad.mT @ result @ result.mT, result.mT @ result @ grad.mT
     return (left - input @ (P @ left)) + (right - (right @ P) @ input) - P.mT @ grad @ P.mT
 
@@ -69,7 +69,7 @@ def pinv_rcond(F: Any, input: Array, rcond: Number, hermitian: Bool = False) -> 
 
 
 def _to_matrices(F: Any, input: Any, dim: tuple[int, ...], dtype: Any) -> Any:
-    """``input`` with the dimensions ``dim`` last."""
+    """``input`` with the dimensions ``dim`` moved last."""
     name = "linalg.matrix_norm"
     check_dims(input._data, name)
     check_floating(input._data, name)
@@ -106,7 +106,7 @@ def matrix_norm_ord(
 ) -> Any:
     """The norm of each matrix: 2 the largest singular value, 1 the largest sum of a column, inf that of a row.
 
-    With a minus sign it is the smallest.
+    A negative ``ord`` gives the smallest instead.
     """
     matrices = _to_matrices(F, input, dim, dtype)
     if abs(ord) not in (1, 2, math.inf):
@@ -133,7 +133,7 @@ def matrix_rank(
 
 
 def _rank(F: Any, input: Any, atol: Any, rtol: Any, hermitian: bool) -> Any:
-    """``matrix_rank`` by tolerances that are numbers, or tensors with one for each matrix."""
+    """``matrix_rank`` with tolerances that are numbers, or tensors with one for each matrix."""
     if input.ndim < 2:
         raise ShapeMismatch("torch.linalg.matrix_rank: The input tensor input must have at least 2 dimensions.")
     if input.dtype.name not in EPSILON:

@@ -1,4 +1,4 @@
-"""Norms of vectors, renormalization, and distances between rows."""
+"""Vector norms, sums without NaN, renormalization, and distances between rows."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _vector_norm_rule(input: Any, ord: float, dim: Any, keepdim: bool, dtype: An
 @op(
     _vector_norm_rule,
     namespace="torch.linalg",
-    nondifferentiable_inputs=lambda ord: ("input",) if ord == 0 else (),  # it counts
+    nondifferentiable_inputs=lambda ord: ("input",) if ord == 0 else (),  # it only counts
     scratch=2.0,
     blocked=True,
 )
@@ -91,7 +91,7 @@ def vector_norm(
 def norm_of(
     xp: Any, term: Callable[..., Any], arrays: Sequence[Any], ord: float, axis: tuple[int, ...], keepdim: bool = False
 ) -> Any:
-    """The ``ord``-norm of ``term(*arrays)`` over ``axis``; large arrays are taken in blocks."""
+    """The ``ord``-norm of ``term(*arrays)`` over ``axis``; large arrays are processed in blocks."""
 
     def reduced(reduction: Any, size: Callable[[Any], Any]) -> Any:
         return reduce_in_blocks(xp, reduction, lambda *parts: size(term(*parts)), arrays, axis, keepdim)
@@ -108,7 +108,7 @@ def norm_of(
 
 
 def vector_norm_grad(F: Any, grad: Any, input: Any, result: Any, ord: float, dim: Any, keepdim: bool) -> Any:
-    """sgn(x) (abs(x) / norm) ** (ord - 1), and 0 where that is undefined."""
+    """sgn(x) (abs(x) / norm) ** (ord - 1) times the gradient, and 0 where that is undefined."""
     if ord == 0:
         return None
     kept = reduced_shape(tuple(input.shape), wrap_dims(dim, len(input.shape)), True)
@@ -167,7 +167,7 @@ def linalg_norm(
 
 
 def _norm_dims(input: Any, dim: Any) -> tuple[int, ...]:
-    """The dimensions of a norm with an ``ord``, one or two: ``dim``, or all."""
+    """The one or two dimensions of a norm with an ``ord``: ``dim``, or all dimensions."""
     if dim is not None and len(dim) not in (1, 2):
         raise ShapeMismatch(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dim)}")
     if dim is None and input.ndim not in (1, 2):
@@ -185,7 +185,7 @@ def linalg_norm_word(
     return F.linalg_matrix_norm(input, ord, _norm_dims(input, dim), keepdim, dtype=dtype)
 
 
-# Sums and means without NaN, and counts ------------------------------------------------------------------
+# Sums and means without NaN, and counts of non-zero elements ---------------------------------------------
 
 
 def _nansum_rule(input: Any, dim: Any, keepdim: bool, dtype: Any) -> Spec:
@@ -224,7 +224,7 @@ def nanmean(
         )
     present = F.sum(F.logical_not(F.isnan(input)), dim, keepdim)
     if dtype is None and input.dtype.itemsize == 2:
-        # The sum may be beyond these dtypes where the mean is not.
+        # The sum may overflow these dtypes even if the mean does not.
         return F.to(F.div(F.nansum(input, dim, keepdim, dtype=float32), present), dtype=input.dtype)
     return F.div(F.nansum(input, dim, keepdim, dtype=dtype), present)
 
@@ -236,7 +236,7 @@ def count_nonzero(xp: Any, input: Array, dim: OptionalInts = None) -> Any:
     return reduce_in_blocks(xp, count, lambda x: x != 0, (input,), axes(dim, input.ndim))
 
 
-# Sums and norms that change a tensor's size, and cumulative areas ----------------------------------------
+# Sums to a size, renormalization, special matrices and cumulative integrals ------------------------------
 
 
 @composite(may_alias=True)
@@ -309,7 +309,7 @@ def cumulative_trapezoid(F: Any, y: Array, x: Array, *, dim: Int = -1) -> Any:
     return F.cumsum(_areas(F, y, _widths(F, y, x, axis), axis), axis)
 
 
-# Distances between all pairs of rows, of two matrices or of one ------------------------------------------
+# Pairwise distances between the rows of two matrices or of one -------------------------------------------
 
 MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
 
@@ -318,7 +318,7 @@ MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot
 def cdist(F: Any, x1: Array, x2: Array, p: Number = 2.0, compute_mode: Str = MODES[0]) -> Any:
     """The ``p``-norms of the differences of every row of ``x1`` and every row of ``x2``: (…, rows, rows).
 
-    They are computed from the differences in each mode, which is the most exact.
+    Every mode computes them from the differences, which is the most accurate way.
     """
     for name, x in (("X1", x1), ("X2", x2)):
         if x.ndim < 2:
@@ -340,7 +340,7 @@ def cdist(F: Any, x1: Array, x2: Array, p: Number = 2.0, compute_mode: Str = MOD
 
 
 def _differences(x1: Any, x2: Any) -> int:
-    """The number of elements of the differences of all pairs of rows."""
+    """The total number of elements in the differences of all pairs of rows."""
     batch = broadcast_shapes(tuple(x1.shape[:-2]), tuple(x2.shape[:-2]))
     return math.prod((*batch, x1.shape[-2], x2.shape[-2], x1.shape[-1]))
 
@@ -356,7 +356,7 @@ def _pairs_rule(x1: Any, x2: Any) -> Spec:
 
 
 def _block_bytes(x1: Any, x2: Any) -> int:
-    """The bytes of the differences that are computed at once: those of a block, or of one pair."""
+    """The bytes of the differences that are computed at once: those of a block, or of a single pair."""
     itemsize = max(x1.dtype.itemsize, 4)
     return int(itemsize * min(_differences(x1, x2), max(BLOCK // itemsize, x1.shape[-1])))
 
@@ -374,7 +374,7 @@ def cdist_in_blocks(xp: Any, x1: Array, x2: Array, p: Number) -> Any:
 
 @cdist_in_blocks.joint_derivative
 def _pairs_grads(F: Any, grad: Any, needs: Any, x1: Any, x2: Any, result: Any, p: float) -> Any:
-    """The gradients of the norms of the differences, summed where a row was repeated."""
+    """The gradients of the norms of the differences, summed where a row was broadcast."""
     arrays = [F.unsqueeze(x, dim) for x, dim in ((x1, -2), (x2, -3), (grad, -1), (result, -1))]
     repeated = [broadcast_axes(tuple(x.shape), (*result.shape, x1.shape[-1])) for x in arrays[:2]]
     if p == 0:
@@ -395,7 +395,7 @@ def _pairs_grads(F: Any, grad: Any, needs: Any, x1: Any, x2: Any, result: Any, p
 
 
 def _sum_slopes(F: Any, arrays: Any, p: float, axis: tuple[int, ...]) -> Any:
-    """The gradients of the norms for each difference, summed over ``axis`` in blocks."""
+    """The gradient of the norm for each difference, summed over ``axis`` in blocks."""
 
     def slopes(x: Any, y: Any, grad: Any, norm: Any) -> Any:
         return vector_norm_grad(F, grad[..., :1], x - y, norm[..., :1], p, (-1,), True)

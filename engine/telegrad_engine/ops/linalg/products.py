@@ -1,4 +1,4 @@
-"""Products beyond matmul: over chosen dimensions, Kronecker and cross products, the trace, and einsum."""
+"""Products other than matmul: tensordot, Kronecker and cross products, multi_dot, the trace, and einsum."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tensordot_dims(F: Any, a: Array, b: Array, dims: Items) -> Any:
 
 
 _PAIR = Signature("tensordot", tuple(Param(name, IntsKind(), REQUIRED, False) for name in ("dims_self", "dims_other")))
-"""Checks tensordot's two lists of dimensions."""
+"""The signature that validates tensordot's two lists of dimensions."""
 
 
 def _contract(F: Any, a: Any, b: Any, dims_a: tuple[int, ...], dims_b: tuple[int, ...]) -> Any:
@@ -180,7 +180,7 @@ def multi_dot(F: Any, tensors: Arrays) -> Any:
 
 
 def _cheapest(F: Any, chain: list[Any]) -> Any:
-    """The product of matrices, split by the dynamic programming of Godbole (1973)."""
+    """The product of matrices, split as in the dynamic programming of Godbole (1973)."""
     sizes = [chain[0].shape[0], *[x.shape[1] for x in chain]]
     costs: dict[tuple[int, int], tuple[int, int]] = {(i, i): (0, i) for i in range(len(chain))}
     for span in range(1, len(chain)):
@@ -227,17 +227,17 @@ def addr(F: Any, input: Array, vec1: Array, vec2: Array, *, beta: Number = 1, al
         if isinstance(number, float) and not input.is_floating_point():
             raise InvalidOperation(f"For integral input tensors, argument {name} must not be a floating point number.")
     product = F.outer(vec1, vec2) * alpha
-    finite = input if beta else F.nan_to_num(input, 0.0, 0.0, 0.0)  # NaN times a beta of 0 must not be NaN
+    finite = input if beta else F.nan_to_num(input, 0.0, 0.0, 0.0)  # with a beta of 0, NaN in the input must be ignored
     return finite * beta + product
 
 
-# Einsum, reduced to diagonals, sums, permutations and batched matrix products ----------------------------
+# Einsum, by diagonals, sums, permutations and batched matrix products ------------------------------------
 
 
 def _read_subscripts(text: str, start: int, operand: int | None = None) -> str:
-    """The subscripts of an operand, or of the output, from ``start`` on in the equation, without spaces.
+    """Return the subscripts of an operand or of the output, which begin at ``start`` in the equation, without spaces.
 
-    Raises for all but letters and one "...".
+    Raises for anything but letters and a single "...".
     """
     where, already, ellipsis = f"operand {operand}", "for which an ellipsis was already found", "ellipsis"
     if operand is None:
@@ -260,9 +260,9 @@ def _read_subscripts(text: str, start: int, operand: int | None = None) -> str:
 
 
 def _parse_equation(equation: str, shapes: list[Any]) -> tuple[list[str], str, dict[str, int]]:
-    """The subscripts of each operand, of the output, and every subscript's size.
+    """Return the subscripts of each operand and of the output, and the size of each subscript.
 
-    An ellipsis becomes capital letters that the equation does not use, counted from the right.
+    An ellipsis is replaced by capital letters that the equation does not use, aligned at the right.
     """
     left, arrow, right = equation.partition("->")
     terms, start = [], 0
@@ -339,7 +339,7 @@ def einsum(F: Any, equation: Str, operands: ManyArrays = ()) -> Any:
 
 
 def _take_diagonals(F: Any, x: Any, term: str) -> tuple[Any, str]:
-    """Each repeated subscript once: the diagonal of its two dimensions."""
+    """Take the diagonal of the two dimensions of each repeated subscript, so that each occurs once."""
     for c in dict.fromkeys(term):
         while term.count(c) > 1:
             i = term.index(c)
@@ -353,13 +353,13 @@ def _take_diagonals(F: Any, x: Any, term: str) -> tuple[Any, str]:
 
 
 def _sum_unless(F: Any, x: Any, term: str, kept: str) -> tuple[Any, str]:
-    """``x`` summed over the subscripts that are not ``kept``."""
+    """Sum ``x`` over the subscripts that are not in ``kept``."""
     summed = tuple(i for i, c in enumerate(term) if c not in kept)
     return (F.sum(x, summed), "".join(c for c in term if c in kept)) if summed else (x, term)
 
 
 def _multiply_operands(F: Any, x: Any, a: str, y: Any, b: str, later: str, sizes: dict[str, int]) -> tuple[Any, str]:
-    """The product of two operands as one batched matrix product, summed over what is not needed later."""
+    """The product of two operands as one batched matrix product, summed over the subscripts not in ``later``."""
     batch = "".join(c for c in a if c in b and c in later)
     summed = "".join(c for c in a if c in b and c not in later)
     left = "".join(c for c in a if c not in b)
@@ -370,7 +370,7 @@ def _multiply_operands(F: Any, x: Any, a: str, y: Any, b: str, later: str, sizes
         tensor = F.expand(tensor, tuple(sizes[c] for c in "".join(groups)))
         return F.reshape(tensor, tuple(math.prod(sizes[c] for c in group) for group in groups))
 
-    multiply = F.bmm if summed else F.mul  # which promotes, as torch's does
+    multiply = F.bmm if summed else F.mul  # unlike bmm, mul promotes, as in torch
     product = multiply(arrange(x, a, (batch, left, summed)), arrange(y, b, (batch, summed, right)))
     term = batch + left + right
     return F.reshape(product, tuple(sizes[c] for c in term)), term

@@ -1,4 +1,4 @@
-"""Inverses, powers and determinants of square matrices, and linear equations, in batches."""
+"""Batched inverses, powers and determinants of square matrices, and linear equations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..guards import kernel_name
 
 
 def kind_names(*tensors: Any) -> list[str]:
-    """What torch calls the dtypes of these in its texts."""
+    """The names of the tensors' dtypes in torch's error texts."""
     return [kernel_name(x) for x in tensors]
 
 
@@ -35,10 +35,10 @@ def check_floating(input: Any, name: str) -> None:
 
 
 def check_matrix(input: Any, name: str, kernel: str = "", letter: str = "A") -> None:
-    """Raise unless ``input`` is a batch of matrices of a dtype that torch's ``kernel`` takes."""
+    """Raise unless ``input`` is a batch of matrices of a dtype that torch's ``kernel`` supports."""
     check_dims(input, name, letter)
     check_floating(input, name)
-    if input.dtype not in (float32.numpy, float64.numpy) and math.prod(input.shape):  # torch lets empty ones pass
+    if input.dtype not in (float32.numpy, float64.numpy) and math.prod(input.shape):  # torch accepts empty ones
         kind = kernel_name(input)
         if kernel:
             raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{kind}'")
@@ -54,14 +54,14 @@ def check_square(input: Any, name: str) -> None:
 
 
 def which(input: Any, fails: Any) -> tuple[str, Any]:
-    """The first matrix of a batch for which ``fails`` is true: how torch names it, and what ``fails`` returned."""
+    """The first matrix of a batch for which ``fails`` is true: its name in torch's texts, and that result."""
     results = map(fails, input.reshape(-1, *input.shape[-2:]))
     first, result = next((i, result) for i, result in enumerate(results) if result)
     return f"(Batch element {first}): " if input.ndim > 2 else "", result
 
 
 def square_rule(name: str, *, kernel: str = "", outputs: int = 0) -> Rule:
-    """A rule for batches of square matrices: another of them, or ``outputs`` numbers a matrix."""
+    """A shape rule for batches of square matrices: the result has their shape, or is ``outputs`` numbers per matrix."""
 
     def rule(A: Any) -> Any:
         check_square(A, name)
@@ -112,14 +112,14 @@ def matrix_power(F: Any, input: Array, n: Int) -> Any:
 @op(square_rule("linalg.det", kernel="lu_cpu", outputs=1), namespace="torch.linalg", scratch=4.0)
 def det(xp: Any, A: Array) -> Any:
     """The determinant of each matrix."""
-    with np.errstate(invalid="ignore"):  # the warning would be NumPy's linalg's, not ours
+    with np.errstate(invalid="ignore"):  # NumPy's linalg would warn about NaN
         return xp.asarray(xp.linalg.det(widened(A)))
 
 
 def _cofactors(F: Any, A: Any, result: Any) -> Any:
-    """The derivative of ``det``: ``det(A) * inv(A).T``, or by the singular values where A has no inverse.
+    """The derivative of ``det``: ``det(A) * inv(A).T``, or from the singular values if A is singular.
 
-    Higham, "What is the adjugate of a matrix?" (2020). Each way gets a harmless matrix where the other is taken.
+    Higham, "What is the adjugate of a matrix?" (2020). Each formula gets a harmless matrix where the other one is used.
     """
     n = A.shape[-1]
     singular = F.reshape(F.eq(result, 0.0), (*result.shape, 1, 1))
@@ -146,7 +146,7 @@ det.derivative(A=lambda F, grad, A, result: F.reshape(grad, (*grad.shape, 1, 1))
 )
 def slogdet(xp: Any, A: Array) -> Any:
     """The sign of each determinant and the logarithm of its magnitude; 0 and -inf for a singular matrix."""
-    with np.errstate(invalid="ignore"):  # the warning would be NumPy's linalg's, not ours
+    with np.errstate(invalid="ignore"):  # NumPy's linalg would warn about NaN
         sign, logarithm = xp.linalg.slogdet(widened(A))
     return xp.asarray(sign), xp.asarray(logarithm)
 
@@ -159,11 +159,11 @@ def _slogdet_grad(F: Any, grads: Any, A: Any) -> Any:
 slogdet.derivative(A=_slogdet_grad)
 
 
-# Linear equations, in batches of matrices ----------------------------------------------------------------
+# Batched linear equations --------------------------------------------------------------------------------
 
 
 def is_vector(A: Any, B: Any) -> bool:
-    """Whether a right side of shape B is a batch of vectors rather than of matrices, for matrices of shape A."""
+    """Whether a right-hand side of shape B is a batch of vectors rather than of matrices, for matrices of shape A."""
     return len(B) == 1 or tuple(A[:-1]) == tuple(B)
 
 
@@ -255,11 +255,11 @@ def _triangular_grad(
     return F.triu(whole, int(unitriangular)) if upper else F.tril(whole, -int(unitriangular)), towards_B
 
 
-# Tensors as matrices ----------------------------------------------------------------------------------
+# Tensors treated as matrices --------------------------------------------------------------------------
 
 
 def _rows_of_square(A: Any, at: int, named: str) -> int:
-    """The size of the square matrix whose rows are the first ``at`` dimensions."""
+    """The size of the square matrix whose row dimensions are the first ``at``; raises if it is not square."""
     first, second = int(math.prod(A.shape[:at])), math.prod(A.shape[at:])
     if first != second:
         raise ShapeMismatch(

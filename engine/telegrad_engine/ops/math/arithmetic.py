@@ -1,4 +1,4 @@
-"""Arithmetic of each element, broadcasting the inputs: sums to powers, whole numbers, interpolation and clamping."""
+"""Elementwise arithmetic with broadcasting: sums to powers, integer ops, interpolation and clamping."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _is_bool(value: Any) -> bool:
     return isinstance(value, bool) or getattr(value, "dtype", None) == bool_.numpy
 
 
-# What is not widened below rounds a number beside a float16 or bfloat16 tensor to its dtype, as torch does.
+# Kernels that do not widen round a number combined with a float16 or bfloat16 tensor to its dtype, as torch does.
 
 
 def _scaled(xp: Any, other: Any, alpha: float) -> Any:
@@ -125,7 +125,7 @@ def div_mode(xp: Any, input: Operand, other: Operand, *, rounding_mode: Str) -> 
     if rounding_mode == "floor":
         return _divide_down(xp, input, other)
     if is_whole(input) and is_whole(other):
-        # By way of floats, large integers would be rounded.
+        # A division in floats would round large integers.
         down = _divide_down(xp, input, other)
         return down + xp.logical_and(down * other != input, (input < 0) != (other < 0))
     return xp.trunc(xp.true_divide(input, other))
@@ -206,11 +206,11 @@ def _check_powers(input: Any, exponent: Any) -> None:
 
 
 def _whole_power(xp: Any, input: Any, exponent: Any) -> Any:
-    """Integers to integer powers: a negative one gives 0 but for the bases 1 and -1."""
+    """Integers to integer powers; a negative exponent gives 0 unless the base is 1 or -1."""
     exponent = xp.asarray(exponent)
     negative = exponent < 0
     base = xp.where(xp.logical_and(negative, xp.absolute(input) != 1), 0, input)
-    # 0 to the power of 1, 1 to that of 1 and -1 to that of an odd or even number.
+    # A negative exponent becomes 1 or 2 with the same parity, which is enough for the bases 0, 1 and -1.
     return xp.power(base, xp.where(negative, 2 - exponent % 2, exponent))
 
 
@@ -249,11 +249,11 @@ def float_power(F: Any, input: Operand, exponent: Operand) -> Any:
     return F.pow(base, exponent)
 
 
-# Ops on whole numbers: shifted bits, and common divisors and multiples -----------------------------------
+# Integer ops: bit shifts, and common divisors and multiples ----------------------------------------------
 
 
 def _whole_numbers(kernel: str) -> Callable[..., None]:
-    """A guard that raises unless an op computes in whole numbers, which bools alone are not."""
+    """A guard that raises unless an op computes in integers; bools are not integers here."""
 
     def guard(*inputs: Any) -> None:
         dtype = common_dtype(inputs)
@@ -264,7 +264,7 @@ def _whole_numbers(kernel: str) -> Callable[..., None]:
 
 
 def _shift(xp: Any, shift: Any, input: Any, other: Any, rest: Any) -> Any:
-    """``shift(input, other)`` where that many bits can be shifted, else what is left when all are."""
+    """``shift(input, other)`` where ``other`` is a valid number of bits, else ``rest(input)``."""
     dtype = common_dtype((input, other))
     input, other = xp.asarray(input, dtype), xp.asarray(other, dtype)
     width = dtype.itemsize * 8
@@ -291,7 +291,7 @@ for _name, _doc in (
     binary(_name, _doc, guard=_whole_numbers(_name), keeps_dtype=False)
 
 
-# Blending and bounding: several tensors, element by element, into one ------------------------------------
+# Bounds: clamp_min, clamp_max, fmax and fmin -------------------------------------------------------------
 
 
 def _no_bool_bound(kernel: str) -> Callable[..., None]:
@@ -338,12 +338,12 @@ binary(
     other=lambda F, grad, input, other: F.where(F.logical_or(input <= other, F.isnan(other)), 0.0, grad),
 )
 
-# Blends --------------------------------------------------------------------------------------------------
+# Interpolation and fused operations ----------------------------------------------------------------------
 
 
 def _check_lerp(input: Any, end: Any, weight: Any) -> None:
     weighted = hasattr(weight, "dtype")
-    # A weight without dimensions is like a number, and may have any dtype.
+    # A 0-dim weight is treated like a number and may have any dtype.
     for name, other in (("end", end), ("weight", weight)) if weighted and weight.shape else (("end", end),):
         if other.dtype != input.dtype:
             own, found = from_numpy(input.dtype), from_numpy(other.dtype)

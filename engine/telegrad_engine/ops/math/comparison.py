@@ -1,4 +1,4 @@
-"""Comparing, logic, bits and choosing, element by element."""
+"""Elementwise comparison, logical and bitwise ops, and ``where``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ for _name, _calls, _aliases, _doc in (
     ("gt", "greater", ("greater",), "Whether greater."),
     ("ge", "greater_equal", ("greater_equal",), "Whether greater or equal."),
 ):
-    # Out of place the result is bool, and nothing is recorded; in place it is the tensor's own dtype.
+    # Out of place, the result is bool and nothing is recorded; in place, the result has the tensor's own dtype.
     binary(_name, _doc, calls=_calls, aliases=_aliases, operands=(Array, Operand), out="bool", inplace=True).derivative(
         input=zero_gradient, other=zero_gradient
     )
@@ -60,7 +60,7 @@ unary("isinf", "Whether infinite.", out="bool")
 unary("isfinite", "Whether neither infinite nor not a number.", out="bool")
 
 
-# Choosing ------------------------------------------------------------------------------------------------
+# where ---------------------------------------------------------------------------------------------------
 
 
 def _bool_condition(condition: Any, *_: Any) -> None:

@@ -1,4 +1,4 @@
-"""Cumulative sums, products and extremes; differences of neighbours and numerical integration."""
+"""Cumulative sums, products and extremes; finite differences and numerical integration."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def cumprod(xp: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> 
 
 
 def _before(F: Any, running: Any, dim: int) -> Any:
-    """A running product without each place's own factor."""
+    """The exclusive running product, from the inclusive one."""
     n = running.shape[dim]
     return F.cat([F.ones_like(F.narrow(running, dim, 0, 1)), F.narrow(running, dim, 0, n - 1)], dim)
 
 
 def _accumulate_back(F: Any, total: Any, factor: Any, dim: int) -> Any:
-    """s, where s[k] = total[k] + factor[k] s[k + 1], and the last is total's.
+    """Return s with s[k] = total[k] + factor[k] s[k + 1], where the last element of s is that of total.
 
-    Unrolled by doubling (Hillis and Steele's scan): after a step s[k] spans twice as many terms, and
-    factor[k], of those places that still lead somewhere, leads past them.
+    Computed by doubling (Hillis and Steele's scan): after each step, s[k] covers twice as many terms, and factor[k] is
+    the product of the factors that those terms span.
     """
     n, step = total.shape[dim], 1
     while step < n:
@@ -47,7 +47,7 @@ def _accumulate_back(F: Any, total: Any, factor: Any, dim: int) -> Any:
 
 
 def _cumprod_grad(F: Any, grad: Any, input: Any, result: Any, dim: int) -> Any:
-    """The product before each place times what it leads to: no division, so it is exact with zeros."""
+    """The exclusive product of the elements before each index times the backward recurrence: exact with zeros."""
     if not input.shape or not input.shape[dim]:
         return grad
     following = F.narrow(input, dim, 1, input.shape[dim] - 1)
@@ -70,7 +70,7 @@ def prod_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False, *, dtype: O
 
 
 def _prod_grad(F: Any, grad: Any, input: Any, dim: int, keepdim: bool) -> Any:
-    """The product of all that comes before times that of all that comes after: exact with zeros."""
+    """The product of all elements before times that of all elements after: exact with zeros."""
     if not input.shape:
         return grad
     if not keepdim:
@@ -100,7 +100,7 @@ def _running(xp: Any, extreme: str, input: Any, dim: int) -> Any:
         return input, xp.zeros((), int64.numpy)
     values = xp.running(extreme, input, dim)
     places = xp.arange(input.shape[dim]).reshape([-1 if d == dim % input.ndim else 1 for d in range(input.ndim)])
-    # A place that equals the extreme so far is its newest one; a NaN is the extreme from there on.
+    # The index of the running extreme is the last one that equals it; a NaN is the extreme from there on.
     newest = xp.where((input == values) | (input != input), places, 0)
     return values, xp.running("maximum", newest, dim)
 
@@ -136,14 +136,14 @@ def logcumsumexp(xp: Any, input: Array, dim: Int) -> Any:
 
 
 def _logcumsumexp_grad(F: Any, grad: Any, input: Any, result: Any, dim: int) -> Any:
-    """The sum of grad[i] exp(input[k] - result[i]) over i >= k, by factors that are never above 1."""
+    """The sum of grad[i] exp(input[k] - result[i]) over i >= k, computed with factors that are at most 1."""
     if not input.shape or not input.shape[dim]:
         return grad
     left = input.shape[dim] - 1
     here, there = F.narrow(result, dim, 0, left), F.narrow(result, dim, 1, left)
     decay = F.where(here == -math.inf, 0.0, F.exp(here - there))
     own = F.exp(input - result)
-    # Up to the first finite element that is NaN, as in torch; it must not spread to what follows.
+    # NaN up to the first finite element, as in torch; it must not spread to later elements.
     none = result == -math.inf
     return F.where(none, own * grad, F.where(none, 0.0, own) * _accumulate_back(F, grad, decay, dim))
 
@@ -151,7 +151,7 @@ def _logcumsumexp_grad(F: Any, grad: Any, input: Any, result: Any, dim: int) -> 
 logcumsumexp.derivative(input=_logcumsumexp_grad)
 
 
-# Differences of neighbours, and the areas below the lines that join them ---------------------------------
+# Finite differences and the trapezoidal rule -------------------------------------------------------------
 
 
 @composite()
@@ -177,7 +177,7 @@ def _areas(F: Any, y: Any, width: Any, axis: int) -> Any:
 
 
 def _widths(F: Any, y: Any, x: Any, axis: int) -> Any:
-    """The distances of ``x``, a vector along ``axis`` or of the shape of ``y``."""
+    """The differences of ``x``, which is a vector along ``axis`` or has the dimensions of ``y``."""
     if x.ndim != 1:
         return F.diff(x, 1, axis)
     if x.shape[0] != size_at(y.shape, axis):
@@ -204,14 +204,14 @@ def trapezoid(F: Any, y: Array, x: Array, *, dim: Int = -1) -> Any:
 
 
 def _gradient_axes(input: Any, dim: Any, edge_order: int) -> list[int]:
-    """The dimensions that ``gradient`` takes slopes along."""
+    """The dimensions along which ``gradient`` differentiates."""
     if edge_order not in (1, 2):
         raise InvalidOperation("torch.gradient only supports edge_order=1 and edge_order=2.")
     return [wrap_dim(d, input.ndim) for d in (range(input.ndim) if dim is None else dim)]
 
 
 def _gradients(slopes: Any, F: Any, input: Any, axes: list[int], spacings: Any, edge_order: int) -> tuple[Any, ...]:
-    """``slopes`` along each of the dimensions, with the spacing of each."""
+    """Apply ``slopes`` to each of the dimensions, with its spacing."""
     if any(size_at(input.shape, axis) <= edge_order for axis in axes):
         raise InvalidOperation("torch.gradient expected each dimension size to be at least edge_order+1")
     return tuple([slopes(F, input, axis, spacing, edge_order) for axis, spacing in zip(axes, spacings, strict=True)])
@@ -223,7 +223,7 @@ def gradient_tensorarray(
 ) -> Any:
     """The slopes along each of ``dim``, all by default, where ``spacing`` has the coordinates along each.
 
-    ``spacing`` is a list of 1-D tensors. Formulas and errors are those of spacings that are numbers.
+    ``spacing`` is a list of 1-D tensors. The formulas and errors are the same as for numeric spacings.
     """
     axes = _gradient_axes(input, dim, edge_order)
     if dim is None and len(spacing) != input.ndim:
@@ -280,7 +280,7 @@ def gradient(
 ) -> Any:
     """The slopes along each of ``dim``, all by default: central differences, one-sided ones at the edges.
 
-    Edges of order 2 take three elements. Formulas: Fornberg, "Generation of finite difference formulas on arbitrarily
+    Edges of order 2 use three elements. Formulas: Fornberg, "Generation of finite difference formulas on arbitrarily
     spaced grids" (1988).
     """
     axes = _gradient_axes(input, dim, edge_order)

@@ -1,4 +1,4 @@
-"""Short forms for the ops of ``math`` and ``random``: elementwise NumPy functions, dtype checks and zero gradients."""
+"""Helpers to declare the ops of ``math`` and ``random``: elementwise NumPy functions, dtype checks, zero gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..guards import no_kernel
 
 
 def unary(name: str, doc: str, *, calls: str = "", **options: Any) -> Op:
-    """Declare the elementwise op ``xp.calls(input)``; NumPy's function has the op's name unless ``calls`` is given."""
+    """Declare the elementwise op ``xp.calls(input)``; ``calls`` defaults to the op's name."""
     function = calls or name
 
     def kernel(xp: Any, input: Array) -> Any:
@@ -27,11 +27,11 @@ def unary(name: str, doc: str, *, calls: str = "", **options: Any) -> Op:
 
 
 float_unary = partial(unary, floats=True)
-"""As :func:`unary`, for functions that compute whole numbers in the default floating dtype."""
+"""Like :func:`unary`, for functions that compute integers in the default floating dtype."""
 
 
 def binary(name: str, doc: str, *, calls: str = "", operands: tuple[Any, Any] = (Array, Array), **options: Any) -> Op:
-    """As :func:`unary`, for ``xp.calls(input, other)``; ``operands`` are the kinds of the two parameters."""
+    """Like :func:`unary`, for ``xp.calls(input, other)``; ``operands`` are the kinds of the two parameters."""
     function = calls or name
 
     def kernel(xp: Any, input: Any, other: Any) -> Any:
@@ -48,7 +48,7 @@ def zero_gradient(F: Any, grad: Any) -> Any:
 
 
 def not_implemented_derivative(name: str) -> Rule:
-    """A derivative that raises InvalidOperation: torch has none for the op of this name."""
+    """A derivative that raises InvalidOperation, for an op whose derivative torch does not implement."""
 
     def derivative(F: Any, grad: Any) -> Any:
         raise InvalidOperation(f"derivative for aten::{name} is not implemented")
@@ -68,7 +68,7 @@ def floating(kernel: str) -> Callable[..., None]:
 
 
 def same_floating(kernel: str) -> Callable[[Any], Spec]:
-    """The shape rule of an op on one floating input, whose shape and dtype the result has."""
+    """The shape rule of an op on one floating input whose result has the same shape and dtype."""
 
     def rule(input: Any) -> Spec:
         if input.dtype not in FLOATING:
@@ -79,6 +79,6 @@ def same_floating(kernel: str) -> Callable[[Any], Spec]:
 
 
 def check_has_values(name: str, input: Any) -> None:
-    """Raise DataDependentShape for a Spec: the shape of this op's result depends on the input's values."""
+    """Raise DataDependentShape for a Spec, because the result's shape depends on the input's values."""
     if isinstance(input, Spec):
         raise DataDependentShape(f"the shape of {name}'s result depends on the input's values")

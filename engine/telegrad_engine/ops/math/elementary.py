@@ -1,4 +1,4 @@
-"""Elementary functions of each element: powers, exponentials, logarithms, trigonometry, rounding."""
+"""Elementwise elementary functions: powers, exponentials, logarithms, trigonometry, rounding."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ sigmoid_backward.derivative(
 )
 
 
-# Rounding and limits -------------------------------------------------------------------------------------
+# Rounding and clamping -----------------------------------------------------------------------------------
 
 
 for _name, _doc, _aliases in (
@@ -136,13 +136,13 @@ def _check_clamp(input: Any, min: Any, max: Any) -> None:
 )
 def clamp(xp: Any, input: Array, min: Operand = None, max: Operand = None) -> Any:
     """``input`` kept between ``min`` and ``max``; the slope on the boundary is 1."""
-    # The upper bound goes last: where min > max, torch answers max.
+    # The upper bound is applied last: where min > max, torch returns max.
     result = input if min is None else xp.maximum(input, min)
     return xp.array(input) if max is None and min is None else result if max is None else xp.minimum(result, max)
 
 
 def rounded_bound(F: Any, input: Any, bound: Any) -> Any:
-    """What ``input`` is compared with: a number is rounded to its dtype first, which NumPy does not do for bfloat16."""
+    """The bound to compare ``input`` with, rounded to a 16-bit input's dtype, which NumPy does not do for bfloat16."""
     return F.new_full(input, (), bound) if isinstance(bound, float) and input.dtype.itemsize < 4 else bound
 
 
@@ -178,11 +178,11 @@ binary("minimum", "The smaller of two; where they are equal each gets half the g
 )
 
 
-# Trigonometric and hyperbolic functions of each element, and their inverses ------------------------------
+# Trigonometric and hyperbolic functions and their inverses -----------------------------------------------
 
 
 def _inverse(name: str, doc: str, derivative: Rule) -> None:
-    """Declare an inverse function: ``asin``, which torch also calls ``arcsin`` and NumPy only that."""
+    """Declare an inverse function such as ``asin``, which torch also calls ``arcsin``, its only name in NumPy."""
     arc_name = f"arc{name[1:]}"
     float_unary(name, doc, calls=arc_name, aliases=(arc_name,)).derivative(input=derivative)
 

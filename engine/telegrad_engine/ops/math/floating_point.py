@@ -1,4 +1,4 @@
-"""Signs, fractions, remainders and closeness of floating-point numbers, their parts, and complex numbers."""
+"""Signs, fractions, remainders and closeness of floating-point numbers, mantissas and exponents, and complex stubs."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def equal(xp: Any, input: Array, other: Array) -> Any:
     return xp.asarray(tuple(input.shape) == tuple(other.shape) and bool(xp.all(xp.equal(input, other))))
 
 
-# The parts of floating numbers: mantissa and exponent, and the next number towards another ---------------
+# Mantissa and exponent, and the next representable number ------------------------------------------------
 
 
 def _frexp_rule(input: Any) -> list[Spec]:
@@ -197,7 +197,7 @@ binary(
 )
 
 
-# Complex numbers, which no tensor holds yet: a conjugate is the tensor itself ----------------------------
+# Complex numbers: no tensor is complex yet, so a conjugate is the tensor itself --------------------------
 
 for _name, _doc, _inplace in (
     ("conj", "The conjugate: the tensor itself.", False),

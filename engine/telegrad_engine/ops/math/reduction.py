@@ -1,4 +1,4 @@
-"""Sums, means, variances and other reductions of dimensions."""
+"""Sums, means, variances and other reductions over dimensions."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ..guards import no_kernel
 
 
 def reduced(input: Any, dim: Any, keepdim: bool, dtype: Any = None) -> Spec:
-    """The spec after reducing ``dim``, in the input's dtype or another."""
+    """The spec after reducing ``dim``, in the input's dtype or in ``dtype``."""
     shape = reduced_shape(input.shape, wrap_dims(dim, len(input.shape)), keepdim)
     return Spec(shape, input.dtype if dtype is None else dtype)
 
 
 def accumulated_dtype(input: Any, dtype: Any) -> Any:
-    """The dtype of a sum or product: the one asked for, the input's, or int64 for whole numbers and bools."""
+    """The dtype of a sum or product: ``dtype`` if given, the input's if floating, else int64."""
     return dtype.numpy if dtype else input.dtype if is_floating(input.dtype) else int64.numpy
 
 
 def accumulated(input: Any, dtype: Any) -> Any:
-    """``input`` in the dtype that sums and products are computed in; float16 and bfloat16 become float32."""
+    """``input`` in the dtype that sums and products are computed in: float16 and bfloat16 are computed in float32."""
     return widened(input.astype(accumulated_dtype(input, dtype)))
 
 
 def running_rule(kernel: str, input: Any, dim: int, dtype: Any) -> Spec:
-    """The spec of a running sum or product, whose kernel of this name in torch does not compute in bools."""
+    """The spec of a running sum or product; raises for bool, which torch's ``kernel`` does not support."""
     if dtype is bool_:
         raise no_kernel(kernel, bool_.numpy)
     wrap_dim(dim, len(input.shape))
@@ -41,7 +41,7 @@ def running_rule(kernel: str, input: Any, dim: int, dtype: Any) -> Spec:
 
 
 def sum_rule(input: Any, dim: Any, keepdim: bool, dtype: Any) -> Spec:
-    """The spec of a sum over ``dim``, or over everything."""
+    """The spec of a sum over ``dim``, or over all dimensions."""
     return reduced(input, dim, keepdim, accumulated_dtype(input, dtype))
 
 
@@ -51,7 +51,7 @@ def axes(dim: Any, ndim: int) -> tuple[int, ...]:
 
 
 def restore(F: Any, grad: Any, shape: tuple[int, ...], dim: Any, keepdim: bool) -> Any:
-    """Spread the gradient of a reduction back over the input's shape."""
+    """Expand the gradient of a reduction to the input's shape."""
     if dim is None and F.xp is not None:
         return F.xp.broadcast_to(grad, shape)
     if not keepdim:
@@ -61,12 +61,12 @@ def restore(F: Any, grad: Any, shape: tuple[int, ...], dim: Any, keepdim: bool) 
 
 
 def count(shape: tuple[int, ...], dim: Any) -> int:
-    """Number of elements that are reduced into one."""
+    """The number of elements that are reduced into one."""
     return math.prod(shape[d] for d in wrap_dims(dim, len(shape))) if shape else 1
 
 
 def _by_dim(name: str) -> Callable[[Any], str]:
-    """torch numbers a reduction's node by its overload: of everything, or of some dimensions."""
+    """The node name of a reduction, numbered by overload as in torch: 0 over all dimensions, 1 over ``dim``."""
     return lambda node: f"{name}Backward{int(node.attrs.get('dim') is not None)}"
 
 
@@ -80,7 +80,7 @@ def sum_(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False,
 
 
 def _sum(xp: Any, input: Any, dim: Any, keepdim: bool, kind: Any) -> Any:
-    """The sum in the dtype ``kind``, one of LOW in float32. What has to be cast is cast a block at a time."""
+    """The sum in the dtype ``kind``, computed in float32 for a dtype in LOW. Casts are done block by block."""
     axis = axes(dim, input.ndim)
     if input.dtype == kind and kind not in LOW:
         return xp.sum(input, axis=axis, keepdims=keepdim)
@@ -101,7 +101,7 @@ def _mean_rule(input: Any, dim: Any, keepdim: bool, dtype: Any) -> Spec:
 
 
 def _over(grad: Any, n: int) -> Any:
-    """``grad / n``, in two steps where float16 could not hold ``n``."""
+    """``grad / n``, in two steps if ``n`` could exceed float16's range."""
     return grad / n if n < 2**15 else grad * 2.0**-15 / (n / 2**15)
 
 
@@ -129,8 +129,8 @@ def prod(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
 def _products_of_others(F: Any, x: Any) -> Any:
     """For each element of a vector, the product of all others.
 
-    Without division, so it is exact with zeros: the elements are paired, the products of other pairs
-    found the same way, and each element's partner multiplied in. That takes about 2 n products.
+    Computed without division, so it is exact with zeros: elements are paired, the products of the other pairs are
+    computed recursively, and each is multiplied by the element's partner. That takes about 2 n products.
     """
     n = x.shape[0]
     if n < 2:
@@ -158,12 +158,12 @@ def cumsum(xp: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> A
 cumsum.derivative(input=lambda F, grad, dim: F.flip(F.cumsum(F.flip(grad, (dim,)), dim), (dim,)))
 
 
-# Truth ---------------------------------------------------------------------------------------------------
+# all and any ---------------------------------------------------------------------------------------------
 
 
 def _truth_rule(input: Any, dim: Any, keepdim: bool) -> Spec:
     if dim == ():
-        return Spec(input.shape, bool_.numpy)  # torch takes no dimensions for none here, not for all
+        return Spec(input.shape, bool_.numpy)  # here torch treats an empty dim as no dimensions, not as all
     return reduced(input, dim, keepdim, bool_.numpy)
 
 
@@ -183,7 +183,7 @@ def any_(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False)
     return xp.any(input, axis=_truth_axes(dim, input.ndim), keepdims=keepdim)
 
 
-# Log-sum-exp and the softmaxes ---------------------------------------------------------------------------
+# Log-sum-exp ---------------------------------------------------------------------------------------------
 
 
 def _logsumexp_rule(input: Any, dim: Any, keepdim: bool) -> Spec:
@@ -195,7 +195,7 @@ def logsumexp(xp: Any, input: Array, dim: Ints, keepdim: Bool = False) -> Any:
     """``log(sum(exp(input)))`` over ``dim`` without overflow; -inf where all elements are."""
     axis, wide = axes(dim, input.ndim), _computed
     top = xp.zeros((), float32.numpy)
-    if math.prod(input.shape):  # else there is no largest
+    if math.prod(input.shape):  # max of an empty array raises
         top = wide(xp.max(input, axis=axis, keepdims=True))
         top = xp.where(xp.isfinite(top), top, xp.zero(top))
     total = reduce_in_blocks(xp, xp.sum, lambda x, top: xp.exp(wide(x) - top), (input, top), axis, True)
@@ -204,7 +204,7 @@ def logsumexp(xp: Any, input: Array, dim: Ints, keepdim: Bool = False) -> Any:
 
 
 def _computed(x: Any) -> Any:
-    """What exponentials are computed of: whole numbers and dtypes of LOW precision as float32."""
+    """``x`` in the dtype that exponentials are computed in: float32 for integers, bools and dtypes in LOW."""
     return widened(x) if is_floating(x.dtype) else x.astype(float32.numpy)
 
 
@@ -282,7 +282,7 @@ def std(
 def _std_grad(
     F: Any, grad: Any, input: Any, result: Any, dim: Any, unbiased: Any, keepdim: Any, correction: Any
 ) -> Any:
-    # Where the deviation is 0 the slope is taken as 0, as torch does.
+    # Where the deviation is 0, the slope is 0, as in torch.
     slope = F.where(result == 0.0, 0.0, grad / (result * 2.0))
     return _var_grad(F, slope, input, dim, unbiased, keepdim, correction)
 
@@ -291,7 +291,7 @@ std.derivative(input=_std_grad)
 
 
 def _declare_with_mean(name: str, doc: str) -> None:
-    """Declare the op that returns what the op of this name returns, and the mean."""
+    """Declare the op that returns the result of the op ``name`` and the mean."""
 
     def function(
         F: Any,
@@ -314,7 +314,7 @@ _declare_with_mean("std", "The standard deviation over ``dim``, as ``var_mean`` 
 
 
 def _declare_unbiased(name: str, doc: str, **options: Any) -> None:
-    """Declare the overload of this op over all dimensions, which takes ``unbiased`` alone."""
+    """Declare the overload of the op ``name`` over all dimensions, which takes only ``unbiased``."""
 
     def function(F: Any, input: Array, unbiased: Bool) -> Any:
         return getattr(F, name)(input, None, unbiased)

@@ -89,12 +89,12 @@ def repeat_interleave_counts(xp: Any, repeats: Array, *, output_size: OptionalIn
     return xp.repeat(xp.arange(repeats.size), repeats).astype(repeats.dtype)
 
 
-# Different elements --------------------------------------------------------------------------------------
+# Unique elements -----------------------------------------------------------------------------------------
 
 
 def _unique2_rule(input: Any, return_inverse: bool, return_counts: bool) -> list[Spec]:
     check_has_values("unique", input)
-    # No result is larger than this.
+    # an upper bound: the number of unique elements is not known here
     return [
         Spec((input.size,), input.dtype),
         Spec(input.shape if return_inverse else (0,), int64.numpy),
@@ -103,7 +103,7 @@ def _unique2_rule(input: Any, return_inverse: bool, return_counts: bool) -> list
 
 
 def _unique2_scratch(input: Any, return_inverse: bool, return_counts: bool) -> int:
-    """The bytes of sorted elements, their order and their numbers; in blocks, of one block and of all joined."""
+    """The scratch bytes of a sort with its order and counts; in blocks, of one block and of the joined results."""
     size, itemsize = math.prod(input.shape), input.dtype.itemsize
     if size * itemsize <= BLOCK:
         return int(size * (4 * itemsize + 48))
@@ -130,14 +130,14 @@ def _unique2(
 
 
 def _unique_in_blocks(xp: Any, input: Any, return_inverse: bool, return_counts: bool) -> tuple[Any, Any, Any]:
-    """The same from the different elements of each block.
+    """Like ``_unique2``, from the unique elements of each block.
 
-    NumPy's sort of float16 misplaces zeros of different signs on processors with AVX-512, so none is used here.
+    NumPy's sort of float16 misplaces zeros of different signs on processors with AVX-512, so float16 is widened first.
     """
     found = [xp.unique(widened(part), return_counts=return_counts, equal_nan=False) for part in flat_blocks(input)]
     parts = [part[0] for part in found] if return_counts else found
     values = xp.unique(xp.concatenate(parts), equal_nan=False)
-    numbers = values.size - int(xp.sum(values != values))  # NaNs, each of its own, come last
+    numbers = values.size - int(xp.sum(values != values))  # NaNs come last and are all distinct
     counts = xp.ones((values.size * return_counts,), int64.numpy)
     if return_counts:
         counts[:numbers] = 0
@@ -183,9 +183,9 @@ def unique_dim(
 
 
 def _unique_slices(input: Any, dim: int) -> tuple[Any, Any, Any]:
-    """The same on NumPy, which would sort the slices as records while no other thread runs.
+    """Like ``unique_dim``, on NumPy, whose own method sorts the slices as records and holds the GIL.
 
-    The slices are told apart by one column after the other, until no two are alike.
+    The slices are sorted by one column after another, until all of them are distinct.
     """
     n = input.shape[dim]
     rows = np.moveaxis(input, dim, 0).reshape(n, -1)
@@ -225,7 +225,7 @@ def unique(
 
 
 def _wanted(values: Any, *others: Any) -> Any:
-    """The values, in a tuple with those of the others that are not None, if any."""
+    """The values alone, or a tuple of the values and the others that are not None."""
     asked = [x for x in others if x is not None]
     return (values, *asked) if asked else values
 
@@ -426,7 +426,7 @@ def searchsorted(
         sorted_sequence = xp.take_along_axis(sorted_sequence, sorter, axis=-1)
     beyond = xp.greater if right or side == "right" else xp.greater_equal
     low, high = xp.zeros(values.shape, int64.numpy), xp.full(values.shape, n)
-    for _ in range(n.bit_length()):  # bisects for all values at once, as rows may differ
+    for _ in range(n.bit_length()):  # a bisection of all values at once, since rows may differ
         middle = xp.minimum((low + high) // 2, n - 1)
         flat = sorted_sequence.ndim == 1
         found = sorted_sequence[middle] if flat else xp.take_along_axis(sorted_sequence, middle, axis=-1)

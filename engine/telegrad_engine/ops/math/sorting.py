@@ -16,14 +16,14 @@ from .reduction import axes, reduced, restore
 
 
 def route(F: Any, grads: Any, indices: Any, input_shape: Any, dim: int) -> Any:
-    """The gradient of values that were taken from ``indices`` along ``dim``."""
+    """The gradient of values that were gathered from ``indices`` along ``dim``."""
     if grads[0] is None or not input_shape:
         return grads[0]
     return F.scatter_add(F.new_zeros(grads[0], input_shape), dim, indices, grads[0])
 
 
 def route_picked(F: Any, grads: Any, indices: Any, input_shape: Any, dim: int, keepdim: bool) -> Any:
-    """As :func:`route`, of one element a row, the dimension being kept or not."""
+    """Like :func:`route`, for one element per row, with or without ``keepdim``."""
     if grads[0] is None or not input_shape:
         return grads[0]
     if keepdim:
@@ -33,8 +33,8 @@ def route_picked(F: Any, grads: Any, indices: Any, input_shape: Any, dim: int, k
 
 
 def sort_order(xp: Any, input: Any, dim: int, descending: bool = False) -> Any:
-    """Indices that sort along ``dim``, equals in their order; NaN is above all."""
-    input = widened(input)  # bfloat16 has no order for NaN
+    """The indices of a stable sort along ``dim``; NaN is greater than every number."""
+    input = widened(input)  # bfloat16 has no ordering of NaN
     if not input.ndim:
         return xp.zeros((), int64.numpy)
     if not descending:
@@ -48,7 +48,7 @@ def _take(xp: Any, input: Any, indices: Any, dim: int) -> Any:
 
 
 def values_and_indices(input: Any, shape: Any) -> list[Spec]:
-    """The specs of an op that returns elements of ``input`` and their indices, in ``shape``."""
+    """The specs of an op that returns elements of ``input`` and their indices, both of ``shape``."""
     return [Spec(shape, input.dtype), Spec(shape, int64.numpy)]
 
 
@@ -107,17 +107,17 @@ def topk(xp: Any, input: Array, k: Int, dim: Int = -1, largest: Bool = True, sor
 for _sorting in (sort, sort_stable, topk):
     _sorting.derivative(input=route)
 
-# One element of the order --------------------------------------------------------------------------------
+# Selection by rank ---------------------------------------------------------------------------------------
 
 
 def _check_reduced(name: str, input: Any, axis: int) -> None:
-    """Raise for a dimension of size 0, which has no element to choose."""
+    """Raise for a dimension of size 0."""
     if input.shape and input.shape[axis] == 0:
         raise IndexOutOfRange(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
 
 
 def pick_rule(name: str, kernel: str | None, input: Any, dim: int, keepdim: bool) -> list[Spec]:
-    """The specs of one element along ``dim`` and its index; ``kernel`` is torch's, if it does not take bools."""
+    """The specs of one element along ``dim`` and its index; ``kernel`` is torch's name if it does not support bools."""
     axis = wrap_dim(dim, len(input.shape))
     _check_reduced(name, input, axis)
     if kernel and input.dtype == bool_.numpy:
@@ -133,7 +133,7 @@ def _kthvalue_rule(input: Any, k: int, dim: int, keepdim: bool) -> list[Spec]:
 
 
 def pick(xp: Any, input: Any, order: Any, place: Any, dim: int, keepdim: bool) -> Any:
-    """The element at ``place`` of the order (one a row), and its index."""
+    """The element at position ``place`` of the sorted order in each row, and its index."""
     if not input.ndim:
         return input, order
     return _take_one(xp, input, xp.take_along_axis(order, place, axis=dim), dim, keepdim)
@@ -203,7 +203,7 @@ def mode(xp: Any, input: Array, dim: Int = -1, keepdim: Bool = False) -> Any:
     ordered = xp.moveaxis(xp.take_along_axis(input, order, axis=dim), dim, -1)
     places = xp.arange(ordered.shape[-1])
     begins = xp.concatenate([ordered[..., :1] == ordered[..., :1], ordered[..., 1:] != ordered[..., :-1]], axis=-1)
-    # How far into its run of equals each place is: the first of the largest ends the longest run.
+    # The position of each element in its run of equal ones: the first maximum ends the longest run.
     depth = places - xp.running("maximum", xp.where(begins, places, 0), -1)
     ends = xp.moveaxis(xp.argmax(depth, axis=-1, keepdims=True), -1, dim)
     return pick(xp, input, order, ends, dim, keepdim)
@@ -238,7 +238,7 @@ def _check_nonempty(name: str, input: Any) -> None:
 
 
 def _whole_rule(name: str, input: Any) -> Spec:
-    """The spec of one of all elements."""
+    """The spec of a reduction of all elements to one."""
     _check_nonempty(name, input)
     return Spec((), input.dtype)
 
@@ -256,7 +256,7 @@ def min_(xp: Any, input: Array) -> Any:
 
 
 def _evenly(F: Any, grad: Any, hits: Any, dim: Any) -> Any:
-    """The gradient, shared evenly by the elements where ``hits`` is True, along ``dim`` or among all."""
+    """Share the gradient evenly among the elements where ``hits`` is True, along ``dim`` or over all."""
     shares = F.sum(hits, dim, True, dtype=float32) if dim is not None else F.sum(hits, dtype=float32)
     dtype = grad._data.dtype if hasattr(grad, "_data") else grad.dtype
     return grad * hits / F.to(shares, dtype=from_numpy(dtype))
@@ -267,7 +267,7 @@ for _of_all in (max_, min_):
 
 
 def _by_argument(xp: Any, find: Any, input: Any, dim: int, keepdim: bool) -> Any:
-    """The element whose index ``xp.argmax`` or ``xp.argmin`` finds, and the index."""
+    """The element at the index that ``find`` (``xp.argmax`` or ``xp.argmin``) returns, and the index."""
     if not input.ndim:
         return input, xp.zeros((), int64.numpy)
     return _take_one(xp, input, find(input, axis=dim, keepdims=True), dim, keepdim)

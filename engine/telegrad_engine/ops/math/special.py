@@ -1,4 +1,4 @@
-"""Special functions: of the error integral, of the gamma function, and of logarithms to other bases."""
+"""Special functions: error functions, gamma functions, and logarithms and exponentials to other bases."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _logit_grad(F: Any, grad: Any, input: Any, eps: float | None) -> Any:
 
 logit.derivative(input=_logit_grad)
 
-# The error integral --------------------------------------------------------------------------------------
+# Error functions -----------------------------------------------------------------------------------------
 
 
 float_unary(
@@ -78,7 +78,7 @@ float_unary("erfinv", "The inverse of the error function, between -1 and 1.").de
     input=lambda F, grad, result: grad * (math.sqrt(math.pi) / 2 * F.exp(result * result))
 )
 
-# The gamma function --------------------------------------------------------------------------------------
+# Gamma functions -----------------------------------------------------------------------------------------
 
 
 float_unary("lgamma", "The logarithm of the gamma function's magnitude.", scratch=2.5).derivative(
@@ -95,7 +95,7 @@ def _polygamma_rule(n: int, input: Any) -> Spec:
     return Spec(input.shape, common_float((input,)))
 
 
-# Torch's method has the order last.
+# torch's method takes the order last.
 @op(_polygamma_rule, common=common_float, method=False, scratch=3.0)
 def polygamma(xp: Any, n: Int, input: Array) -> Any:
     """The derivative of order ``n`` of ``digamma``."""

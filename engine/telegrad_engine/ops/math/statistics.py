@@ -113,7 +113,7 @@ def histc(xp: Any, input: Array, bins: Int = 100, min: Number = 0, max: Number =
 
 
 def _range(xp: Any, flat: Any, low: float, high: float, margin: float = 1.0) -> tuple[float, float]:
-    """The bounds, or those of the elements where the bounds are equal; ``margin`` around them if there is one value."""
+    """The bounds, or the range of the elements if the bounds are equal; a single value is widened by ``margin``."""
     if low == high and flat.shape[0]:
         low, high = float(flat.min()), float(flat.max())
     _check_finite(low, high)
@@ -121,7 +121,7 @@ def _range(xp: Any, flat: Any, low: float, high: float, margin: float = 1.0) -> 
 
 
 def _counts(xp: Any, flat: Any, edges: Any, weights: Any) -> Any:
-    """The number, or the weight, of the elements between neighbouring edges, the last one included."""
+    """The number or the total weight of elements in each bin; the last bin includes its upper edge."""
     bins = edges.shape[0] - 1
     inside = (flat >= edges[0]) & (flat <= edges[-1])
     places = xp.clip(xp.searchsorted(edges, flat, side="right") - 1, 0, bins - 1)
@@ -163,7 +163,7 @@ def _check_histogram(input: Any, weight: Any) -> None:
 
 
 def _histogram(xp: Any, flat: Any, edges: Any, weight: Any, density: bool) -> tuple[Any, Any]:
-    """The numbers, weights or densities of the elements between the edges, and the edges."""
+    """The counts, weights or densities of the bins, and the edges."""
     counts = _counts(xp, flat, edges, None if weight is None else xp.reshape(weight, (-1,)))
     shares = counts / xp.sum(counts) / (edges[1:] - edges[:-1]) if density else counts
     return shares.astype(flat.dtype), edges
@@ -207,7 +207,7 @@ def histogram_edges(xp: Any, input: Array, bins: Array, *, density: Bool = False
     return _histogram(xp, xp.reshape(input, (-1,)), bins.copy(), weight, density)
 
 
-# The median of numbers -----------------------------------------------------------------------------------
+# Medians without NaNs ------------------------------------------------------------------------------------
 
 
 @composite()
@@ -244,7 +244,7 @@ def msort(F: Any, input: Array) -> Any:
     return F.sort(input, 0)[0]
 
 
-# Quantiles, with NaNs or without -------------------------------------------------------------------------
+# Quantiles with and without NaNs -------------------------------------------------------------------------
 
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
@@ -272,7 +272,7 @@ def _quantile_rule(input: Any, q: Any, dim: int | None, keepdim: bool, interpola
 
 
 def _lead(input_shape: Any, dim: int | None) -> tuple[int, ...]:
-    """The rows that quantiles are taken of: the sizes apart from ``dim``."""
+    """The shape of the rows that quantiles are computed over: the sizes without ``dim``."""
     return () if dim is None or not input_shape else reduced_shape(input_shape, (dim % len(input_shape),), False)
 
 
@@ -287,7 +287,7 @@ def _quantile_hidden(input: Any, q: Any, dim: int | None) -> tuple[Spec, Spec]:
 
 _declare_quantile = op(
     _quantile_rule,
-    nondifferentiable_inputs=lambda interpolation: () if interpolation == "linear" else ("q",),  # it chooses
+    nondifferentiable_inputs=lambda interpolation: () if interpolation == "linear" else ("q",),  # q only selects
     hidden=("lower", "upper"),
     hidden_rule=_quantile_hidden,
     scratch=4.0,
@@ -302,7 +302,7 @@ def quantile(
 
     def ranks(rows: Any, order: Any, places: Any) -> Any:
         last = xp.take_along_axis(rows, order[..., -1:], axis=-1)
-        # A NaN comes last and is the answer, whatever is asked.
+        # NaN sorts last; a row that has one returns NaN for every q.
         return xp.where(xp.isnan(last), rows.shape[-1] - 1, places * (rows.shape[-1] - 1))
 
     return _quantiles(xp, input, q, dim, keepdim, interpolation, ranks)
@@ -311,7 +311,7 @@ def quantile(
 def _quantiles(
     xp: Any, input: Any, q: Any, dim: int | None, keepdim: bool, interpolation: str, find_ranks: Callable[..., Any]
 ) -> tuple[Any, Any, Any]:
-    """The elements of the ranks that ``find_ranks`` says, or what is between them, and where the two neighbours are."""
+    """The quantiles at the ranks that ``find_ranks`` returns, and the indices of their lower and upper neighbours."""
     places = xp.reshape(xp.asarray(q, input.dtype), (-1,))
     if not xp.holds(xp.all((places >= 0) & (places <= 1)), True):
         raise InvalidOperation("quantile() q values must be in the range [0, 1]")
@@ -333,7 +333,7 @@ def _quantiles(
 
 
 def _by_row(F: Any, grad: Any, lower: Any) -> Any:
-    """The gradient laid out as the indices are: a row of quantiles for every row of elements."""
+    """Reshape the gradient like the indices: a row of quantiles for each row of elements."""
     *rows, count = lower.shape
     return F.movedim(F.reshape(grad, (count, *rows)), 0, -1)
 
@@ -341,7 +341,7 @@ def _by_row(F: Any, grad: Any, lower: Any) -> Any:
 def _spread(
     F: Any, grad: Any, q: Any, last: Any, lower: Any, upper: Any, input_shape: Any, dim: int | None, interpolation: str
 ) -> Any:
-    """The gradient by its shares to the two neighbours; ``last`` is the rank of the largest element of each row."""
+    """Split the gradient between the two neighbours; ``last`` is the rank of the largest element of each row."""
     grad = _by_row(F, grad, lower)
     n = math.prod(input_shape) if dim is None or not input_shape else input_shape[dim]
     spread = F.new_zeros(grad, (*_lead(input_shape, dim), n))
@@ -355,9 +355,9 @@ def _spread(
 
 
 def _slopes(F: Any, grad: Any, rows: Any, last: Any, lower: Any, upper: Any) -> Any:
-    """The gradient of ``q``: how steep the way between the neighbours is."""
+    """The gradient of ``q``: the slope between the two neighbours."""
     span = F.gather(rows, -1, upper) - F.gather(rows, -1, lower)
-    return F.where(F.eq(lower, upper), 0.0, _by_row(F, grad, lower) * (span * last))  # a NaN's span is one too
+    return F.where(F.eq(lower, upper), 0.0, _by_row(F, grad, lower) * (span * last))  # a NaN's span is NaN
 
 
 def _quantile_grad(
@@ -391,7 +391,7 @@ def nanquantile(
 
 
 def _last_number(F: Any, input: Any, dim: int | None) -> Any:
-    """The rank of the largest element of each row that is no NaN."""
+    """The rank of the largest element of each row that is not NaN."""
     rows = _rows(F, input, dim)
     there = F.where(F.eq(rows, rows), F.ones_like(rows), 0.0)
     return F.clamp(F.sum(there, (-1,), True) - 1, min=0)

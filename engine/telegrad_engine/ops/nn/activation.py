@@ -56,16 +56,16 @@ def _softmax_rule(name: str, input: Any, dim: int, dtype: Any) -> Spec:
 def softmax(xp: Any, input: Array, dim: Int, dtype: OptionalDType = None) -> Any:
     """``exp(input)`` scaled to sum to 1 along ``dim``."""
     input = widened(input if dtype is None else input.astype(dtype.numpy))
-    return xp.softmax(input, dim) if input.ndim else 1 + (input - input)  # what is not finite gives NaN
+    return xp.softmax(input, dim) if input.ndim else 1 + (input - input)  # infinities and NaN give NaN
 
 
 def _fusable(result: Any, dim: int) -> bool:
-    """Whether the sums along ``dim`` are dot products of rows, in a precision to add up in."""
+    """Whether sums along ``dim`` can be fused as row sums: the last dimension, in at least float32."""
     return bool(result.ndim and dim % result.ndim == result.ndim - 1 and result.dtype.itemsize > 2)
 
 
 def row_sums(xp: Any, x: Any) -> Any:
-    """The sums over the last dimension, which stays."""
+    """The sums over the last dimension, which is kept with size 1."""
     return xp.reshape(xp.row_sums(as_rows(xp, x)), (*x.shape[:-1], 1))
 
 
@@ -97,9 +97,9 @@ log_softmax.derivative(input=_log_softmax_grad)
 def _activation(
     guard: str | Callable[..., None], in_torch: bool = False, **options: Any
 ) -> Callable[[Callable[..., Any]], Op]:
-    """Declare an activation of torch.nn.functional, or with ``in_torch`` of torch too.
+    """Declare an activation in torch.nn.functional or, if ``in_torch``, in torch too.
 
-    ``guard`` checks input and attributes; a string is the name of torch's kernel, which takes floats alone.
+    ``guard`` checks input and attributes; a string is the name of torch's kernel, which supports only floats.
     """
     if isinstance(guard, str):
         guard = partial(check_floats, guard)
@@ -195,7 +195,7 @@ def hardsigmoid(xp: Any, input: Array) -> Any:
     return xp.clip(input + 3, 0, 6) / 6
 
 
-# Constant: torch has no second derivative of hardsigmoid, and its first is that of float32 for float64 too.
+# The slope is constant: torch has no second derivative of hardsigmoid, and its first has float32 precision.
 hardsigmoid.derivative(input=lambda F, grad, input: grad * F.logical_and(input > -3, input < 3) / 6)
 
 
@@ -219,7 +219,7 @@ def _elu(xp: Any, input: Any, alpha: float, scale: float) -> Any:
 
 
 def _elu_grad(F: Any, grad: Any, input: Any, alpha: float, scale: float) -> Any:
-    below = F.where(input < 0, input, 0.0)  # or what is not selected would overflow
+    below = F.where(input < 0, input, 0.0)  # the branch that is not selected would overflow
     return F.where(input > 0, grad * scale, grad * F.exp(below) * (alpha * scale))
 
 
@@ -264,7 +264,7 @@ def softplus(xp: Any, input: Array, beta: Number = 1, threshold: Number = 20) ->
 
 def _softplus_grad(F: Any, grad: Any, input: Any, beta: float, threshold: float) -> Any:
     scaled = input * beta
-    below = F.where(scaled < threshold, scaled, threshold)  # in torch, the curvature ends on the threshold
+    below = F.where(scaled < threshold, scaled, threshold)  # in torch, the second derivative is 0 from the threshold on
     return F.where(scaled > threshold, grad, grad * F.sigmoid(below))
 
 
@@ -313,7 +313,7 @@ def gelu(xp: Any, input: Array, *, approximate: Str = "none") -> Any:
 
 def _gelu_grad(F: Any, grad: Any, input: Any, approximate: str) -> Any:
     if approximate == "none" and F.xp is not None and input.ndim:
-        # With few temporaries; ``grad`` may have more dimensions, of gradients in batches.
+        # Uses few temporaries; ``grad`` may have additional batch dimensions.
         xp, input = F.xp, widened(input)
         density = xp.affine(xp.exp(xp.affine(input * input, -0.5)), 0.5 * TANH_SCALE)
         return xp.affine(density, input, xp.normal_cdf(input)) * grad
@@ -374,7 +374,7 @@ def celu(xp: Any, input: Array, alpha: Number = 1.0) -> Any:
 
 
 celu.derivative(
-    # At 0 the second derivative is that of the straight side, as in torch.
+    # At 0 the second derivative is that of the linear side, as in torch.
     input=lambda F, grad, input, alpha: F.where(input < 0, grad * F.exp(F.where(input < 0, input, 0.0) / alpha), grad)
 )
 

@@ -1,4 +1,4 @@
-"""Attention."""
+"""Scaled dot-product attention."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def scaled_dot_product_attention(
 ) -> Any:
     """``softmax(scale * query @ key.mT + mask) @ value``; a query that may see nothing gets 0 (Vaswani et al. 2017).
 
-    With ``enable_gqa`` the heads (dim -3) of ``query`` share those of ``key`` and ``value`` in groups.
+    With ``enable_gqa``, groups of query heads (dim -3) share one head of ``key`` and ``value``.
     """
     _check_attention(query, key, value, attn_mask, dropout_p, is_causal)
     if enable_gqa:
@@ -77,7 +77,7 @@ def scaled_dot_product_attention(
 
 
 def _each_head(F: Any, x: Any, heads: int) -> Any:
-    """``x`` with each of its heads repeated for the queries' heads that share it."""
+    """Repeat each head of ``x`` for the query heads that share it."""
     own = x.shape[wrap_dim(-3, x.dim())]
     if heads % max(own, 1):
         raise InvalidOperation("Number of heads in key and value must divide the number of heads in ")
@@ -85,7 +85,7 @@ def _each_head(F: Any, x: Any, heads: int) -> Any:
 
 
 def _recorded_weights(F: Any, query: Any, key: Any, scale: float, is_causal: bool, mask: Any) -> Any:
-    """The softmax of the masked scores, differentiably; 0 for a query that may see nothing."""
+    """The softmax of the masked scores, differentiably; 0 for a query whose keys are all masked."""
     scores = F.matmul(query * scale, F.transpose(key, -2, -1))
     if mask is not None:
         check_keeps_shape(scores.shape, mask.shape)
@@ -94,16 +94,16 @@ def _recorded_weights(F: Any, query: Any, key: Any, scale: float, is_causal: boo
     if mask is None:
         return F.softmax(scores, -1)
     scores = F.where(mask, scores, -math.inf) if mask.dtype.name == "bool" else scores + mask
-    # Where nothing is seen, the softmax would be 0 / 0, in the derivative too.
+    # If all keys are masked, the softmax would be 0 / 0, also in the derivative.
     unseen = F.eq(F.amax(scores, (-1,), True), -math.inf)
     return F.masked_fill(F.softmax(F.masked_fill(scores, unseen, 0.0), -1), unseen, 0.0)
 
 
-# In one step ---------------------------------------------------------------------------------------------
+# As one op -----------------------------------------------------------------------------------------------
 
 
 def _is_regular(query: Any, key: Any, value: Any) -> bool:
-    """Whether ``attend`` takes them: nothing is empty, broadcast or amiss."""
+    """Whether ``attend`` supports these shapes: no dimension is empty, broadcast or mismatched."""
     *batch, _, width = query.shape
     *also, length, width_of_key = key.shape
     return (
@@ -115,7 +115,7 @@ def _is_regular(query: Any, key: Any, value: Any) -> bool:
 
 
 def _scores_bytes(query: Any, key: Any) -> int:
-    """The bytes of a score for each query and key, as they are computed."""
+    """The bytes of all scores, in the dtype that they are computed in."""
     return int(math.prod(query.shape[:-1]) * key.shape[-2]) * _itemsize(query)
 
 
@@ -125,7 +125,7 @@ def _itemsize(query: Any) -> int:
 
 
 def _is_constant_mask(query: Any, key: Any, mask: Any) -> bool:
-    """Whether a mask is one that ``attend_in_blocks`` takes: without a gradient, of bools or the queries' dtype."""
+    """Whether ``attend_in_blocks`` supports a mask: it has no gradient, and is bool or of the queries' dtype."""
     check_keeps_shape((*query.shape[:-1], key.shape[-2]), mask.shape)
     return not getattr(mask, "requires_grad", False) and mask.dtype.name in ("bool", query.dtype.name)
 
@@ -163,7 +163,7 @@ def attend(xp: Any, query: Array, key: Array, value: Array, scale: Number, is_ca
 
 
 def _weights(xp: Any, query: Any, key: Any, scale: float, start: int | None, mask: Any = None) -> Any:
-    """The softmax of the scores; 0 for keys after a query, the first of which is at ``start``, if that is known."""
+    """The softmax of the scores; if ``start``, the index of the first query, is given, later keys get 0."""
     scores = xp.affine(xp.matmul(query, xp.swapaxes(key, -1, -2)), scale)
     unseen = xp.asarray(-math.inf, scores.dtype)
     if start is not None:
@@ -171,7 +171,7 @@ def _weights(xp: Any, query: Any, key: Any, scale: float, start: int | None, mas
     if mask is None:
         return xp.softmax(scores, -1)
     scores = xp.where(mask, scores, unseen) if mask.dtype == bool_.numpy else scores + mask
-    blind = xp.max(scores, axis=-1, keepdims=True) == unseen  # the softmax of nothing would be 0 / 0
+    blind = xp.max(scores, axis=-1, keepdims=True) == unseen  # all keys are masked: the softmax would be 0 / 0
     zero = xp.zero(scores)
     return xp.where(blind, zero, xp.softmax(xp.where(blind, zero, scores), -1))
 
@@ -188,7 +188,7 @@ def _attend_grads(
 def _recorded_grads(
     F: Any, grad: Any, needs: Any, query: Any, key: Any, value: Any, scale: float, is_causal: bool, mask: Any
 ) -> tuple[Any, Any, Any]:
-    """The gradients as tensors that have a history."""
+    """The gradients as tensors with a graph."""
     weights = _recorded_weights(F, query, key, scale, is_causal, mask)
     by_weight = F.matmul(grad, F.transpose(value, -2, -1))
     slopes = weights * (by_weight - F.sum(by_weight * weights, (-1,), True)) * scale
@@ -209,7 +209,7 @@ def _attend_fused(xp: Any, grad: Any, query: Any, key: Any, value: Any, scale: f
     )
 
 
-# In blocks, of large ones --------------------------------------------------------------------------------
+# In blocks, for large scores -----------------------------------------------------------------------------
 
 
 def _blocks_rule(query: Any, key: Any, value: Any, attn_mask: Any) -> Spec:
@@ -222,7 +222,7 @@ def _blocks_rule(query: Any, key: Any, value: Any, attn_mask: Any) -> Spec:
 
 
 def _block_bytes(query: Any, key: Any) -> int:
-    """The bytes of the scores that are computed at once: those of a block, or of one query."""
+    """The bytes of the scores that are computed at once: those of a block, or of a single query."""
     row = int(key.shape[-2]) * _itemsize(query)
     return min(_scores_bytes(query, key), max(BLOCK, row))
 
@@ -253,14 +253,14 @@ def attend_in_blocks(
 
 
 def _full_masks(xp: Any, query: Any, key: Any, mask: Any) -> list[Any]:
-    """The mask, if there is one, as a view of all scores."""
+    """The mask broadcast to the shape of the scores, in a list; an empty list without a mask."""
     if mask is None:
         return []
     return [xp.broadcast_to(widened(mask), (*query.shape[:-1], key.shape[-2]))]
 
 
 def _query_blocks(query: Any, key: Any, mask: Any, is_causal: bool) -> Iterator[tuple[Any, Any, int | None]]:
-    """Blocks of queries, what the mask says of each, and at which query it starts if that matters."""
+    """Yield blocks of queries, each with its part of the mask and, if causal, the index of its first query."""
     axis, nbytes = query.ndim - 2, _scores_bytes(query, key)
     masks = repeat(None) if mask is None else blocks(mask, axis, nbytes)
     start = 0

@@ -54,7 +54,7 @@ def _divisors_rule(input: Any, kernel_size: Any, stride: Any, padding: Any, ceil
 
 
 def _members(xp: Any, n: int, count: int, size: int, stride: int, padding: int, include_pad: bool) -> Any:
-    """How many elements each window along one dimension counts."""
+    """The number of elements that each window along one dimension counts."""
     starts = xp.arange(count) * stride - padding
     ends = xp.minimum(starts + size, n + padding)
     return ends - starts if include_pad else xp.minimum(ends, n) - xp.maximum(starts, 0)
@@ -105,7 +105,7 @@ def average(
 def _average_grad(
     F: Any, grad: Any, divisors: Any, input_shape: Any, kernel_size: Any, stride: Any, padding: Any
 ) -> Any:
-    """Each share spread over its window: a transposed convolution with ones, cut to the input's place."""
+    """Spread each share over its window, by a transposed convolution with ones that is cropped to the input."""
     ndim = len(kernel_size)
     shares = F.reshape(grad / divisors, (planes_of(input_shape, ndim), 1, *grad.shape[-ndim:]))
     ends = [p + n for p, n in zip(padding, input_shape[-ndim:], strict=True)]
@@ -190,7 +190,7 @@ def _adaptive_hidden(input: Any, output_size: Any) -> list[Spec]:
 
 
 def _adaptive_scratch(input: Any, output_size: Any) -> int:
-    """The bytes of each dimension's mask and shares, of a mean for each window, and of copies."""
+    """The scratch bytes: each dimension's mask and weights, the averages of one dimension, and copies."""
     masks = sum(o * (24 * n + 400) for o, n in zip(output_size, input.shape[-2:], strict=True))
     between = math.prod(input.shape[:-1]) * output_size[1]
     return int(masks + 12 * between + 12 * elements(input) + 12 * math.prod(input.shape[:-2]) * math.prod(output_size))
@@ -203,9 +203,9 @@ def _shares(xp: Any, n: int, count: int, dtype: Any) -> Any:
 
 
 def _averages(xp: Any, input: Any, count: int) -> Any:
-    """Averages along the last dimension."""
+    """The averages of ``count`` adaptive windows along the last dimension."""
     n = input.shape[-1]
-    if count and n in (count * 2, count * 3, count * 4):  # small windows of one size: added up all at once
+    if count and n in (count * 2, count * 3, count * 4):  # small windows of one size are summed at once
         size = n // count
         return sum(input[..., i::size] for i in range(size)) / size
     windows = [input[..., o * n // count : -((o + 1) * -n // count)] for o in range(count)]
@@ -257,12 +257,12 @@ def adaptive_avg_pool3d(F: Any, input: Array, output_size: Sizes) -> Any:
     """The averages of a grid of ``output_size`` windows that cover each of (N, C, D, H, W) or (C, D, H, W)."""
     sizes = sizes_of(input, output_size, 3)
     shape = tuple(input.shape)
-    if output_size == 1:  # torch takes the mean, which checks dimensions first
+    if output_size == 1:  # torch computes the mean here, which checks dimensions first
         wrap_dims((-1, -2, -3), len(shape))
     _check_volumes(input, shape, sizes)
     if sizes == (1, 1, 1):
         return F.mean(input, (-1, -2, -3), True)
-    # Depth after height and width: a window's average is that of its slices' averages.
+    # Depth is pooled after height and width: a window's average is the average of its slices' averages.
     images = F.reshape(input, (math.prod(shape[:-3]), *shape[-3:]))
     flat = F._adaptive_avg_pool2d(images, sizes[1:])
     columns = F.reshape(flat, (*flat.shape[:2], sizes[1] * sizes[2]))
@@ -289,7 +289,7 @@ def _check_volumes(input: Any, shape: tuple[int, ...], sizes: tuple[int, ...]) -
 
 
 def _norm_of_means(F: Any, means: Any, norm_type: float, size: int) -> Any:
-    """The norms of windows of ``size`` elements from the means of their powers; odd powers keep their sign."""
+    """Turn the means of powers over windows of ``size`` elements into norms; the means keep their sign."""
     if not norm_type:
         raise DivisionByZero("float division by zero")
     return F.pow(F.sign(means) * F.relu(F.abs(means)) * size, 1.0 / norm_type)
@@ -337,7 +337,7 @@ def local_response_norm(
 ) -> Any:
     """``input`` over ``(k + alpha * mean of squares) ** beta``, the mean over ``size`` neighbouring channels."""
     if input.ndim < 3:
-        gap = " " * 26  # torch's
+        gap = " " * 26  # as in torch's error text
         raise InvalidValue(f"Expected 3D or higher dimensionality{gap}input (got {input.ndim} dimensions)")
     if not input.numel():
         return input
@@ -352,7 +352,7 @@ def local_response_norm(
     total = F.narrow(squares, 1, 0, channels)
     for i in range(1, size):
         total = total + F.narrow(squares, 1, i, channels)
-    mean = F.div(total, size, rounding_mode="trunc") if whole else total / size  # whole numbers average to whole ones
+    mean = F.div(total, size, rounding_mode="trunc") if whole else total / size  # integers average to integers
     return input / F.pow(mean * alpha + k, beta)
 
 

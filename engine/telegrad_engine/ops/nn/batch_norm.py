@@ -1,4 +1,4 @@
-"""Normalisation of each channel (dim 1) over the batch, or over each sample, and the running statistics it keeps."""
+"""Normalization of each channel (dim 1) over the batch or over each sample, with its running statistics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _check_values(input: Any, training: bool) -> None:
 
 
 def _of_nothing(F: Any, input: Any, weight: Any, bias: Any) -> Any:
-    """The result where there are no elements; the running statistics stay as they are."""
+    """The result for an input without elements; the running statistics stay unchanged."""
     result = F.clone(input)
     for parameter, combine in ((weight, F.mul), (bias, F.add)):
         if parameter is not None and math.prod(parameter.shape):
@@ -106,7 +106,7 @@ def batch_norm_with_moments(
 def _batch_grads(
     F: Any, grads: Any, needs: Any, input: Any, weight: Any, training: bool, eps: float, mean: Any, scale: Any
 ) -> Any:
-    """Of the result alone: what goes into the running statistics has no gradient."""
+    """The gradients through the result; the batch statistics have no gradient."""
     grad, by_input = grads[0], None
     if F.xp is None:
         ndim = len(input.shape)
@@ -128,7 +128,7 @@ def _batch_grads(
     by_weight = xp.einsum("oci,oci->c", channels, standard) if needs[3] else None
     by_bias = xp.einsum("oci->c", channels) if needs[4] else None
     if needs[0]:
-        # The weight is one number for each group, so it may as well scale the result.
+        # The weight is constant within a channel, so it can be part of the scale.
         factor = scale if weight is None else scale * weight[:, None]
         by_input = standardised_grad(xp, channels, standard, factor) if training else channels * factor
         by_input = xp.reshape(by_input, input.shape)
@@ -161,7 +161,7 @@ def batch_norm(
 def _normalized(
     F: Any, input: Any, running: tuple[Any, Any], weight: Any, bias: Any, training: bool, momentum: float, eps: float
 ) -> Any:
-    """``batch_norm`` with the statistics ``running`` (mean, variance)."""
+    """Run ``batch_norm`` with the running statistics ``running`` (mean, variance)."""
     for name, kept in zip(("running_mean", "running_var"), running, strict=True):
         if kept is not None and kept.requires_grad and state.grad_enabled:
             raise GradRequired(

@@ -1,4 +1,4 @@
-"""Losses of classes, of counts and of Gaussian likelihoods. Formulas: the documentation of torch.nn.functional."""
+"""Losses for classes, Poisson counts and Gaussian likelihoods. Formulas: the documentation of torch.nn.functional."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def check_reduction(reduction: str) -> None:
 
 
 def reduce_loss(F: Any, losses: Any, reduction: str) -> Any:
-    """The losses as they are, their mean or their sum."""
+    """Return the losses unreduced, their mean or their sum."""
     check_reduction(reduction)
     return losses if reduction == "none" else F.mean(losses) if reduction == "mean" else F.sum(losses)
 
 
 def check_weighted(input: Any, weight: Any, reduction: str) -> None:
-    """Raise for a weight not of the input's shape, or an unknown reduction, in the words that torch has here."""
+    """Raise for a weight not of the input's shape or an unknown reduction, with torch's texts for weighted losses."""
     if tuple(weight.shape) != tuple(input.shape):
         raise InvalidValue("Weights and input must have the same size.")
     if reduction not in REDUCTIONS:
@@ -47,7 +47,7 @@ def check_weighted(input: Any, weight: Any, reduction: str) -> None:
 
 
 def weighted(F: Any, losses: Any, input: Any, weight: Any, reduction: str) -> Any:
-    """The losses times ``weight``, of the input's shape: as they are, their weighted mean, or their sum."""
+    """The losses times ``weight``, which has the input's shape: unreduced, their weighted mean, or their sum."""
     check_weighted(input, weight, reduction)
     losses = losses * weight
     return F.sum(losses) / F.sum(weight) if reduction == "mean" else reduce_loss(F, losses, reduction)
@@ -90,7 +90,7 @@ def _check_class_weight(weight: Any, classes: int, function: str = "") -> None:
 
 
 def _kept_targets(xp: Any, input: Any, target: Any, ignore_index: int) -> tuple[Any, Any]:
-    """Which targets are not ignored, and all of them with 0 for the others. Raises for what is no class."""
+    """Return which targets are not ignored, and the targets with ignored ones as 0. Raises for an invalid class."""
     kept = target != ignore_index
     safe = xp.where(kept, target, 0)
     classes = input.shape[_class_dim(len(input.shape))]
@@ -104,11 +104,11 @@ _UNSIGNED = {np.dtype(f"{sign}int{bits}"): np.dtype(f"uint{bits}") for sign in (
 
 
 def _is_plain(xp: Any, target: Any, input: Any, ignore_index: int) -> bool:
-    """Whether every target is a class, and none can be the ignored one."""
+    """Whether there are targets, all of them are valid classes, and none is ignored."""
     if not target.size:
         return False
     classes = input.shape[_class_dim(len(input.shape))]
-    plain = target.view(_UNSIGNED[target.dtype]).max() < classes  # negative numbers are the largest then
+    plain = target.view(_UNSIGNED[target.dtype]).max() < classes  # as unsigned numbers, negative ones are the largest
     if 0 <= ignore_index < classes:
         plain = plain & (target != ignore_index).all()
     return bool(xp.holds(plain, True))
@@ -156,15 +156,15 @@ def nll_loss(
     total = xp.sum(losses)
     if reduction == "mean":
         weights = xp.sum(scale)
-        # A mean over nothing is NaN, and its gradient 0, as in torch.
+        # The mean of no targets is NaN, and its gradient 0, as in torch.
         return total / weights, safe, scale / xp.where(weights == 0, xp.ones_like(weights), weights)
     return total, safe, scale
 
 
 def _nll_grad(F: Any, grad: Any, input_shape: Any, safe: Any, scale: Any) -> Any:
-    """Minus each target's weight at its class; ``scale`` holds the mean's division already.
+    """Put minus each target's ``scale`` at its class; ``scale`` already includes the mean's division.
 
-    A target that does not count has gradient 0, also where the incoming one is NaN, as after a mean over nothing.
+    A target with scale 0 has gradient 0 even if the incoming gradient is NaN, as after the mean of no targets.
     """
     axis = _class_dim(len(input_shape))
     share = F.where(scale == 0, 0.0, -grad * scale)
@@ -197,7 +197,7 @@ def cross_entropy(
 ) -> Any:
     """The cross entropy of logits (N, C, …) and class indices (N, …), or class probabilities (N, C, …)."""
     if not input.shape:
-        wrap_dim(1, 0)  # raises: the classes are in dimension 1
+        wrap_dim(1, 0)  # raises, because the classes are in dimension 1
     check_reduction(reduction)
     if not 0.0 <= label_smoothing <= 1.0:
         raise InvalidOperation(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing:g}")
@@ -230,7 +230,7 @@ def _soft_cross_entropy(
         losses = losses * _along(F, weight, axis, len(input.shape))
     if reduction != "mean":
         return -F.sum(losses, (axis,) if reduction == "none" else None)
-    # No rows, or no classes: 0 / 0 as in torch.
+    # Without rows or classes this is 0 / 0, as in torch.
     rows = math.prod(n for d, n in enumerate(input.shape) if d != axis) if classes else 0
     return -F.sum(losses) / rows
 
@@ -240,7 +240,7 @@ def _along(F: Any, weight: Any, axis: int, ndim: int) -> Any:
 
 
 def _smooth_loss(F: Any, logs: Any, target: Any, weight: Any, ignore_index: int, reduction: str, axis: int) -> Any:
-    """The loss against the uniform distribution, over the targets that are not ignored."""
+    """The label-smoothing loss: negative log-probabilities summed over classes, without ignored targets."""
     weighted = logs if weight is None else logs * _along(F, weight, axis, len(logs.shape))
     ignored = F.eq(target, ignore_index)
     losses = F.masked_fill(-F.sum(weighted, (axis,)), ignored, 0.0)
@@ -253,7 +253,7 @@ def _smooth_loss(F: Any, logs: Any, target: Any, weight: Any, ignore_index: int,
     return F.sum(losses) / F.sum(F.masked_fill(scale, ignored, 0.0))
 
 
-# Negative log-likelihoods of counts and of numbers with a variance ---------------------------------------
+# Poisson and Gaussian negative log-likelihoods -----------------------------------------------------------
 
 
 @composite(namespace="torch.nn.functional")
@@ -301,19 +301,19 @@ def gaussian_nll_loss(
     check_reduction(reduction)
     if not hasattr(var, "shape"):
         if not isinstance(var, float):
-            raise InvalidArgument("any(): argument 'input' must be Tensor, not bool")  # torch's, of ``var < 0``
+            raise InvalidArgument("any(): argument 'input' must be Tensor, not bool")  # torch's, for ``var < 0``
         if var < 0:
             raise InvalidValue("var has negative entry/entries")
         var = F.ones_like(input) * var
     shape = tuple(input.shape)
     if tuple(var.shape) == shape[:-1] != shape:
         var = F.unsqueeze(var, -1)
-    # Of one dimension at most there may be one variance for all places along it.
+    # At most one dimension of ``var`` may differ from the input's; it must have size 1.
     if len(var.shape) != len(shape) or [n for n, m in zip(var.shape, shape, strict=True) if n != m] not in ([], [1]):
         raise InvalidValue("var is of incorrect size")
     if not var.is_floating_point():
         raise DTypeMismatch(f"result type Float can't be cast to the desired output type {var.dtype.c_name}")
-    # The bound changes the value and not the gradient, as in torch.
+    # The lower bound changes the value but not the gradient, as in torch.
     var = F.checked_variance(var)
     bounded = var + (F.clamp(var.detach(), min=eps) - var.detach())
     losses = 0.5 * (F.log(bounded) + F.square(input - target) / bounded)

@@ -1,4 +1,4 @@
-"""Convolutions of one, two and three dimensions, and transposed ones: all are cases of ``convolution``."""
+"""Convolutions and transposed convolutions of one to three dimensions, all in terms of ``convolution``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..blocked_loops import blocks
 from ..guards import kernel_name
 
 COLUMNS = 2**26
-"""Bytes of windows that are copied to columns at a time."""
+"""The maximum number of bytes of windows that are copied to columns at a time."""
 
 # Checks --------------------------------------------------------------------------------------------------
 
 
 def _per_dim(name: str, value: Any, ndim: int) -> Shape:
-    """One number for each spatial dimension; a single one stands for all of them."""
+    """Return one number per spatial dimension; a single number applies to all of them."""
     values = (value,) if isinstance(value, int) else tuple(value)
     if len(values) == 1:
         return values * ndim
@@ -75,13 +75,13 @@ def _check_channels(input: Any, weight: Any, bias: Any, transposed: bool, groups
 
 
 def _check_bias_dtype(input: DType, bias: DType) -> None:
-    """Raise for a bias of another dtype than the input's."""
+    """Raise for a bias whose dtype is not the input's."""
     if bias is not input:
         raise DTypeMismatch(f"Input type ({input.c_name}) and bias type ({bias.c_name}) should be the same")
 
 
 def _kernel_name(ndim: int, dilation: Shape, transposed: bool) -> str:
-    """What torch calls its kernel for so many dimensions."""
+    """The name of torch's kernel for this number of dimensions."""
     if transposed:
         return f"slow_conv_transpose{max(ndim, 2)}d_out_cpu"
     if any(n != 1 for n in dilation):
@@ -95,7 +95,7 @@ def _tensor_type(dtype: Any) -> str:
 
 
 def _by_library(input: Any, weight: Any, groups: int) -> bool:
-    """Whether torch leaves the convolution to MKLDNN, which words its checks otherwise: float32 unless it is small."""
+    """Whether torch uses MKLDNN, whose error texts differ: for bfloat16, and for float32 unless the input is small."""
     if input.dtype != float32.numpy:
         return bool(input.dtype == bfloat16.numpy)
     large = len(input.shape) < 5 and math.prod(input.shape) > 20480
@@ -123,14 +123,14 @@ def _times(sizes: Any) -> str:
 
 
 def _named(name: str, values: Shape) -> str:
-    """Each dimension's number with its name; torch makes two dimensions of one."""
+    """Format the number of each dimension with its name; torch treats one dimension as two."""
     values = values if len(values) > 1 else (0 if name == "output_padding" else 1, *values)
     axes = ("depth", "height", "width")[-len(values) :]
     return " ".join(f"{name}_{axis}: {n}" for axis, n in zip(axes, values, strict=True))
 
 
 def _spans(weight_shape: Any, dilation: Shape) -> Shape:
-    """How many elements of the input a window spans, per dimension."""
+    """The number of input elements that a window spans, per dimension."""
     return tuple(d * (k - 1) + 1 for k, d in zip(weight_shape[2:], dilation, strict=True))
 
 
@@ -196,7 +196,7 @@ def _rule(
 
 
 def _too_small(batch: int, channels: int, sizes: Shape, out: Shape) -> str:
-    """The error's text for an output without elements; torch takes a signal for an image of height 1."""
+    """The error text for an output without elements; torch treats a signal as an image of height 1."""
     if len(out) == 1:
         sizes, out = (1, *sizes), (1, *out)
     negative = next((i for i, n in enumerate(out, 2) if n < 0), None)
@@ -223,7 +223,7 @@ def _scratch(
     output_padding: Any,
     groups: int,
 ) -> int:
-    """The bytes of a padded input, of the columns of a block, and of copies of the result."""
+    """The scratch bytes: a padded input, the columns of a block, and copies of the result."""
     ndim = len(weight.shape) - 2
     result = _rule(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups).shape
     itemsize, taps = max(input.dtype.itemsize, 4), math.prod(weight.shape[2:])
@@ -270,7 +270,7 @@ def _gather(xp: Any, input: Any, weight: Any, stride: Shape, padding: Shape, dil
     matrix = xp.reshape(weight, (groups, outputs // groups, weight.shape[1] * taps))
     products = []
     for block in _column_blocks(split, 0):
-        parts = (block,) if len(block) > 1 else _column_blocks(block, 3)  # one sample may be too large as a whole
+        parts = (block,) if len(block) > 1 else _column_blocks(block, 3)  # a single sample may still be too large
         products.append(_joined(xp, [_product(xp, matrix, part, ndim, taps <= places) for part in parts], -1))
     return xp.reshape(_joined(xp, products, 0), (n, outputs, *sizes))
 
@@ -280,11 +280,11 @@ def _joined(xp: Any, parts: list[Any], axis: int) -> Any:
 
 
 def _product(xp: Any, matrix: Any, split: Any, ndim: int, by_sample: bool) -> Any:
-    """The matrix times windows as columns: (N, groups, O / groups, places)."""
+    """Multiply the matrix by the windows as columns: (N, groups, O / groups, places)."""
     if by_sample:
         # One matrix product per sample: the result needs no reordering, and columns are copied in rows of the output.
         return xp.matmul(matrix, _columns(xp, split, ndim))
-    # A kernel larger than the output, as for a weight's gradient: one product of columns copied in rows of the kernel.
+    # A kernel larger than the output, as for a weight's gradient: one product, with columns copied in kernel rows.
     n, groups, _, *shape = split.shape
     places, rows = math.prod(shape[:ndim]), matrix.shape[-1]
     at, within = range(3, 3 + ndim), range(3 + ndim, 3 + 2 * ndim)
@@ -294,7 +294,7 @@ def _product(xp: Any, matrix: Any, split: Any, ndim: int, by_sample: bool) -> An
 
 
 def _column_blocks(split: Any, axis: int) -> Iterable[Any]:
-    """Windows in parts along ``axis`` whose columns take at most COLUMNS bytes, or that have one element there."""
+    """Split the windows along ``axis`` into parts whose columns take at most COLUMNS bytes, or into single slices."""
     return blocks(split, axis, math.prod(split.shape) * split.dtype.itemsize, COLUMNS)
 
 
@@ -306,7 +306,7 @@ def _windows(xp: Any, input: Any, kernel: Shape, stride: Shape, padding: Shape, 
 
 
 def _columns(xp: Any, split: Any, ndim: int) -> Any:
-    """The windows as matrices, a column a window: (N, groups, C / groups * taps, places)."""
+    """The windows as the columns of matrices: (N, groups, C / groups * taps, places)."""
     at, within = range(3, 3 + ndim), range(3 + ndim, 3 + 2 * ndim)
     rows = split.shape[2] * math.prod(split.shape[3 + ndim :])
     shape = (*split.shape[:2], rows, math.prod(split.shape[3 : 3 + ndim]))
@@ -329,11 +329,11 @@ def _scatter(
     return xp.ascontiguousarray(result[(slice(None), slice(None), *inner)])
 
 
-# Derivatives, which are convolutions too, so that any order works ----------------------------------------
+# Derivatives, which are convolutions too, so that derivatives of any order work --------------------------
 
 
 def _corner(F: Any, value: Any, sizes: Shape) -> Any:
-    """The first elements of each spatial dimension."""
+    """The first ``sizes`` elements of each spatial dimension."""
     if tuple(value.shape[2:]) == sizes:
         return value
     everything = ("slice", None, None, None)
@@ -355,7 +355,7 @@ def _input_grad(
     stride, padding, dilation = (_per_dim("", v, ndim) for v in (stride, padding, dilation))
     sizes, none = tuple(input_shape[2:]), (0,) * ndim
     if transposed:
-        # An output padding of a whole stride or more adds windows that have no element of the input.
+        # An output padding of at least one stride adds windows that match no input element.
         return _corner(F, F.convolution(grad, weight, None, stride, padding, dilation, False, none, groups), sizes)
     reached = _output_sizes(tuple(grad.shape[2:]), _spans(weight.shape, dilation), stride, padding, True, none)
     missed = tuple(n - m for n, m in zip(sizes, reached, strict=True))
@@ -373,7 +373,7 @@ def _weight_grad(
     transposed: bool,
     groups: int,
 ) -> Any:
-    """The input convolved with the gradient, batch and channels exchanged, stride and dilation too."""
+    """Convolve the input with the gradient, with batch and channels exchanged, and stride and dilation exchanged."""
     if transposed:
         input, grad = grad, input
     n, channels, *sizes = input.shape
@@ -393,11 +393,11 @@ def _weight_grad(
 def _weight_grad_by_columns(
     xp: Any, grad: Any, input: Any, weight_shape: Any, stride: Shape, padding: Shape, dilation: Shape, groups: int
 ) -> Any:
-    """The same on arrays, from the columns that the forward pass multiplied: a product per sample, and their sum."""
+    """``_weight_grad`` on arrays, from the columns of the forward pass: one product per sample, then their sum."""
     n, outputs, *places = grad.shape
     ndim = len(places)
     split = _windows(xp, input, weight_shape[2:], stride, padding, dilation, groups)
-    # A larger stride or an output padding leaves windows that no element of the gradient belongs to.
+    # A larger stride or an output padding leaves windows that match no element of the gradient.
     split = split[(slice(None), slice(None), slice(None), *[slice(size) for size in places])]
     rows = xp.reshape(widened(grad), (n, groups, outputs // groups, math.prod(places)))
     products, done = [], 0
@@ -421,11 +421,11 @@ def _bias_grad(F: Any, grad: Any) -> Any:
 convolution.derivative(input=_input_grad, weight=_weight_grad, bias=_bias_grad)
 
 
-# The functions of one, two and three dimensions, and the transposed ones ---------------------------------
+# Public functions of one to three dimensions -------------------------------------------------------------
 
 
 def _batched(F: Any, name: str, ndim: int, input: Any, weight: Any, bias: Any, attrs: tuple[Any, ...]) -> Any:
-    """The convolution of an input with or without a batch dimension."""
+    """Convolve an input with or without a batch dimension."""
     shape = list(input.shape)
     if len(shape) not in (ndim + 1, ndim + 2):
         raise ShapeMismatch(
@@ -439,7 +439,7 @@ def _batched(F: Any, name: str, ndim: int, input: Any, weight: Any, bias: Any, a
 def _padding_named(
     F: Any, padding: str, ndim: int, input: Any, weight: Any, stride: Shape, dilation: Shape
 ) -> tuple[Any, Shape]:
-    """The input and the padding that "valid" or "same" means; the input is padded where one end needs more."""
+    """Return the input and the numbers for padding "valid" or "same"; an odd total is padded at the end first."""
     if padding == "valid":
         return input, (0,) * ndim
     if padding != "same":
@@ -447,7 +447,7 @@ def _padding_named(
     if any(s != 1 for s in stride):
         raise InvalidOperation("padding='same' is not supported for strided convolutions")
     if len(weight.shape) != ndim + 2 or len(input.shape) not in (ndim + 1, ndim + 2):
-        return input, (0,) * ndim  # the op itself says what is wrong
+        return input, (0,) * ndim  # the op raises the error
     total = tuple(span - 1 for span in _spans(weight.shape, dilation))
     if any(n % 2 for n in total):
         input = F.pad(input, tuple(n for t in reversed(total) for n in (0, t % 2)))
@@ -544,7 +544,7 @@ def conv_tbc(F: Any, input: Array, weight: Array, bias: Array, pad: Int = 0) -> 
     if length < 0:
         shape = [length, input.shape[1], weight.shape[2]]
         raise ShapeMismatch(f"Trying to create tensor with negative dimension {length}: {shape}")
-    if pad < 0:  # a negative padding cuts off
+    if pad < 0:  # a negative padding crops
         input, pad = F.narrow(input, 0, -pad, input.shape[0] + 2 * pad), 0
     result = F.conv1d(F.permute(input, (1, 2, 0)), F.permute(weight, (2, 1, 0)), bias, padding=pad)
     return F.permute(result, (2, 0, 1))

@@ -70,7 +70,7 @@ def _check_lengths(log_probs: Any, targets: Any, input_lengths: Any, target_leng
 
 
 def _labels(xp: Any, targets: Any, target_lengths: Any, blank: int, classes: int) -> tuple[Any, Any]:
-    """Each target with blanks around its labels, (N, 2 S + 1), and whether its label may follow the one before last."""
+    """Each target's labels with blanks around them, (N, 2 S + 1), and whether each may follow the one before last."""
     most = int(target_lengths.max())
     places = xp.arange(most)
     if targets.ndim == 1:
@@ -94,7 +94,7 @@ def _shifted(xp: Any, logs: Any, by: int) -> Any:
 
 
 def _forward(xp: Any, emitted: Any, skips: Any) -> Any:
-    """alpha (T, N, L): the log-probability of having emitted this much of the target, this label last."""
+    """alpha (T, N, L): the log-probability of emitting the target up to and including each label, by step."""
     first = xp.arange(emitted.shape[2]) < 2
     steps = [xp.where(first, emitted[0], -math.inf)]
     for now in emitted[1:]:
@@ -106,7 +106,7 @@ def _forward(xp: Any, emitted: Any, skips: Any) -> Any:
 
 
 def _ends(xp: Any, target_lengths: Any, width: int) -> Any:
-    """Where a target may end, (N, L): at its last label or the blank after it."""
+    """Whether each target may end at each label, (N, L): at its last label or at the blank after it."""
     places, last = xp.arange(width), 2 * target_lengths[:, None]
     return xp.logical_and(places <= last, places >= last - 1)
 
@@ -118,14 +118,14 @@ def _lattice(xp: Any, log_probs: Any, labels: Any) -> Any:
 
 
 def _total(xp: Any, logs: Any, axis: int) -> Any:
-    """log of the sum of exponentials, -inf for nothing."""
+    """The log-sum-exp along ``axis``; -inf if all elements are -inf."""
     most = xp.max(logs, axis=axis, keepdims=True)
     safe = xp.where(xp.isinf(most), 0.0, most)
     return xp.squeeze(xp.log(xp.sum(xp.exp(logs - safe), axis=axis, keepdims=True)) + safe, axis=axis)
 
 
 def _scratch(log_probs: Any, targets: Any, *_lengths: Any) -> int:
-    """The bytes of alpha, of its steps and of what they are made of, for the longest target that there may be."""
+    """The scratch bytes of alpha, its steps and their inputs, for the longest possible target."""
     lattice = math.prod(log_probs.shape[:2]) * (2 * targets.shape[-1] + 1)
     return int(48 * lattice + 4 * log_probs.nbytes)
 
@@ -147,7 +147,7 @@ def ctc_losses(
     last = xp.maximum(input_lengths - 1, 0)
     final = alpha[last, xp.arange(alpha.shape[1])]
     final = xp.where(_ends(xp, target_lengths, labels.shape[1]), final, -math.inf)
-    # Of no input only the empty target is made, with certainty.
+    # Without input, the empty target has probability 1, and every other target 0.
     empty = xp.where(target_lengths == 0, 0.0, -math.inf).astype(log_probs.dtype)
     losses = -xp.where(input_lengths == 0, empty, _total(xp, final, 1))
     return xp.where(xp.isinf(losses), 0.0, losses) if zero_infinity else losses
@@ -224,8 +224,8 @@ def ctc_loss(
 ) -> Any:
     """Minus the log-probability of targets (N, S), given the log-probabilities (T, N, C) of labels at each step.
 
-    Targets may also follow each other in a vector. The mean is of losses divided by their target's length;
-    ``log_probs`` may be (T, C) for one.
+    Targets may also be concatenated in a vector. With "mean", each loss is first divided by its target's length.
+    ``log_probs`` may be (T, C) for a single sequence.
     """
     check_reduction(reduction)
     single = len(log_probs.shape) == 2

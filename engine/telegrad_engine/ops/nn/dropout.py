@@ -1,4 +1,4 @@
-"""Dropout of channels, alpha dropout, and activations that draw random numbers."""
+"""Dropout of channels, alpha dropout, and activations with random numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _check_chance(p: float) -> None:
 
 
 def _dropped(F: Any, input: Any, p: float, training: bool, lead: int, alpha: bool = False) -> Any:
-    """Dropout, or alpha dropout, with one draw for each place in the first ``lead`` dimensions."""
+    """Apply dropout or alpha dropout, with one draw for each index of the first ``lead`` dimensions."""
     if not training or p == 0 or 0 in input.shape:
         return input
     if p == 1:
@@ -32,7 +32,7 @@ def _dropped(F: Any, input: Any, p: float, training: bool, lead: int, alpha: boo
     drawn = F.drop(F.new_ones(input, (*input.shape[:lead], *(1,) * (input.dim() - lead))), p)
     if not alpha:
         return input * drawn
-    # What is dropped becomes selu's lower limit; then mean and variance are restored.
+    # Dropped elements become selu's lower limit; then mean and variance are restored.
     least = -SELU_ALPHA * SELU_SCALE
     scale = 1 / math.sqrt((1 - p) * (1 + p * least * least))
     kept = drawn * (1 - p)
@@ -110,7 +110,7 @@ def native_dropout(F: Any, input: Array, p: Number, train: OptionalBool) -> Any:
     return input * scaled, F.ne(scaled, 0)
 
 
-# Activations that draw: numbers come from the session's generator ----------------------------------------
+# Random activations, which use the session's generator ---------------------------------------------------
 
 
 def _check_bounds(lower: float, upper: float) -> None:

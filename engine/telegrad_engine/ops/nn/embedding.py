@@ -68,7 +68,7 @@ embedded.derivative(weight=_rows_grad)
 
 
 def shorten(F: Any, input: Any, weight: Any, max_norm: float, norm_type: float) -> None:
-    """Scale the rows that are looked up down to ``max_norm``, in place."""
+    """Scale the rows that ``input`` looks up down to ``max_norm``, in place."""
     with no_grad():
         rows = F.to(F.reshape(input, (math.prod(input.shape),)), dtype=int64)
         found = F.index_select(weight.detach(), 0, rows)
@@ -171,8 +171,8 @@ def _places_rule(numbers: Any, offsets: Any) -> Spec:
 def bag_places(xp: Any, numbers: Array, offsets: Array = None, bags: Int = 0, rows: Int = 0) -> Any:
     """Which bag each of the numbers is in, by where each bag starts or, without ``offsets``, in bags of one size.
 
-    Leading dimensions of ``numbers`` are vectors that share the offsets. Raises for offsets that do not start at 0 or
-    that end beyond the numbers; their order is not looked at.
+    Leading dimensions of ``numbers`` are vectors with the same offsets. Raises for offsets that do not start at 0 or
+    that end beyond the numbers; their order is not checked.
     """
     count = numbers.shape[-1]
     _check_numbers(xp, numbers, offsets, rows)
@@ -216,12 +216,12 @@ def embedding_bag(
 ) -> Any:
     """The sum, mean or maximum of the rows of ``weight`` (V, D) that each bag names: (bags, D); of an empty one, 0.
 
-    A bag is a row of ``input`` (B, n), or what lies from one of ``offsets`` to the next in ``input`` (n). Rows of
-    ``padding_idx`` do not count; ``per_sample_weights`` multiply the rows of sums.
+    A bag is a row of ``input`` (B, n), or the elements of ``input`` (n) from one of ``offsets`` to the next. Rows of
+    ``padding_idx`` are ignored; with mode "sum", ``per_sample_weights`` multiply the rows.
     """
     _check_bags(input, weight, offsets, mode, scale_grad_by_freq, sparse, per_sample_weights)
     if offsets is None and not input.shape[1] and input.shape[0]:
-        raise InvalidOperation("step must be nonzero")  # torch's, from the range of places where bags begin
+        raise InvalidOperation("step must be nonzero")  # torch's error, from its range of bag starts
     count = weight.shape[0]
     if padding_idx is not None and not -count <= padding_idx < count:
         raise IndexOutOfBounds(
@@ -239,7 +239,7 @@ def embedding_bag(
 
 
 def _reduce_bags(F: Any, rows: Any, places: Any, bags: int, mode: str, weights: Any, counted: Any) -> Any:
-    """The rows of each bag as one; ``counted`` says which rows are no padding, None that all are none."""
+    """Reduce the rows of each bag to one; ``counted`` is False for padding rows, and None if there are none."""
     zeros = F.new_zeros(rows, (bags, rows.shape[1]))
     if mode == "max":
         if counted is not None:

@@ -63,22 +63,22 @@ def _check_grid(input: Any, grid: Any, mode: str, padding_mode: str) -> None:
 
 
 def _indices(place: Any, n: int, align_corners: bool) -> Any:
-    """Places from -1 to 1 as indices of elements, whose centres or outer edges are the extremes."""
+    """Convert positions from -1 to 1 to indices; the extremes are the outermost elements' centres or outer edges."""
     return (place + 1) / 2 * (n - 1) if align_corners else ((place + 1) * n - 1) / 2
 
 
 def _brought_inside(F: Any, at: Any, n: int, padding_mode: str, align_corners: bool) -> Any:
-    """Indices beyond the image as those that they stand for."""
+    """Map indices beyond the image into it by ``padding_mode``; "zeros" leaves them unchanged."""
     if padding_mode == "reflection":
         at = _reflected(F, at, n, align_corners)
     if padding_mode == "zeros":
         return at
-    # torch passes no gradient on the border itself.
+    # As in torch, there is no gradient on the border itself.
     return F.where(F.logical_and(at > 0, at < n - 1), at, F.clamp(at.detach(), 0, n - 1))
 
 
 def _reflected(F: Any, at: Any, n: int, align_corners: bool) -> Any:
-    """Indices mirrored at the centres of the outermost elements, or at their outer edges."""
+    """Reflect indices at the centres of the outermost elements, or at their outer edges."""
     low, span = (0.0, n - 1) if align_corners else (-0.5, n)
     if not span:
         return at * 0
@@ -89,7 +89,10 @@ def _reflected(F: Any, at: Any, n: int, align_corners: bool) -> Any:
 
 
 def cubic_weights(share: Any) -> list[Any]:
-    """The weights of the four nearest elements, ``share`` past the second (Keys 1981, with a = -0.75 as in torch)."""
+    """The weights of the four nearest elements, for a position ``share`` after the second.
+
+    Keys 1981, with a = -0.75 as in torch.
+    """
     a = -0.75
 
     def near(x: Any) -> Any:
@@ -102,15 +105,15 @@ def cubic_weights(share: Any) -> list[Any]:
 
 
 def _taps(F: Any, at: Any, n: int, mode: str, padding_mode: str, align_corners: bool) -> list[tuple[Any, Any]]:
-    """The elements that a sample at the indices ``at`` is made of, along one dimension: their indices and weights."""
+    """The indices and weights of the elements that contribute to a sample at index ``at`` along one dimension."""
     if mode == "bicubic":
         low = F.floor(at.detach())
-        # Not the place between but each of the elements is brought inside.
+        # Each element's index is mapped into the image, not the sample's.
         near = [_brought_inside(F, low + step, n, padding_mode, align_corners) for step in (-1, 0, 1, 2)]
         return list(zip(near, cubic_weights(at - low), strict=True))
     at = _brought_inside(F, at, n, padding_mode, align_corners)
     if mode == "nearest":
-        # A weight that is always 1: so the grid has a gradient, of zeros, as in torch.
+        # A constant weight of 1, so that the grid has a gradient, of zeros, as in torch.
         return [(F.round(at.detach()), F.clamp(F.round(at), 1, 1))]
     low = F.floor(at.detach())
     share = at - low
@@ -118,13 +121,12 @@ def _taps(F: Any, at: Any, n: int, mode: str, padding_mode: str, align_corners: 
 
 
 def _weighted_sums(F: Any, input: Any, taps: list[list[tuple[Any, Any]]]) -> Any:
-    """The weighted sums (N, C, …) of elements of images (N, C, …), which are 0 outside; all are looked up at once.
+    """The weighted sums (N, C, …) of elements of images (N, C, …) that are 0 outside, with a single lookup.
 
-    ``taps`` has indices (N, …) and weights for each dimension: each combination of them is an element, and its weight
-    their product.
+    ``taps`` has indices (N, …) and weights for each dimension: each combination is an element, weighted by the product.
     """
     n, channels, *sizes = input.shape
-    count = math.prod(sizes) + 1  # the last one is the 0 that stands for those outside
+    count = math.prod(sizes) + 1  # the last element is the 0 outside the image
     lines = [
         [
             (F.to(F.clamp(index, 0, size - 1), dtype=int64), F.logical_and(index >= 0, index < size), weight)
@@ -160,14 +162,14 @@ def grid_sample(
     """Images (N, C, H, W) at the places (x, y), from -1 to 1, of a grid (N, H', W', 2); or volumes at (x, y, z)."""
     _check_grid(input, grid, mode, padding_mode)
     taps, corners = [], bool(align_corners)
-    for axis, n in enumerate(reversed(input.shape[2:])):  # a grid names the last dimension first
+    for axis, n in enumerate(reversed(input.shape[2:])):  # a grid lists the last dimension first
         at = _indices(F.select(grid, -1, axis), n, corners)
         taps.append(_taps(F, at, n, mode, padding_mode, corners))
     return _weighted_sums(F, input, taps[::-1])
 
 
 def _mode_names(mode: int, padding: int) -> tuple[str, str]:
-    """The modes that have these numbers. Raises for other numbers, which make torch read memory that is not its own."""
+    """The names of the modes with these numbers. Raises for other numbers, with which torch reads out of bounds."""
     if mode not in range(len(SAMPLING_MODES)) or padding not in range(len(PADDING_MODES)):
         raise InvalidOperation(f"grid_sampler(): there is no interpolation mode {mode} with padding mode {padding}")
     return SAMPLING_MODES[mode], PADDING_MODES[padding]
@@ -189,7 +191,7 @@ def grid_sampler_3d(
     return F.grid_sample(input, grid, *_mode_names(interpolation_mode, padding_mode), align_corners)
 
 
-# Grids of affine maps ------------------------------------------------------------------------------------
+# Affine grids --------------------------------------------------------------------------------------------
 
 
 def _grid_rule(theta: Any, size: Any) -> Spec:
@@ -217,7 +219,7 @@ def _grid_rule(theta: Any, size: Any) -> Spec:
 
 
 def _corners(xp: Any, n: int, aligned: bool, dtype: Any) -> Any:
-    """``n`` places from -1 to 1: the centres of elements of which the centres, or the edges, are the extremes."""
+    """``n`` element centres from -1 to 1; the extremes are the outer centres if ``aligned``, else the outer edges."""
     if n == 1:
         return xp.zeros((1,), dtype)
     places = xp.linspace(-1, 1, n)
@@ -225,7 +227,7 @@ def _corners(xp: Any, n: int, aligned: bool, dtype: Any) -> Any:
 
 
 def _base(xp: Any, sizes: Any, aligned: bool, dtype: Any) -> Any:
-    """The grid before it is mapped, as rows (x, y, …, 1)."""
+    """The grid before the affine map, as rows (x, y, …, 1)."""
     ndim = len(sizes)
     axes = [
         xp.reshape(_corners(xp, n, aligned, dtype), [-1 if d == axis else 1 for d in range(ndim)])
@@ -246,7 +248,7 @@ def _base(xp: Any, sizes: Any, aligned: bool, dtype: Any) -> Any:
 def affine_grid(xp: Any, theta: Array, size: Ints, align_corners: OptionalBool = None) -> Any:
     """Where affine maps ``theta`` (N, 2, 3) send each element of images of ``size`` (N, C, H, W): (N, H, W, 2).
 
-    Places are (x, y) from -1 to 1; volumes and (N, 3, 4) likewise.
+    Positions are (x, y) from -1 to 1. For volumes, ``theta`` is (N, 3, 4) and the result (N, D, H, W, 3).
     """
     base = _base(xp, tuple(size[2:]), bool(align_corners), theta.dtype)
     grid = xp.matmul(base, xp.swapaxes(theta, -1, -2))
@@ -270,7 +272,7 @@ ALL_MODES = f"nearest | {ALIGNING} | lanczos | area | nearest-exact"
 
 
 def _per_dim(sizes: list[int], scale_factor: Any) -> tuple[float, ...]:
-    """A scale factor for each spatial dimension."""
+    """Return one scale factor per spatial dimension."""
     if not isinstance(scale_factor, tuple):
         return (scale_factor,) * len(sizes)
     if len(scale_factor) != len(sizes):
@@ -336,13 +338,13 @@ def _check_resize(input: Any, mode: str, out: tuple[int, ...]) -> None:
 
 
 def _resize_nearest(F: Any, input: Any, axis: int, count: int, scale: float, offset: float) -> Any:
-    # float32 whatever the input's dtype, as in torch: it decides ties.
+    # float32 for every input dtype, as in torch, because the rounding decides ties.
     index = F.clamp(F.floor((F.arange(count, dtype=float32) + offset) * scale), max=input.shape[axis] - 1)
     return F.index_select(input, axis, F.to(index, dtype=int64))
 
 
 def _resize_between(F: Any, input: Any, axis: int, count: int, scale: float, mode: str, align_corners: bool) -> Any:
-    """``count`` weighted sums of neighbours along ``axis``; beyond the outermost elements these are repeated."""
+    """Resize ``axis`` to ``count`` weighted sums of neighbours; edge elements are repeated beyond the edges."""
     last, trailing = input.shape[axis] - 1, (1,) * (len(input.shape) - 1 - axis)
     at = F.arange(count, dtype=input.dtype)
     at = at * (last / (count - 1) if count > 1 else 0.0) if align_corners else (at + 0.5) * scale - 0.5

@@ -1,4 +1,4 @@
-"""Losses that ask for a margin, and the distance that some of them measure. Formulas: torch.nn.functional's."""
+"""Margin losses, and the distance that some of them use. Formulas: the documentation of torch.nn.functional."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def listed(xp: Any, target: Array, classes: Int) -> Any:
 def multilabel_margin_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean") -> Any:
     """What each class that is no target comes nearer than 1 to each that is, over all classes.
 
-    A row of ``target`` lists classes; what follows a -1 does not count.
+    A row of ``target`` lists classes; entries after the first -1 are ignored.
     """
     check_reduction(reduction)
     shape = list(input.shape)

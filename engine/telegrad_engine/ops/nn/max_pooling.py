@@ -49,7 +49,7 @@ def _largest_rule(
 
 
 def _first_inside(xp: Any, windows: Windows, counts: Shape) -> Any:
-    """The number, in each window, of its first element that is not padding."""
+    """The number, in each window, of the first element that is not padding."""
     number = xp.zeros((), int)
     for axis, n in enumerate(counts):
         starts = xp.arange(n) * windows.stride[axis] - windows.padding[axis]
@@ -59,7 +59,7 @@ def _first_inside(xp: Any, windows: Windows, counts: Shape) -> Any:
 
 
 def _largest_scratch(input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> int:
-    """The bytes of a padded input, and of a comparison of all windows."""
+    """The scratch bytes: a padded input, and a comparison over all windows."""
     padded = zip(input.shape[-len(kernel_size) :], kernel_size, padding, dilation, strict=True)
     sizes = [n + 2 * p + d * k for n, k, p, d in padded]
     result, taps = _largest_rule(input, kernel_size, stride, padding, dilation, ceil_mode)
@@ -104,7 +104,7 @@ def _compared(xp: Any, views: Any, kernel: Shape, first: Any, nans: bool) -> tup
         better = value > result
         if nans:
             better = better | xp.isnan(value)
-        # Numbers only grow: the last better one is the largest.
+        # Numbers increase, so the last better element is the largest.
         taps = xp.maximum(taps, better.astype(taps.dtype) * xp.asarray(number, taps.dtype))
         result = xp.maximum(result, value)
     return result, taps
@@ -113,7 +113,7 @@ def _compared(xp: Any, views: Any, kernel: Shape, first: Any, nans: bool) -> tup
 def _largest_grad(
     F: Any, grads: Any, taps: Any, input_shape: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any
 ) -> Any:
-    """Each gradient to the element that was the largest."""
+    """Route each gradient to the element that was the largest."""
     grad, ndim = grads[0], len(kernel_size)
     if F.xp is not None:
         return _spread_back(F.xp, grad, taps, input_shape, Windows(kernel_size, stride, padding, dilation))
@@ -122,7 +122,7 @@ def _largest_grad(
 
 
 def _add_at_places(F: Any, grad: Any, places: Any, input_shape: Any, ndim: int) -> Any:
-    """Zeros of the input's shape, and each gradient added at its place in the flattened plane."""
+    """Return zeros of the input's shape with each gradient added at its place in the flattened plane."""
     planes = planes_of(input_shape, ndim)
     flat = F.new_zeros(grad, (planes, math.prod(input_shape[-ndim:])))
     rows = (planes, math.prod(grad.shape[-ndim:]))
@@ -130,7 +130,7 @@ def _add_at_places(F: Any, grad: Any, places: Any, input_shape: Any, ndim: int) 
 
 
 def _spread_back(xp: Any, grad: Any, taps: Any, input_shape: Any, windows: Windows) -> Any:
-    """The same on arrays: windows that are zero but for one element are added over the input."""
+    """``_largest_grad`` on arrays: unpool each gradient to its element, adding up where windows overlap."""
     ndim = len(windows.kernel)
     planes, sizes, counts = planes_of(input_shape, ndim), input_shape[-ndim:], grad.shape[-ndim:]
     each = zip(sizes, windows.padding, counts, windows.stride, windows.spans, strict=True)
@@ -181,7 +181,7 @@ def _max_pool(F: Any, input: Any, windows: Windows, return_indices: bool) -> Any
 
 
 def _signal_windows(input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Windows:
-    """``max_pool1d``'s windows, for signals that are rows of images; raises for what torch refuses."""
+    """The windows of ``max_pool1d``, with signals as rows of images; raises where torch does."""
     shape = list(input.shape)
     if len(shape) not in (2, 3) or 0 in shape[-2:]:
         raise ShapeMismatch(
@@ -268,7 +268,7 @@ def _adaptive_rule(input: Any, output_size: Any) -> list[Spec]:
 
 
 def _members(xp: Any, n: int, count: int) -> Any:
-    """The elements of each of ``count`` windows; the last is repeated so that all windows have as many."""
+    """The elements of each of ``count`` windows; the last one is repeated so that all windows have the same length."""
     starts, ends = adaptive_bounds(xp, n, count)
     return xp.minimum(starts + xp.arange(-(-n // max(count, 1)) + 1), ends - 1)
 
@@ -335,7 +335,7 @@ def adaptive_max_pool1d(F: Any, input: Array, output_size: IntOrInts, return_ind
 def adaptive_max_pool2d(F: Any, input: Array, output_size: Sizes, return_indices: Bool = False) -> Any:
     """The largest elements of a grid of ``output_size`` windows that cover each of (N, C, H, W) or (C, H, W).
 
-    With ``return_indices`` a pair: also each one's place in its flattened image.
+    With ``return_indices``, a pair of the elements and their places in the flattened images.
     """
     return _adaptive(F, 2, input, output_size, return_indices)
 
@@ -346,7 +346,7 @@ def adaptive_max_pool3d(F: Any, input: Array, output_size: Sizes, return_indices
     return _adaptive(F, 3, input, output_size, return_indices)
 
 
-# Max unpooling: each element where the pooling found it, zeros elsewhere ---------------------------------
+# Max unpooling: each element goes where the pooling found it; the rest is zero ---------------------------
 
 UNPOOLING_KERNELS = {2: "max_unpool2d", 3: "max_unpooling3d"}
 
@@ -412,7 +412,7 @@ unpooled.derivative(input=_unpooled_grad)
 
 
 def _pooled_sizes(ndim: int, shape: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any) -> Shape:
-    """The sizes that were pooled: those that the windows span, or ``output_size``, less than a stride from them."""
+    """The sizes before pooling: those that the windows span, or ``output_size``, less than one stride from them."""
     kernel, step, pad = (
         (value,) * ndim if isinstance(value, int) else tuple(value)
         for value in (kernel_size, left_out(stride, kernel_size), padding)

@@ -16,7 +16,7 @@ Dims = tuple[int, ...]
 
 
 def standardised(xp: Any, x: Any, eps: float) -> tuple[Any, Any, Any]:
-    """``x`` (outer, group, inner) with each group brought to mean 0 and variance 1; its mean; the factor in it.
+    """Normalize each group of ``x`` (outer, group, inner) to mean 0 and variance 1; return it, the mean and the scale.
 
     Half precision is computed in float32.
     """
@@ -29,12 +29,12 @@ def standardised(xp: Any, x: Any, eps: float) -> tuple[Any, Any, Any]:
 
 
 def moments_of(input: Any, groups: int) -> list[Spec]:
-    """The specs of the mean and the factor that a normalization keeps for each of its groups."""
+    """The specs of the mean and the scale that a normalization saves for each group."""
     return [Spec((groups, 1), input.dtype)] * 2
 
 
 def standardised_grad(xp: Any, grad: Any, standard: Any, scale: Any) -> Any:
-    """``through`` for (outer, group, inner), fused; ``standard`` is overwritten."""
+    """Like ``through``, for (outer, group, inner), fused; ``standard`` is overwritten."""
     count = max(grad.shape[0] * grad.shape[2], 1)
     level = xp.einsum("ogi->g", grad)[:, None] / count
     along = xp.einsum("ogi,ogi->g", grad, standard)[:, None] / count
@@ -42,34 +42,34 @@ def standardised_grad(xp: Any, grad: Any, standard: Any, scale: Any) -> Any:
 
 
 def scaled(x: Any, weight: Any) -> Any:
-    """``x`` times ``weight``, if there is one."""
+    """``x`` times ``weight``, unless it is None."""
     return x if weight is None else x * weight
 
 
 def scaled_shifted(xp: Any, own: Any, weight: Any, bias: Any) -> Any:
-    """``own``, which may be overwritten, times ``weight`` plus ``bias``, if there are any."""
+    """``own`` times ``weight`` plus ``bias``, each unless it is None; ``own`` may be overwritten."""
     return own if weight is None and bias is None else xp.affine(own, 1 if weight is None else weight, bias)
 
 
 def standardise(F: Any, x: Any, dims: Dims, eps: float) -> tuple[Any, Any]:
-    """``x`` brought to mean 0 and variance 1 over ``dims``, differentiably, and the factor in it."""
+    """Normalize ``x`` to mean 0 and variance 1 over ``dims``, differentiably; return it and the scale."""
     centred = x - F.mean(x, dims, True)
     scale = F.rsqrt(F.mean(centred * centred, dims, True) + eps)
     return centred * scale, scale
 
 
 def through(F: Any, grad: Any, standard: Any, scale: Any, dims: Dims) -> Any:
-    """The gradient of what was standardised: without its parts along 1 and along the result."""
+    """The gradient through a normalization: without its components along 1 and along the result, times the scale."""
     return scale * (grad - F.mean(grad, dims, True) - standard * F.mean(grad * standard, dims, True))
 
 
 def check_mixed(input: Any, *parameters: Any) -> None:
-    """Parameters have the input's dtype; those of a half-precision input may be in float32."""
+    """Raise unless the parameters have the input's dtype, or float32 if the input has half precision."""
     given = [parameter.dtype for parameter in parameters if parameter is not None]
     if not given:
         return
     if given[0] == input.dtype:
-        if is_floating(input.dtype):  # integers have no kernel, whatever else is wrong
+        if is_floating(input.dtype):  # integers raise later, because they have no kernel
             for parameter in parameters:
                 check_dtype(parameter, input.dtype)
     elif any(dtype != float32.numpy for dtype in given):
@@ -79,7 +79,7 @@ def check_mixed(input: Any, *parameters: Any) -> None:
 
 
 def _check_normalized(input: Any, shape: Any, lead: str, counted: bool = False, **parameters: Any) -> None:
-    """Raise for shapes that do not fit; too few dimensions are an error of their own only if they are ``counted``."""
+    """Raise for shapes that do not match; if ``counted``, too few dimensions have an error of their own."""
     if not shape:
         raise InvalidOperation(
             "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, "
@@ -101,7 +101,7 @@ def _check_normalized(input: Any, shape: Any, lead: str, counted: bool = False, 
 
 
 def _split(ndim: int, normalized_shape: Any) -> tuple[Dims, Dims]:
-    """The leading dimensions and those that are normalised."""
+    """Return the leading dimensions and the normalized ones."""
     first = ndim - len(normalized_shape)
     return tuple(range(first)), tuple(range(first, ndim))
 
@@ -118,7 +118,7 @@ def _layer_rule(input: Any, normalized_shape: Any, weight: Any, bias: Any) -> Sp
 
 
 def _rows(x: Any, normalized_shape: Any) -> tuple[int, int]:
-    """How many rows are normalised, and the elements of each."""
+    """The number of normalized rows, and the number of elements in each."""
     return math.prod(x.shape[: len(x.shape) - len(normalized_shape)]), math.prod(normalized_shape)
 
 
@@ -168,7 +168,7 @@ def _layer_grads(
     else:
         gains = xp.reshape(widened(weight), (-1,))
         inner, level, along = rows * gains, xp.dot(rows, gains), xp.dot(products, gains)
-    # The gradient without its parts along 1 and along the result, as ``through`` has it.
+    # The gradient without its components along 1 and along the result, as in ``through``.
     rest = xp.affine(centred, along[:, None] * scale * scale * -inverse, inner)
     by_input = xp.affine(rest, scale, level[:, None] * scale * -inverse)
     return xp.reshape(by_input, input.shape), by_weight, by_bias
@@ -181,7 +181,7 @@ def _rms_rule(input: Any, normalized_shape: Any, weight: Any) -> Spec:
 
 
 def _smallest(dtype: Any, eps: float | None) -> float:
-    """torch's default: the spacing at 1 of the dtype that it computes in."""
+    """``eps``, or torch's default: the machine epsilon of the dtype that it computes in."""
     return eps if eps is not None else 2.0**-52 if dtype in (float64, float64.numpy) else 2.0**-23
 
 
@@ -213,26 +213,26 @@ def normalize(F: Any, input: Array, p: Number = 2.0, dim: IntOrInts = 1, eps: Nu
     return input / F.clamp(F.linalg_vector_norm(input, p, dims, True), min=eps)
 
 
-# Groups of channels, which are in dim 1 ------------------------------------------------------------------
+# Groups of channels in dim 1 -----------------------------------------------------------------------------
 
 
 def per_channel(F: Any, parameter: Any, ndim: int) -> Any:
-    """A parameter of each channel, to go with an input of channels in dim 1."""
+    """Reshape a parameter of each channel to broadcast with an input that has its channels in dim 1."""
     return None if parameter is None else F.reshape(parameter, (-1, *(1,) * (ndim - 2)))
 
 
 def but_channels(ndim: int) -> Dims:
-    """All dimensions but the channels'."""
+    """All dimensions except the channels'."""
     return tuple(d for d in range(ndim) if d != 1)
 
 
 def _grouped(input_shape: Any, num_groups: int) -> tuple[int, int, int]:
-    """(1, groups of all samples, the elements of each)."""
+    """The shape (1, groups of all samples, elements of each group)."""
     return 1, input_shape[0] * num_groups, input_shape[1] // num_groups * math.prod(input_shape[2:])
 
 
 def by_channel(x: Any) -> tuple[int, int, int]:
-    """(samples, channels, elements of each)."""
+    """The shape (samples, channels, elements of each channel)."""
     return x.shape[0], x.shape[1], math.prod(x.shape[2:])
 
 
@@ -295,7 +295,7 @@ def _group_grads(
         )
     xp = F.xp
     channels = xp.reshape(widened(grad), by_channel(input))
-    # Cheaper to compute again than to keep.
+    # Recomputing it is cheaper than saving it.
     standard = xp.affine(widened(xp.reshape(input, groups)) - mean, scale)
     by_weight = xp.einsum("oci,oci->c", channels, xp.reshape(standard, channels.shape)) if needs[1] else None
     by_bias = xp.einsum("oci->c", channels) if needs[2] else None

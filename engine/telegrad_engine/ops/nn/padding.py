@@ -16,7 +16,7 @@ from ..guards import check_floats, no_kernel
 
 
 def _by_dim(shape: Any, pad: Any) -> list[tuple[int, int]]:
-    """How much to add before and after each dimension; torch lists the last dimension first."""
+    """The padding before and after each dimension; torch lists the last dimension first."""
     pairs = list(zip(pad[::2], pad[1::2], strict=True))
     return [(0, 0)] * (len(shape) - len(pairs)) + pairs[::-1]
 
@@ -45,7 +45,7 @@ def constant_pad_nd(xp: Any, input: Array, pad: Ints, value: Number = 0) -> Any:
     widths = _by_dim(input.shape, pad)
     kept = input[tuple(slice(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(input.shape, widths, strict=True))]
     added = [(max(b, 0), max(a, 0)) for b, a in widths]
-    # As a number of the host's, which is what CuPy reads; cast as tensors are, for whole numbers wrap around.
+    # A NumPy scalar, as CuPy requires, cast like a tensor, since integers wrap around.
     number = np.asarray(value).astype(input.dtype)[()]
     return xp.pad(kept, added, constant_values=number) if added else kept.copy()
 
@@ -54,7 +54,7 @@ constant_pad_nd.derivative(input=lambda F, grad, pad: F.constant_pad_nd(grad, tu
 
 
 def _check_edges(mode: str, shape: Any, pad: Any) -> None:
-    """What torch asks of padding with the tensor's own elements."""
+    """Raise where torch does for padding with the tensor's own elements."""
     ndim, dims = len(shape), len(pad) // 2
     if dims not in (1, 2, 3) or ndim - dims not in (1, 2):
         raise NotImplementedForDType(
@@ -86,7 +86,7 @@ def _check_edges(mode: str, shape: Any, pad: Any) -> None:
 
 
 def _edges(F: Any, x: Any, mode: str, dim: int, before: int, after: int) -> Any:
-    """``x`` with its own elements added before and after ``dim``."""
+    """Pad ``dim`` of ``x`` with its own elements, as ``mode`` says."""
     n = x.shape[dim]
     left, right = max(before, 0), max(after, 0)
     kept = F.narrow(x, dim, max(-before, 0), n + min(before, 0) + min(after, 0))
@@ -150,7 +150,7 @@ def unfold(xp: Any, input: Array, dimension: Int, size: Int, step: Int) -> Any:
 
 
 def _unfold_grad(F: Any, grad: Any, input_shape: Any, dimension: int, size: int, step: int) -> Any:
-    """Each element's sum over the windows that show it."""
+    """Sum the gradient of each element over the windows that contain it."""
     zeros = F.new_zeros(grad, input_shape)
     if not input_shape:
         return zeros + F.sum(grad)
@@ -163,11 +163,11 @@ def _unfold_grad(F: Any, grad: Any, input_shape: Any, dimension: int, size: int,
 unfold.derivative(input=_unfold_grad)
 
 
-# Images as columns, one for each sliding window, and back ------------------------------------------------
+# Unfold: images as columns, one for each sliding window; fold: the reverse -------------------------------
 
 
 class Blocks(NamedTuple):
-    """The sliding windows over (height, width); PyTorch's name for them is blocks."""
+    """The settings of sliding windows over (height, width), which PyTorch calls blocks."""
 
     kernel_size: Shape
     dilation: Shape
@@ -175,12 +175,12 @@ class Blocks(NamedTuple):
     stride: Shape
 
     def counts(self, sizes: Any) -> Shape:
-        """How many there are over an image of these sizes, in each dimension."""
+        """The number of windows in each dimension of an image of these sizes."""
         each = zip(sizes, *self, strict=True)
         return tuple((n + 2 * pad - gap * (k - 1) - 1) // step + 1 for n, k, gap, pad, step in each)
 
     def described(self, *names: str) -> str:
-        """The named settings, as PyTorch's texts have them."""
+        """The named settings, formatted as in PyTorch's error texts."""
         return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 
 
@@ -194,7 +194,7 @@ def _pair(name: str, value: Any) -> Shape:
 
 
 def _read(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Blocks:
-    """The settings with one number a dimension, once checked."""
+    """Check the settings and return them with one number per dimension."""
     given = zip(Blocks._fields, (kernel_size, dilation, padding, stride), strict=True)
     blocks = Blocks(*[_pair(name, value) for name, value in given])
     for what, word, pair, least in (
@@ -211,7 +211,7 @@ def _read(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Blocks:
 def _columns_rule(input: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Spec:
     blocks, shape = _read(kernel_size, dilation, padding, stride), list(input.shape)
     if len(shape) < 3:
-        wrap_dim(max(len(shape), 1), len(shape))  # raises: torch looks for a dimension more
+        wrap_dim(max(len(shape), 1), len(shape))  # raises: torch expects one more dimension
     if len(shape) > 4 or 0 in shape[-3:]:
         raise ShapeMismatch(
             "Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, "

@@ -1,4 +1,4 @@
-"""The windows of poolings over one, two and three dimensions: their arguments, their number and their checks."""
+"""The windows of pooling over one, two and three dimensions: their arguments, counts and checks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ...shapes import Shape, Spec, size_at
 NUMBERS = {2: "two", 3: "three"}
 AXES = {2: "HW", 3: "THW"}
 INPUTS = {1: "(N, C, L) or (C, L)", 2: "(N, C, H, W) or (C, H, W)", 3: "(N, C, D, H, W) or (C, D, H, W)"}
-"""What a pooling takes, by its number of dimensions, as docstrings say it."""
+"""The input shapes of pooling, by number of spatial dimensions, for docstrings."""
 
 
 class Windows(NamedTuple):
-    """Kernel, stride, padding and dilation, a number a dimension, and whether the last window may be cut off."""
+    """Kernel, stride, padding and dilation, one number per dimension, and whether the last window may be cut off."""
 
     kernel: Shape
     stride: Shape
@@ -26,16 +26,16 @@ class Windows(NamedTuple):
 
     @property
     def spans(self) -> Shape:
-        """How many elements a window reaches over."""
+        """The number of elements that a window spans, per dimension."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
 
     def counts(self, sizes: Any) -> Shape:
-        """How many windows there are in each dimension."""
+        """The number of windows in each dimension."""
         steps = zip(sizes, self.spans, self.stride, self.padding, strict=True)
         return tuple(_count(n, span, s, p, self.ceil_mode) for n, span, s, p in steps)
 
     def reached(self, xp: Any, input: Any, value: Any) -> Any:
-        """The part of ``input`` that windows reach, with ``value`` where they reach beyond it."""
+        """The part of ``input`` that windows cover, padded with ``value`` where they extend beyond it."""
         ndim = len(self.kernel)
         sizes = input.shape[-ndim:]
         ends = [(n - 1) * s + k for n, s, k in zip(self.counts(sizes), self.stride, self.spans, strict=True)]
@@ -46,13 +46,13 @@ class Windows(NamedTuple):
 
 
 def _count(n: int, span: int, stride: int, padding: int, ceil_mode: bool) -> int:
-    """How many windows there are; the last must start inside the input or the padding before it."""
+    """The number of windows; the last one must start inside the input or the padding before it."""
     windows = (n + 2 * padding - span + (stride - 1 if ceil_mode else 0)) // stride + 1
     return windows - 1 if ceil_mode and (windows - 1) * stride >= n + padding else windows
 
 
 def left_out(stride: Any, kernel_size: Any) -> Any:
-    """The stride, or the kernel's size where none is given."""
+    """The stride, or the kernel size if no stride is given."""
     return kernel_size if stride in (None, ()) else stride
 
 
@@ -75,7 +75,7 @@ def check_not_empty(name: str, shape: Any, first: int = 1) -> None:
 
 
 def _int_values(value: Any) -> Shape:
-    """One number or several, as a tuple; raises for those larger than torch's poolings count with."""
+    """Return one or several numbers as a tuple; raises for numbers that do not fit 32 bits, as torch does."""
     values = (value,) if isinstance(value, int) else tuple(value)
     if any(abs(n) >= 2**31 for n in values):
         raise InvalidOperation("value cannot be converted to type int without overflow")
@@ -83,7 +83,7 @@ def _int_values(value: Any) -> Shape:
 
 
 def single(value: Any, otherwise: str) -> int:
-    """The one number of a one-dimensional window; ``otherwise`` is the error's text, with ``{}`` for how many."""
+    """Return the number of a one-dimensional window; ``otherwise`` is the error text, with ``{}`` for the count."""
     values = _int_values(value)
     if len(values) != 1:
         raise ShapeMismatch(otherwise.format(len(values)))
@@ -93,7 +93,7 @@ def single(value: Any, otherwise: str) -> int:
 def read_windows(
     name: str, ndim: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any = 1, ceil_mode: bool = False
 ) -> Windows:
-    """A pooling's arguments with one number a dimension; a stride left out is the kernel's size."""
+    """Return a pooling's arguments with one number per dimension; the stride defaults to the kernel size."""
     either = "" if name == "avg_pool3d" else "either "
 
     def numbers(what: str, value: Any, form: str) -> Shape:
@@ -136,7 +136,7 @@ def _check_windows(windows: Windows) -> None:
 
 
 def pooled(name: str, input: Any, windows: Windows) -> Spec:
-    """The spec of the result of a pooling; raises for windows or an input that it does not take, as torch does."""
+    """The spec of a pooling's result; raises for invalid windows or inputs, as torch does."""
     shape, ndim = list(input.shape), len(windows.kernel)
     if ndim not in NUMBERS or any(len(numbers) != ndim for numbers in windows[:4]):
         raise ShapeMismatch(f"{name}: windows must have as many sizes, strides, paddings and dilations: 1 to 3")
@@ -177,18 +177,18 @@ def _check_shape(name: str, shape: list[int], ndim: int) -> None:
 
 
 def planes_of(shape: Any, ndim: int) -> int:
-    """How many signals, images or volumes there are."""
+    """The number of signals, images or volumes."""
     return math.prod(shape[: len(shape) - ndim])
 
 
 def adaptive_bounds(xp: Any, n: int, count: int) -> tuple[Any, Any]:
-    """The starts and ends, as columns, of an adaptive pooling's windows: floor(o·n/count) and ceil((o+1)·n/count)."""
+    """The starts and ends of adaptive pooling's windows, as columns: floor(o·n/count) and ceil((o+1)·n/count)."""
     order = xp.arange(count)[:, None]
     return order * n // max(count, 1), -((order + 1) * -n // max(count, 1))
 
 
 def sizes_of(input: Any, output_size: Any, ndim: int) -> tuple[int, ...]:
-    """The size of each dimension of the result, the input's for None, or one number for all. Raises as torch does."""
+    """The result's size in each dimension: None keeps the input's, one number is for all. Raises as torch does."""
     if isinstance(output_size, int):
         return (output_size,) * ndim
     if len(input.shape) <= len(output_size):

@@ -44,10 +44,10 @@ def _stacked(
     lowest: bool = True,
     projects: bool = False,
 ) -> tuple[Any, ...]:
-    """The output of the last layer, and the last of each of the states ``hx`` (layers · directions, N, H).
+    """Return the output of the last layer and the final value of each of the states ``hx`` (layers · directions, N, H).
 
-    ``layer(projected, states, direction, reverse)`` runs one direction: its result, and the last of each state.
-    ``options`` are the op's, from ``has_biases`` to ``batch_first``.
+    ``layer(projected, states, direction, reverse)`` runs one direction and returns its output and final states.
+    ``options`` are the op's arguments from ``has_biases`` to ``batch_first``.
     """
     has_biases, num_layers, dropout, train, bidirectional, batch_first = options
     count = num_layers * (1 + bidirectional)
@@ -76,7 +76,7 @@ def _stacked(
             output = F.dropout(output, dropout, True)
     finals = tuple(F.stack(states, 0) for states in zip(*ends, strict=True))
     if not bidirectional and len(hx) == 1:
-        # The layer saved its output, and this may be modified in place; torch's LSTM saves its output too.
+        # The layer saved its output, and callers may modify this one in place; torch saves the output of an LSTM too.
         output = F.clone(output)
     return (F.transpose(output, 0, 1) if batch_first else output, *finals)
 
@@ -84,10 +84,10 @@ def _stacked(
 def in_one_dtype(
     F: Any, input: Any, states: tuple[Any, ...], own: Direction, lowest: bool
 ) -> tuple[Any, tuple[Any, ...], Direction]:
-    """The input times its weight, with the states and the other parameters in one dtype.
+    """The input times its weight, with the states and the other parameters cast to one dtype.
 
-    Only under autocast does the product have another dtype than its factors. Then ``lowest`` says whether to go on
-    in the product's dtype or, as torch does for some cells, in the states'.
+    Dtypes differ only under autocast. Then all get the product's dtype if ``lowest``, else, as torch does for some
+    cells, that of the states.
     """
     projected = F.linear(input, own.w_ih, own.b_ih)
     if projected.dtype == input.dtype == own.w_ih.dtype:
@@ -105,7 +105,7 @@ def _last(result: Any, reverse: bool) -> Any:
 
 
 def lstm_direction(F: Any) -> Any:
-    """How one direction of an LSTM runs; see ``_stacked``."""
+    """Return the function that runs one direction of an LSTM layer; see ``_stacked``."""
 
     def run(projected: Any, states: Any, own: Direction, reverse: bool) -> Any:
         if own.w_hr is not None:
@@ -117,7 +117,7 @@ def lstm_direction(F: Any) -> Any:
 
 
 def _projecting(F: Any, projected: Any, states: Any, own: Direction, reverse: bool) -> Any:
-    """An LSTM whose states are projections h = W_hr·r (Sak et al. 2014), run without them: W_hh·h = (W_hh·W_hr)·r.
+    """Run an LSTM with projected states h = W_hr·r (Sak et al. 2014) on the unprojected r: W_hh·h = (W_hh·W_hr)·r.
 
     The first state need not be a projection, so its product with W_hh is added to the first step's input.
     """
@@ -131,12 +131,12 @@ def _projecting(F: Any, projected: Any, states: Any, own: Direction, reverse: bo
 
 
 def gru_direction(F: Any) -> Any:
-    """How one direction of a GRU runs; see ``_stacked``."""
+    """Return the function that runs one direction of a GRU layer; see ``_stacked``."""
     return _output_is_state(F.gru_layer)
 
 
 def rnn_direction(F: Any, nonlinearity: str) -> Any:
-    """How one direction of an Elman network runs; see ``_stacked``."""
+    """Return the function that runs one direction of an Elman layer; see ``_stacked``."""
     return _output_is_state(F.rnn_layer, nonlinearity)
 
 
@@ -163,23 +163,23 @@ def lstm(
 ) -> Any:
     """Layers of LSTM cells over a sequence (T, N, I): their output (T, N, D·H), last states and last cells.
 
-    ``hx`` is the first states and cells (L·D, N, H), ``params`` w_ih, w_hh and, if it ``has_biases``, b_ih and b_hh
-    of each layer's D directions, each followed by w_hr (P, H) where states and output are projected to P features.
-    ``dropout`` is between the layers.
+    ``hx`` is the initial states and cells (L·D, N, H). ``params`` is w_ih, w_hh and, if ``has_biases``, b_ih and b_hh
+    for each of the D directions of each layer, each followed by w_hr (P, H) if states and output are projected to P
+    features. ``dropout`` is applied between the layers.
     """
     if len(hx) != 2:
         raise InvalidOperation("lstm expects two hidden states")
     for state in hx:
-        size_at(state.shape, 2)  # raises for a state of fewer dimensions
+        size_at(state.shape, 2)  # raises for too few dimensions
     if hx[0].dtype is not hx[1].dtype:
-        raise DTypeMismatch("get_mkldnn_dtype: unsupported data type")  # torch's, of the library that runs it
+        raise DTypeMismatch("get_mkldnn_dtype: unsupported data type")  # torch's error, from MKLDNN
     projects = len(params) == (5 if has_biases else 3) * num_layers * (1 + bidirectional)
     options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
     return _stacked(F, lstm_direction(F), input, hx, params, options, projects=projects)
 
 
 def _declare_stack(key: str, cells: str, direction: Callable[[Any], Any], lowest: bool = True) -> Op:
-    """Declare a stack of cells whose one state is their output; ``direction(F)`` runs one direction of a layer."""
+    """Declare a stack of cells whose only state is their output; ``direction(F)`` runs one direction of a layer."""
 
     def stack(
         F: Any,
@@ -205,7 +205,7 @@ _declare_stack("rnn_tanh", "Elman cells with tanh", lambda F: rnn_direction(F, "
 _declare_stack("rnn_relu", "Elman cells with relu", lambda F: rnn_direction(F, "relu"))
 
 
-# Cells: a sequence of one step ---------------------------------------------------------------------------
+# Cells: sequences of one step ----------------------------------------------------------------------------
 
 
 def _check_weights(gates: int, w_ih: Any, w_hh: Any) -> None:
@@ -235,10 +235,10 @@ def _check_states(input: Any, states: Sequence[Any], w_hh: Any) -> None:
 def _step(
     F: Any, layer: Any, input: Any, states: tuple[Any, ...], own: Direction, elman: bool = False
 ) -> tuple[Any, ...]:
-    """The states after one step.
+    """Return the states after one step.
 
-    The layer saved the first state for its derivative. A copy may be modified in place, as torch's; an ``elman``
-    network's state may not, there as here.
+    The layer saved the state for its derivative, so a copy is returned that may be modified in place. The state of an
+    ``elman`` network is not copied; torch does not allow modifying it either.
     """
     projected, states, own = in_one_dtype(F, input, states, own, lowest=elman)
     _, state, *others = layer(F.unsqueeze(projected, 0), states, own, False)
@@ -252,7 +252,7 @@ def lstm_cell(
     """One step of an LSTM: input (N, I), state and cell (N, H), weights (4H, I) and (4H, H), biases (4H)."""
     if len(hx) != 2:
         raise InvalidOperation("lstm_cell expects two hidden states")
-    size_at(w_hh.shape, 1)  # raises for a weight of fewer dimensions
+    size_at(w_hh.shape, 1)  # raises for too few dimensions
     _check_input(input, w_ih)
     _check_weights(4, w_ih, w_hh)
     _check_states(input, hx, w_hh)
@@ -281,6 +281,6 @@ def _declare_elman_cell(nonlinearity: str) -> Op:
     return composite(key=f"rnn_{nonlinearity}_cell", method=False)(cell)
 
 
-# Whole numbers are refused, though torch makes floating states of them in a cell.
+# Integers are refused here, although torch's cells convert them to floating states.
 _declare_elman_cell("tanh")
 _declare_elman_cell("relu")

@@ -1,12 +1,12 @@
 """One direction of one recurrent layer over a whole sequence, as one op each for an Elman network, GRU and LSTM.
 
-``projected`` (T, N, G·H) is the input times its weight, plus its bias; ``hidden`` (N, H) the state before the first
-step, ``weight`` (G·H, H) and ``bias`` (G·H) the state's parameters, for the G gates one after the other.
-The result (T, N, H) has the state after each step; with ``reverse`` the steps go from the last place to the first.
+``projected`` (T, N, G·H) is the input times its weight plus its bias, and ``hidden`` (N, H) the state before the first
+step. ``weight`` (G·H, H) and ``bias`` (G·H) are the state's parameters, with the G gates one after the other.
+The result (T, N, H) is the state after each step; with ``reverse`` the steps run from the last position to the first.
 
-Derivatives compute for all steps at once what does not depend on the step before, and loop over the rest. Under
-``create_graph`` the gates are recomputed from the inputs, where they have a graph; the states before the steps are
-in ``result``, which has one.
+Derivatives compute everything that does not depend on the previous step for all steps at once, and loop over the rest.
+Under ``create_graph`` the gates are recomputed from the inputs, which have a graph; the states before the steps come
+from ``result``, which has one too.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from ..linalg.matmul import linear_rule
 
 
 def _places(length: int, reverse: bool) -> Iterator[int]:
-    """The places in the order of the steps; before each is a check for cancellation."""
+    """Yield the positions in the order of the steps, and check for cancellation before each."""
     for place in range(length - 1, -1, -1) if reverse else range(length):
         check_cancelled()
         yield place
 
 
 def _by_place(steps: list[Any], reverse: bool) -> list[Any]:
-    """The results of the steps, by place in the sequence."""
+    """The results of the steps, ordered by position in the sequence."""
     return steps[::-1] if reverse else steps
 
 
 def _states_spec(gates: int, projected: Any, hidden: Any, weight: Any, bias: Any, takes_integers: bool = False) -> Spec:
-    """The spec of the states after each step; raises for inputs that do not fit together."""
+    """The spec of the states after each step; raises for inputs that do not match."""
     if len(projected.shape) != 3 or len(hidden.shape) != 2 or len(weight.shape) != 2:
         raise ShapeMismatch("a layer takes gates (T, N, G), a state (N, H) and a weight (G, H)")
     if not projected.shape[0]:
@@ -63,19 +63,19 @@ def _states_spec(gates: int, projected: Any, hidden: Any, weight: Any, bias: Any
 
 
 def _states_before(F: Any, first: Any, states: Any, reverse: bool) -> Any:
-    """The states (T, N, H) that the steps started from."""
+    """The states (T, N, H) before each step."""
     first = F.unsqueeze(first, 0)
     return F.cat((states[1:], first), 0) if reverse else F.cat((first, states[:-1]), 0)
 
 
 def _scores(F: Any, before: Any, weight: Any, bias: Any) -> Any:
-    """The states' share in the gates: (T, N, G·H)."""
+    """The states' contribution to the gates: (T, N, G·H)."""
     scores = F.matmul(before, F.transpose(weight, 0, 1))
     return scores if bias is None else scores + bias
 
 
 def _weight_grads(F: Any, needs: Any, by_scores: Any, before: Any, weight: Any, bias: Any) -> Any:
-    """The gradients of weight and bias, from those of all steps' scores."""
+    """The gradients of weight and bias, from the gradient of the scores of all steps."""
     flat = F.reshape(by_scores, (-1, weight.shape[0]))
     by_weight = F.matmul(F.transpose(flat, 0, 1), F.reshape(before, (-1, weight.shape[1]))) if needs[0] else None
     return by_weight, F.sum(flat, (0,)) if bias is not None and needs[1] else None
@@ -128,7 +128,7 @@ def _rnn_grads(
 
 
 def _saved_specs(projected: Any, weight: Any) -> list[Spec]:
-    """The specs of what derivatives of GRUs and LSTMs save: the gates, and one more array of the states' shape."""
+    """The specs of what GRUs and LSTMs save for backward: the gates, and one more array of the states' shape."""
     return [Spec(tuple(shape), projected.dtype) for shape in (projected.shape, (*projected.shape[:2], weight.shape[1]))]
 
 
@@ -163,7 +163,7 @@ def gru_layer(
 
 
 def _recomputed_gru(F: Any, projected: Any, before: Any, weight: Any, bias: Any) -> Any:
-    """The gates and what they work on, in the graph."""
+    """Recompute the gates and ``recalled`` as part of the graph."""
     scores = _scores(F, before, weight, bias)
     (given_r, given_z, given_n), (r, z, recalled) = F.chunk(projected, 3, -1), F.chunk(scores, 3, -1)
     r, z = F.sigmoid(given_r + r), F.sigmoid(given_z + z)
@@ -189,7 +189,7 @@ def _gru_grads(
         r, z, n, recalled = _recomputed_gru(F, projected, before, weight, bias)
     else:
         r, z, n = F.chunk(gates, 3, -1)
-    # The factors that turn a gradient of a step's state into one of the gates' scores.
+    # The factors that turn the gradient of a step's state into that of the gates' scores.
     to_n = (1 - z) * (1 - n * n)
     to_z = (before - n) * z * (1 - z)
     to_r = to_n * recalled * r * (1 - r)
@@ -253,7 +253,7 @@ def lstm_layer(
 
 
 def _recomputed_lstm(F: Any, projected: Any, before: Any, cell: Any, weight: Any, bias: Any, reverse: bool) -> Any:
-    """The gates and cells, in the graph."""
+    """Recompute the gates and the cells as part of the graph."""
     i, f, g, o = F.chunk(projected + _scores(F, before, weight, bias), 4, -1)
     i, f, g, o = F.sigmoid(i), F.sigmoid(f), F.tanh(g), F.sigmoid(o)
     added, cells = i * g, []
@@ -285,7 +285,7 @@ def _lstm_grads(
     else:
         i, f, g, o = F.chunk(gates, 4, -1)
     bent = F.tanh(cells)
-    # The factors that turn a gradient of a step's cell (for the last gate: of its state) into one of the scores.
+    # The factors that turn the gradient of a step's cell (for the last gate: of its state) into that of the scores.
     to_cell = o * (1 - bent * bent)
     earlier = _states_before(F, cell, cells, reverse)
     to_scores = F.cat((g * i * (1 - i), earlier * f * (1 - f), i * (1 - g * g), bent * o * (1 - o)), -1)

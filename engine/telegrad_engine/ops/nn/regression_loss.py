@@ -26,7 +26,7 @@ def _reduce_array(xp: Any, losses: Any, reduction: str) -> Any:
 
 
 def _reduce_pairs(xp: Any, losses: Callable[[Any, Any], Any], input: Any, target: Any, reduction: str) -> Any:
-    """The array ``losses(input, target)`` as it is, its mean or its sum, which are taken in blocks."""
+    """``losses(input, target)`` unreduced, or its mean or sum, computed in blocks."""
     if reduction == "none":
         return losses(input, target)
     total = reduce_in_blocks(xp, xp.sum, losses, (input, target))
@@ -34,7 +34,7 @@ def _reduce_pairs(xp: Any, losses: Callable[[Any, Any], Any], input: Any, target
 
 
 def _share(grad: Any, losses_shape: Any, reduction: str) -> Any:
-    """The gradient that each loss gets of the reduced loss's."""
+    """The gradient of each loss, from that of the reduced loss."""
     return grad / max(math.prod(losses_shape), 1) if reduction == "mean" else grad
 
 
@@ -57,7 +57,7 @@ def mse_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mea
 
 
 def _is_large(input: Any, target: Any) -> bool:
-    """Whether there are too many differences for a block."""
+    """Whether the differences take more than one block."""
     return math.prod(broadcast_shapes(input.shape, target.shape)) * int(input.dtype.itemsize) > BLOCK
 
 
@@ -82,7 +82,7 @@ def squared_errors(xp: Any, input: Array, target: Array, *, reduction: Reduction
 
 
 def _squared_errors_grad(F: Any, grad: Any, input: Any, target: Any, reduction: str) -> Any:
-    """Twice the differences; for an input that was broadcast they are summed in blocks."""
+    """Twice the differences times the gradient, summed in blocks for an input that was broadcast."""
     shape = broadcast_shapes(input.shape, target.shape)
     factor = _share(2 * grad, shape, reduction)
     if F.xp is None or shape == input.shape:
@@ -102,7 +102,7 @@ _pair_op = partial(op, common=common_dtype, blocked=True)
 
 
 def _pair_spec(kernel: str, input: Any, target: Any, reduction: str, refusal: str | None) -> Spec:
-    """The spec of a loss of pairs, in their common dtype. Raises ``refusal`` after what is wrong with shapes."""
+    """The spec of an elementwise loss, in the common dtype. Raises ``refusal``, if given, after shape errors."""
     shape = broadcast_shapes(input.shape, target.shape)
     check_reduction(reduction)
     if refusal:
@@ -285,7 +285,7 @@ def _logits_target_grad(F: Any, grad: Any, input: Any, weight: Any, pos_weight: 
 
 binary_cross_entropy_with_logits.derivative(input=_logits_grad, target=_logits_target_grad)
 
-# Divergences and angles ----------------------------------------------------------------------------------
+# Divergence and cosine losses ----------------------------------------------------------------------------
 
 
 @composite(namespace="torch.nn.functional")

@@ -1,4 +1,4 @@
-"""Logarithmic ranges, indices of triangles and combinations, one-hot tensors, and samples of distributions."""
+"""``logspace``, indices of triangles and combinations, one-hot tensors, and samples of distributions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def logspace(
 
 
 def _clipped_sum(end: int, most: int) -> int:
-    """The sum of ``min(i, most)`` over all i from 0 up to, but without, ``end``."""
+    """The sum of ``min(i, most)`` over all i in ``range(end)``."""
     end = max(end, 0)
     return end * (end - 1) // 2 if end <= most else most * (most - 1) // 2 + (end - most) * most
 
@@ -53,11 +53,11 @@ def _triangle_rule(name: str, lower: bool, row: int, col: int, offset: int, dtyp
 
 
 BLOCK = 2**20
-"""Elements that are written at a time: other threads run in between, and nothing else of that size is in memory."""
+"""The number of elements written at a time, so that temporaries stay small and other threads can run in between."""
 
 
 def _runs(rows: Any, starts: Any, counts: Any, dtype: Any) -> Any:
-    """The rows and columns of so many neighbours in each row: (2, n), without a mask of all elements."""
+    """The rows and columns of ``counts`` neighbours from ``starts`` in each row: (2, n), without a full mask."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     result = np.empty((2, total), dtype)
@@ -74,7 +74,7 @@ def _runs(rows: Any, starts: Any, counts: Any, dtype: Any) -> Any:
 
 
 def _block_ends(ends: Any) -> Iterator[int]:
-    """Where to cut rows that end at these positions, so that each part has some BLOCK elements."""
+    """Yield where to split rows that end at these positions, so that each part has about BLOCK elements."""
     first = before = 0
     while first < len(ends):
         last = max(int(np.searchsorted(ends, before + BLOCK, side="right")), first + 1)
@@ -85,7 +85,7 @@ def _block_ends(ends: Any) -> Iterator[int]:
 @op(partial(_triangle_rule, "tril_indices", True), factory=True)
 def tril_indices(xp: Any, row: Int, col: Int, offset: Int = 0, *, dtype: OptionalDType = None) -> Any:
     """The rows and columns of the elements of a lower triangle: (2, n)."""
-    offset = min(max(offset, -row), col)  # beyond, an offset changes nothing, and might not fit an int64
+    offset = min(max(offset, -row), col)  # a larger offset changes nothing, and might not fit an int64
     rows = np.arange(min(max(-offset, 0), row), row if col else 0)
     counts = np.minimum(rows + offset + 1, col)
     return xp.asarray(_runs(rows, np.zeros_like(rows), counts, int64.numpy if dtype is None else dtype.numpy))
@@ -101,7 +101,7 @@ def triu_indices(xp: Any, row: Int, col: Int, offset: Int = 0, *, dtype: Optiona
 
 
 def _choices(n: int, r: int, with_replacement: bool) -> int:
-    """How many ways there are to choose ``r`` of ``n``, or a number that is larger than any size."""
+    """The number of ways to choose ``r`` of ``n`` elements, or 2**63 if it is too large for any size."""
     total = n + r - 1 if with_replacement else n
     fewer = min(r, total - r)
     return math.comb(total, r) if fewer < 64 or not n else 2**63
@@ -126,7 +126,7 @@ def combination_indices(xp: Any, n: Int, r: Int, with_replacement: Bool) -> Any:
         return xp.zeros((0, r), int64.numpy)
     chosen = np.arange(n)[:, None]
     for _ in range(1, r):
-        # Each row goes on with every position after its last one, or from that one on.
+        # Extend each row by every position after its last one, or from its last one on with replacement.
         starts = chosen[:, -1] + (not with_replacement)
         earlier, last = _runs(np.arange(len(chosen)), starts, n - starts, int64.numpy)
         chosen = np.concatenate([chosen[earlier], last[:, None]], axis=1)
@@ -165,7 +165,7 @@ def _check_classes(xp: Any, input: Any, num_classes: int) -> None:
         raise InvalidOperation("Class values must be smaller than num_classes.")
 
 
-# Draws ---------------------------------------------------------------------------------------------------
+# Samples -------------------------------------------------------------------------------------------------
 
 
 def _check_deviation(std: Any) -> None:
@@ -238,7 +238,7 @@ def multinomial(xp: Any, rng: Any, input: Array, num_samples: Int, replacement: 
         raise InvalidOperation("invalid multinomial distribution (sum of probabilities <= 0)")
     shape = (*input.shape[:-1], num_samples)
     if not replacement:
-        # The order in which exponential clocks of these rates ring; what has no probability rings last.
+        # The order of exponential arrival times with these rates; elements with probability 0 come last.
         clocks = rng.standard_exponential(input.shape)
         times = xp.where(weights > 0, clocks / xp.where(weights > 0, weights, 1), xp.inf)
         return xp.argsort(times, axis=-1)[..., :num_samples]

@@ -27,7 +27,7 @@ def _size_rule(name: str, kernel: str, size: Any, dtype: Any) -> Spec:
 
 
 def uniform_numbers(xp: Any, rng: Any, size: Any, dtype: Any) -> Any:
-    """Uniform numbers from [0, 1): drawn with as many bits as ``dtype`` has, or rounding could give 1."""
+    """Uniform numbers from [0, 1), drawn with only the bits that ``dtype`` has, so that none is rounded to 1."""
     if dtype.itemsize > 2:
         return xp.asarray(rng.random(size, dtype=dtype))
     steps = 2**11 if dtype == float16.numpy else 2**8
@@ -101,7 +101,7 @@ def randint_like(xp: Any, rng: Any, input: Array, high: Int, *, dtype: OptionalD
 
 
 MAX_RATE = 9e18
-"""The rate up to which numbers of events fit an int64."""
+"""The largest rate whose number of events fits an int64."""
 
 
 @op(same_floating("poisson_cpu"), random=True, method=False)
@@ -173,11 +173,11 @@ def dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any
     return input * 0 if p == 1 else F.drop(input, p)
 
 
-# Random numbers written into a tensor: ``uniform_``, ``normal_`` and others -------------------------------
+# In-place random fills: ``uniform_``, ``normal_`` and others ----------------------------------------------
 
 
 def _fill(rule: Rule, key: str) -> Callable[[Callable[..., Any]], Op]:
-    """Declare an op that fills its input; nothing of what was there remains, so the gradient is 0."""
+    """Declare an op that overwrites its input, so the gradient is 0."""
 
     def declare(kernel: Callable[..., Any]) -> Op:
         declared = op(rule, key=key, random=True, inplace=True, internal=True, method=True, scratch=4.0)(kernel)
@@ -292,7 +292,7 @@ def geometric(xp: Any, rng: Any, input: Array, p: Number) -> Any:
 
 
 def _limit(input: Any) -> int:
-    """The largest whole number up to which a dtype holds all, and one more: what ``random_`` draws below."""
+    """The default exclusive upper bound of ``random_`` for the dtype of ``input``."""
     if input.dtype == bool_.numpy:
         return 2
     if input.dtype in FLOATING:

@@ -1,4 +1,4 @@
-"""Creating tensors, views, joining, rearranging and indexing."""
+"""Tensor creation, views, joining and splitting, rearranging and indexing."""
 
 from . import creation, indexing, joining, rearrangement, scatter, views
 

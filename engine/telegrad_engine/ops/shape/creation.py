@@ -1,4 +1,4 @@
-"""Creating tensors: from sizes, like other tensors, ranges, and window functions.
+"""Tensor creation: by size, like other tensors, ranges, copies and conversions, and window functions.
 
 Formulas: the documentation of the functions of the same names in NumPy and SciPy.
 """
@@ -33,14 +33,14 @@ from ..node_names import by_operand
 
 
 def _numpy(dtype: Any, like: Any = None) -> Any:
-    """NumPy's ``dtype``; where none is given, that of the tensor ``like``, or the default floating one."""
+    """The NumPy dtype of ``dtype``, or else that of the tensor ``like``, or the default floating dtype."""
     if dtype is not None:
         return dtype.numpy
     return default_float() if like is None else like.dtype
 
 
 def sized(name: str, size: Any, dtype: Any) -> Spec:
-    """The spec of a new tensor; sizes are checked before anything is allocated."""
+    """The spec of a new tensor; checks the sizes before anything is allocated."""
     if name == "zeros" and any(n < 0 for n in size):
         raise ShapeMismatch("zeros: Dimension size must be non-negative.")
     shape = check_nonnegative(size, name)
@@ -65,7 +65,7 @@ def ones(xp: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
 @op(lambda size, dtype: sized("empty", size, dtype), factory=True, scratch=0.0)
 def empty(xp: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """A tensor whose values mean nothing; on a shared server they are zeros."""
-    # Uninitialised memory could hold another session's values.
+    # Uninitialized memory could contain another session's values.
     return xp.zeros(size, _numpy(dtype))
 
 
@@ -85,7 +85,7 @@ def full(xp: Any, size: Ints, fill_value: Number, *, dtype: OptionalDType = None
     return _filled(xp, size, fill_value, _numpy(_full_dtype(fill_value, dtype)))
 
 
-# In the likeness of another -----------------------------------------------------------------------------
+# Like another tensor ------------------------------------------------------------------------------------
 
 
 def _like(input: Any, dtype: Any) -> Spec:
@@ -138,11 +138,11 @@ def new_full(xp: Any, input: Array, size: Ints, fill_value: Number, *, dtype: Op
     return _filled(xp, size, fill_value, _numpy(dtype, input))
 
 
-# Sequences ------------------------------------------------------------------------------------------------
+# Ranges ---------------------------------------------------------------------------------------------------
 
 
 def _arange_plan(start: Any, end: Any, step: Any, dtype: Any) -> tuple[Any, Any, Any, Any]:
-    """The bounds and step of ``arange``, whose lone bound is the end, and its dtype: whole if all of them are."""
+    """Return the bounds, step and dtype of ``arange``: a single bound is the end, and all integers give int64."""
     bounds = (0, start, step) if end is None else (start, end, step)
     whole = dtype is None and all(isinstance(n, int) for n in bounds)
     return (*bounds, int64.numpy if whole else _numpy(dtype))
@@ -252,7 +252,7 @@ def to(
 
 
 def _check_device(wanted: str, present: str) -> None:
-    """A session has one device; "cpu" means the tensor itself, whose values come to the host when asked for."""
+    """Raise unless ``wanted`` is the session's device or "cpu", which changes nothing until values are read."""
     if wanted.split(":")[0] not in ("cpu", present):
         raise InvalidOperation(f"device {wanted!r} is not available; available: {present}")
 
@@ -340,10 +340,10 @@ def zero(xp: Any, input: Array) -> Any:
 zero.derivative(input=lambda F, grad: F.zeros_like(grad))
 
 
-# Windows for spectra ------------------------------------------------------------------------------------
+# Window functions ---------------------------------------------------------------------------------------
 
 SCRATCH = 8.0
-"""Windows are computed in float64, in four arrays at a time."""
+"""The scratch factor: windows are computed in float64, with four arrays at a time."""
 
 
 def _window_rule(name: str) -> Rule:
@@ -363,7 +363,7 @@ def _window_rule(name: str) -> Rule:
 
 
 def _window(xp: Any, length: int, periodic: bool, dtype: Any, shape: Callable[[Any], Any]) -> Any:
-    """``shape`` of the places from 0 to 1; a periodic window is a longer symmetric one without its last element."""
+    """``shape`` at evenly spaced positions from 0 to 1; a periodic window omits the last one."""
     if length < 2:
         return xp.ones((length,), _numpy(dtype))
     return shape(xp.arange(length) / (length if periodic else length - 1)).astype(_numpy(dtype))
@@ -416,7 +416,7 @@ def kaiser_window(
     return xp.kaiser(length, beta)[:window_length].astype(_numpy(dtype))
 
 
-# Numbers -------------------------------------------------------------------------------------------------
+# Inclusive ranges and scalars ----------------------------------------------------------------------------
 
 
 def _range_rule(start: Any, end: Any, step: Any, dtype: Any) -> Spec:

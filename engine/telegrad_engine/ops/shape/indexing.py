@@ -28,12 +28,12 @@ WHOLE = ("slice", None, None, None)
 
 
 def as_index(items: tuple[Any, ...]) -> tuple[Any, ...]:
-    """An index in the wire's form as Python's: ("slice", 0, 2, 1), "...", None and ints."""
+    """Convert an index from its wire format to Python's: ("slice", 0, 2, 1), "...", None and ints."""
     return tuple(slice(*item[1:]) if isinstance(item, tuple) else ... if item == "..." else item for item in items)
 
 
 def _getitem_node(node: Any) -> str:
-    """torch takes an index apart into selects, slices and unsqueezes; the last one made the tensor."""
+    """The node name in torch, which splits an index into select, slice and unsqueeze and ends with the last one."""
     last = next((item for item in reversed(node.attrs["index"]) if item != "..." and item != WHOLE), "...")
     if isinstance(last, tuple):
         return "SliceBackward0"
@@ -41,9 +41,9 @@ def _getitem_node(node: Any) -> str:
 
 
 def _slice_length(start: int | None, stop: int | None, step: int | None, size: int) -> int:
-    """How many elements a slice takes of a dimension of ``size``.
+    """The number of elements that a slice takes from a dimension of ``size``.
 
-    Bounds that are in range are only compared and subtracted, so that in a planned program they may differ.
+    Bounds in range are only compared and subtracted, so that they may be symbolic in a planned program.
     """
     if start is not None and stop is not None and (step is None or step > 0) and 0 <= start <= stop <= size:
         length = stop - start
@@ -82,7 +82,7 @@ def _getitem_rule(input: Any, index: tuple[Any, ...]) -> Spec:
 def getitem(xp: Any, input: Array, index: Index) -> Any:
     """``input[index]`` for ints, slices, None and ellipsis: a view.
 
-    On the wire an index is a list of ints, null, "..." and ["slice", start, stop, step].
+    In the wire format, an index is a list of ints, null, "..." and ["slice", start, stop, step].
     """
     return input[(*as_index(index), ...) if "..." not in index else as_index(index)]
 
@@ -134,7 +134,7 @@ def _index_rule(input: Any, indices: Any) -> Spec:
 
 
 def _checked_index(xp: Any, input: Any, indices: Any) -> tuple[Any, ...]:
-    """The index tensors as an index; raises unless all are in range."""
+    """Convert the index tensors to an index; raises unless all are in range."""
     for dim, x in enumerate(indices):
         if x is not None:
             check_along(xp, input, x, dim=dim, error=IndexOutOfRange, negative=True)
@@ -150,7 +150,7 @@ def _check_read(xp: Any, input: Any, indices: Any, *_values: Any) -> None:
 def index(xp: Any, input: Array, indices: Indices) -> Any:
     """``input`` at index tensors, null where a dimension is taken whole."""
     shape = _index_rule(input, indices).shape
-    if 0 in shape:  # nothing is read, so an index that points outside does no harm
+    if 0 in shape:  # nothing is read, so indices out of range are harmless
         return xp.zeros(shape, input.dtype)
     return input[_checked_index(xp, input, indices)]
 
@@ -332,7 +332,7 @@ def masked_scatter(xp: Any, input: Array, mask: Array, source: Array) -> Any:
 
 
 def _masked_source_grad(F: Any, grad: Any, mask: Any, source_shape: Any) -> Any:
-    """The gradient where the mask is true, in order: a shape that does not depend on the mask's values."""
+    """The gradient where the mask is true, in order; its shape does not depend on the mask's values."""
     size = math.prod(source_shape)
     zeros = F.new_zeros(grad, (size,))
     if size == 0 or 0 in grad.shape:
@@ -346,7 +346,7 @@ def _masked_source_grad(F: Any, grad: Any, mask: Any, source_shape: Any) -> Any:
 masked_scatter.derivative(input=lambda F, grad, mask: F.masked_fill(grad, mask, 0), source=_masked_source_grad)
 
 
-# Reducing slices into the places that an index names -----------------------------------------------------
+# index_reduce --------------------------------------------------------------------------------------------
 
 
 @composite(inplace=True)
@@ -366,7 +366,7 @@ def index_reduce(
     return F.scatter_reduce(input, dim, places, source, reduce, include_self=include_self)
 
 
-# Picking elements ---------------------------------------------------------------------------------------
+# Taking elements ----------------------------------------------------------------------------------------
 
 
 def _take_rule(input: Any, index: Any) -> Spec:
@@ -419,11 +419,11 @@ def take_along_dim(F: Any, input: Array, indices: Array, dim: OptionalInt = None
     lone = tuple(1 if d == axis else n for d, n in enumerate(input.shape))
     shape = broadcast_shapes(lone, tuple(1 if d == axis else n for d, n in enumerate(indices.shape)))
     sizes = [(*shape[:axis], x.shape[axis], *shape[axis + 1 :]) for x in (input, indices)]
-    places = F.remainder(indices, max(input.shape[axis], 1))  # torch's wraps here, whatever the index
+    places = F.remainder(indices, max(input.shape[axis], 1))  # torch wraps any index here
     return F.gather(F.broadcast_to(input, sizes[0]), axis, F.broadcast_to(places, sizes[1]))
 
 
-# Reducing into places ------------------------------------------------------------------------------------
+# scatter_reduce ------------------------------------------------------------------------------------------
 
 REDUCERS = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum"}
 
@@ -435,7 +435,7 @@ def _scatter_reduce_rule(input: Any, dim: int, index: Any, src: Any, reduce: str
 
 
 def _start(xp: Any, reduce: str, dtype: Any) -> Any:
-    """What reducing nothing gives."""
+    """The identity element of the reduction."""
     if reduce not in ("amax", "amin"):
         return int(reduce == "prod")
     if dtype.kind == "b":
@@ -481,7 +481,7 @@ def _scatter_reduce_grad(
     reduce: str,
     include_self: bool,
 ) -> list[Any]:
-    """As torch shares the gradient out: ties equally, a product's lone zero getting that of the other factors."""
+    """The gradient, shared as in torch: evenly among ties; a single zero factor gets that of the other factors."""
     if 0 in index.shape:
         return [grad if needs[0] else None, None, F.new_zeros(grad, src_shape) if needs[2] else None]
     if tuple(src.shape) != tuple(index.shape):

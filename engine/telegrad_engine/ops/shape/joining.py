@@ -1,4 +1,4 @@
-"""Joining tensors, splitting them, and laying them out in blocks."""
+"""Joining and splitting tensors, and block-diagonal matrices."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def _joined_dtype(tensors: Any) -> Any:
 def _join(join: Any, tensors: Any, dim: int) -> Any:
     try:
         return join(tensors, axis=dim)
-    except TypeError:  # NumPy has no common dtype for bfloat16 and float16 or int64
+    except TypeError:  # NumPy cannot promote bfloat16 with float16 or int64
         dtype = _joined_dtype(tensors)
         return join([x.astype(dtype) for x in tensors], axis=dim)
 
 
 def _is_skipped(shape: Any) -> bool:
-    """Whether ``cat`` leaves out a tensor: a vector without elements goes with tensors of any dimensions."""
+    """Whether ``cat`` skips a tensor of this shape: an empty vector may be joined with tensors of any dimensions."""
     return tuple(shape) == (0,)
 
 
@@ -138,11 +138,11 @@ def _split_sizes(shape: Any, split_size: Any, dim: int) -> list[int]:
 
 
 def _part_specs(input: Any, sizes: list[int], axis: int) -> list[Any]:
-    """What parts of these sizes along ``axis`` are; parts of one size share a Spec."""
+    """The specs of parts of these sizes along ``axis``; consecutive parts of one size share a Spec."""
     shape, last = input.shape, -1
     specs: list[Any] = []
     spec: Any = None
-    for n in sizes:  # only compared, not looked up in a table: in a planned program they may differ
+    for n in sizes:  # sizes are compared but not hashed, because they may be symbolic in a planned program
         if n != last:
             spec, last = Spec((*shape[:axis], n, *shape[axis + 1 :]), input.dtype), n
         specs.append(spec)
@@ -159,7 +159,7 @@ def _parts(input: Any, sizes: list[int], dim: int) -> list[Any]:
 
 
 def _joined(F: Any, grads: Any, input_shape: Any, sizes: Sequence[int], dim: int) -> Any:
-    """The gradients of the parts side by side, zeros where none arrived."""
+    """Join the gradients of the parts, with zeros where there is none."""
     axis = dim % len(input_shape)
     present = next(grad for grad in grads if grad is not None)
 
@@ -196,7 +196,7 @@ split.derivative(
 
 
 def _chunk_sizes(shape: Any, chunks: int, dim: int) -> list[int]:
-    """Equal sizes but for the last; a dimension without elements has as many parts as asked for."""
+    """Equal sizes except for the last; an empty dimension gives ``chunks`` empty parts."""
     size = shape[dim]
     return _split_sizes(shape, -(-size // chunks), dim) if size else [0] * chunks
 
@@ -251,7 +251,7 @@ def _unbind_grad(F: Any, grads: Any, input_shape: Any, dim: int) -> Any:
 unbind.derivative(input=_unbind_grad)
 
 
-# One part -----------------------------------------------------------------------------------------------
+# Single parts -------------------------------------------------------------------------------------------
 
 
 def _narrow_rule(input: Any, dim: int, start: int, length: int) -> Spec:
@@ -312,7 +312,7 @@ def _select_grad(F: Any, grad: Any, input_shape: Any, dim: int, index: int) -> A
 select.derivative(input=_select_grad)
 
 
-# Parts between given places, and the order reversed -----------------------------------------------------
+# Splitting by sections or indices, and flipping ---------------------------------------------------------
 
 
 @composite(may_alias=True, lists_outputs=True)
@@ -325,7 +325,7 @@ def tensor_split(F: Any, input: Array, indices_or_sections: IntOrInts, dim: Int 
         sections = indices_or_sections
         if sections <= 0:
             raise InvalidOperation(f"number of sections must be larger than 0, got {sections}")
-        check_size((sections, 64), int64.numpy)  # half a kilobyte for each part, however small
+        check_size((sections, 64), int64.numpy)  # counts half a kilobyte per part, even for empty ones
         part, longer = divmod(size, sections)
         bounds = [i * part + min(i, longer) for i in range(sections + 1)]
     else:
@@ -352,7 +352,7 @@ def tensor_split_tensor(F: Any, input: Array, tensor_indices_or_sections: Array,
 
 
 def _divide(F: Any, name: str, input: Any, indices_or_sections: Any, dim: int, least: int) -> Any:
-    """``tensor_split``; a number of parts must divide the dimension."""
+    """``tensor_split`` for at least ``least`` dimensions; a number of parts must divide the dimension."""
     if input.ndim < least:
         raise ShapeMismatch(
             f"torch.{name} requires a tensor with at least {least} dimension, "
@@ -406,11 +406,11 @@ def ravel(F: Any, input: Array) -> Any:
     return F.reshape(input, (-1,))
 
 
-# At least so many dimensions ----------------------------------------------------------------------------
+# Minimum number of dimensions ---------------------------------------------------------------------------
 
 
 def _at_least(kernel: Callable[..., Any]) -> Op:
-    """Declare a function of one tensor, and its form for several, which gives a tuple."""
+    """Declare a function of one tensor, and its overload for several, which returns a tuple."""
 
     def each(F: Any, tensors: ManyArrays) -> Any:
         return tuple(kernel(F, x) for x in tensors)
@@ -439,7 +439,7 @@ def atleast_3d(F: Any, input: Array) -> Any:
     return input if input.ndim > 2 else F.unsqueeze(atleast_2d.raw(F, input), -1)
 
 
-# Blocks --------------------------------------------------------------------------------------------------
+# Block-diagonal matrices ---------------------------------------------------------------------------------
 
 
 @composite(method=False)
@@ -452,7 +452,7 @@ def block_diag(F: Any, tensors: ManyArrays = ()) -> Any:
             )
     if not tensors:
         return F.zeros((1, 0))
-    dtype = from_numpy(common_dtype(tuple([x._data for x in tensors])))  # before all are matrices
+    dtype = from_numpy(common_dtype(tuple([x._data for x in tensors])))  # before all become matrices
     blocks = [F.to(atleast_2d.raw(F, x), dtype=dtype) for x in tensors]
     rows, before, after = [], 0, sum(x.shape[1] for x in blocks)
     for x in blocks:
@@ -462,7 +462,7 @@ def block_diag(F: Any, tensors: ManyArrays = ()) -> Any:
     return F.cat(rows, 0)
 
 
-# Places --------------------------------------------------------------------------------------------------
+# Flat indices --------------------------------------------------------------------------------------------
 
 
 @composite(method=False, lists_outputs=True)

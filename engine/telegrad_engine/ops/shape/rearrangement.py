@@ -1,4 +1,4 @@
-"""Moving, tiling, rolling and stacking elements, copies in place of views, and shuffled channels and pixels."""
+"""Moving, repeating, rolling and stacking, ``_copy`` forms of views, and channel and pixel shuffles."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _repeat_rule(input: Any, repeats: Any) -> Spec:
 @op(_repeat_rule)
 def repeat(xp: Any, input: Array, repeats: Ints) -> Any:
     """Copies of the tensor side by side: ``repeats`` along each dimension, new ones in front."""
-    if 0 in input.shape:  # NumPy takes no number of copies of nothing that an array could not have
+    if 0 in input.shape:  # for an empty array NumPy refuses numbers of copies that no array could have
         return xp.zeros(_repeat_rule(input, repeats).shape, input.dtype)
     return xp.tile(input, repeats)
 
@@ -184,7 +184,7 @@ def column_stack(F: Any, tensors: Arrays) -> Any:
     return F.hstack([x if len(x.shape) > 1 else F.reshape(x, (-1, 1)) for x in tensors])
 
 
-# Together ------------------------------------------------------------------------------------------------
+# Broadcasting several tensors ----------------------------------------------------------------------------
 
 
 @composite(may_alias=True, method=False, lists_outputs=True)
@@ -213,7 +213,7 @@ def meshgrid(F: Any, tensors: ManyArrays = (), *, indexing: OptionalStr = None) 
     return tuple(grids)
 
 
-# Copies in place of views: the ``_copy`` forms, and the ``unsafe`` ones ----------------------------------
+# Copies instead of views: the ``_copy`` and ``unsafe`` forms ---------------------------------------------
 
 
 def _copies(F: Any, parts: Any) -> tuple[Any, ...]:
@@ -221,7 +221,7 @@ def _copies(F: Any, parts: Any) -> tuple[Any, ...]:
 
 
 def _copy_of(view: Op, doc: str) -> Op:
-    """Declare the ``_copy`` form of a view op, which has the same parameters."""
+    """Declare the ``_copy`` form of a view op, with the same parameters."""
 
     @functools.wraps(view.raw)
     def copy(F: Any, *args: Any, **attrs: Any) -> Any:
@@ -339,7 +339,7 @@ def unsafe_chunk(F: Any, input: Array, chunks: Int, dim: Int = 0) -> Any:
     return _copies(F, F.chunk(input, chunks, dim))
 
 
-# In the shape of another ---------------------------------------------------------------------------------
+# The shape of another tensor -----------------------------------------------------------------------------
 
 
 @composite(may_alias=True)
@@ -354,7 +354,7 @@ def reshape_as(F: Any, input: Array, other: Array) -> Any:
     return F.reshape(input, tuple(other.shape))
 
 
-# Exchanging channels and pixels --------------------------------------------------------------------------
+# Channel and pixel shuffles ------------------------------------------------------------------------------
 
 
 def _check_image(name: str, input: Any, what: str, factor: int) -> None:

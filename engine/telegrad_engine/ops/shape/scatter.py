@@ -17,12 +17,12 @@ from .views import as_strided, check_part, write_flat
 
 
 def any_outside(xp: Any, index: Any, least: int, size: int) -> bool:
-    """Whether an index is less than ``least``, or not less than ``size``."""
+    """Whether any index is less than ``least`` or at least ``size``."""
     return bool(index.size) and xp.holds((index.min() < least) | (index.max() >= size), False)
 
 
 def outlier(index: Any, size: int) -> int:
-    """Of indices that are not all in range, the one that torch's texts name: the largest if it is too large."""
+    """The out-of-range index that torch's error texts name: the largest if it is too large, else the smallest."""
     largest = int(index.max())
     return largest if largest >= size else int(index.min())
 
@@ -39,7 +39,7 @@ def check_along(
 
 
 def check_scalar_value(name: str, value: Any) -> None:
-    """Raise for a value that is a tensor with dimensions."""
+    """Raise if the value is a tensor with dimensions."""
     if getattr(value, "shape", ()):
         raise InvalidOperation(
             f"{name} only supports a 0-dimensional value tensor, but got tensor with {len(value.shape)} dimension(s)."
@@ -47,7 +47,7 @@ def check_scalar_value(name: str, value: Any) -> None:
 
 
 def places(xp: Any, index: Any, axis: int) -> tuple[Any, ...]:
-    """The index arrays that name where each element of ``index`` goes."""
+    """The index arrays of the positions that the elements of ``index`` refer to."""
     grids = []
     for d, n in enumerate(index.shape):
         shape = [1] * index.ndim
@@ -57,20 +57,20 @@ def places(xp: Any, index: Any, axis: int) -> tuple[Any, ...]:
 
 
 def source(src: Any, index: Any) -> Any:
-    """The part of a source that an index, maybe smaller, takes."""
+    """The part of a source that is covered by an index, which may be smaller."""
     return src[tuple(slice(0, n) for n in index.shape)]
 
 
 def padded_to(F: Any, grad: Any, shape: tuple[int, ...]) -> Any:
-    """Zeros for the elements of a source larger than its index."""
+    """Pad the gradient with zeros for elements of a source that is larger than its index."""
     if tuple(grad.shape) == shape:
         return grad
-    if 0 in grad.shape:  # of an index without elements, whose dimensions need not be the source's
+    if 0 in grad.shape:  # an empty index may have other dimensions than its source
         return F.new_zeros(grad, shape)
     return F.getitem_scatter(grad, shape, tuple(("slice", 0, n, 1) for n in grad.shape))
 
 
-# Gathering along a dimension, and scattering -------------------------------------------------------------
+# Gather and scatter --------------------------------------------------------------------------------------
 
 
 def _check_index(name: str, what: str, shape: Any, index: Any) -> None:
@@ -135,12 +135,12 @@ def scatter_rule(input: Any, dim: int, index: Any, src: Any) -> Spec:
 
 
 def _scattered(xp: Any, write: Any, input: Any, dim: int, index: Any, src: Any) -> Any:
-    """``input`` with ``src``, a tensor or a number, written along ``dim`` where ``index`` says, by ``write``."""
+    """``input`` with ``src``, a tensor or a number, written by ``write`` along ``dim`` at ``index``."""
     check_along(xp, input, index, dim=dim)
     if not index.size:
         return xp.copy(input)
     flat, axis, number = input, dim % max(input.ndim, 1), not hasattr(src, "shape")
-    if not (input.ndim and index.ndim and (number or src.ndim)):  # a vector and a 0-dim tensor go together
+    if not (input.ndim and index.ndim and (number or src.ndim)):  # a vector and a 0-dim tensor may be combined
         flat, index = xp.reshape(input, (-1,)), xp.reshape(index, (-1,))
         src = src if number else xp.reshape(src, (-1,))
     values = element(src, input.dtype) if number else source(src, index)
@@ -192,18 +192,18 @@ scatter_add.derivative(
 
 
 def _along(xp: Any, input: Any, dim: int, index: Any) -> tuple[Any, Any]:
-    """``input`` with at least one dimension, and the place of ``index``, a vector or scalar, along ``dim``."""
+    """Return ``input`` with at least one dimension, and the full index of ``index`` (0-dim or 1-dim) along ``dim``."""
     whole = input if input.ndim else xp.reshape(input, (1,))
     return whole, (slice(None),) * (dim % whole.ndim) + (xp.reshape(index, (-1,)),)
 
 
 def _picked(F: Any, grad: Any, dim: int, index: Any, shape: Any) -> Any:
-    """The slices of ``grad`` along ``dim`` at ``index``, in the shape of the source that they were placed from."""
+    """The slices of ``grad`` along ``dim`` at ``index``, in the shape of the source."""
     return F.reshape(F.index_select(grad, dim, F.reshape(index, (-1,))), shape)
 
 
 def check_added(name: str, input: Any, axis: int, index: Any, source: Any) -> None:
-    """Refuse a vector ``index`` or a ``source`` that do not fit ``input``, as index_add_ and index_reduce_ do."""
+    """Raise unless ``index`` and ``source`` match ``input``, as index_add_ and index_reduce_ do."""
     n = math.prod(index.shape)
     if len(index.shape) > 1:
         raise IndexOutOfRange(
@@ -347,11 +347,11 @@ index_fill.derivative(
 )
 
 
-# Parts of a tensor written out of place -----------------------------------------------------------------
+# Writing parts out of place -----------------------------------------------------------------------------
 
 
 def _bounds(size: int, start: int | None, end: int | None, step: int) -> slice:
-    """The slice, its bounds within the dimension. Raises RuntimeError for a step that is not positive."""
+    """The slice with its bounds clipped to the dimension. Raises InvalidOperation for a step that is not positive."""
     if step <= 0:
         raise InvalidOperation("slice step must be positive")
     first, last, _ = slice(start, end, step).indices(size)
@@ -463,7 +463,7 @@ put.derivative(
     source=lambda F, grad, index, source_shape: F.reshape(F.take(grad, index), source_shape),
 )
 
-# Diagonals written in place ------------------------------------------------------------------------------
+# Filling diagonals ---------------------------------------------------------------------------------------
 
 
 def _fill_diagonal_rule(input: Any) -> Spec:
@@ -475,7 +475,7 @@ def _fill_diagonal_rule(input: Any) -> Spec:
 
 
 def _on_diagonal(shape: tuple[int, ...], wrap: bool) -> slice:
-    """Where the diagonal is among the elements in their order; one that wraps goes on below a square."""
+    """The slice of the diagonal's flat indices; with ``wrap`` it continues below the square part."""
     size = math.prod(shape)
     if not size:
         return slice(0)
@@ -483,7 +483,7 @@ def _on_diagonal(shape: tuple[int, ...], wrap: bool) -> slice:
     return slice(0, size if wrap or len(shape) > 2 else min(shape) * step, step)
 
 
-# One that wraps is tested elsewhere: in place, torch counts it as two changes.
+# ``wrap`` is tested separately, because in place torch counts it as two changes.
 @op(_fill_diagonal_rule, inplace=True, internal=True, method=True)
 def fill_diagonal(xp: Any, input: Array, fill_value: Number, wrap: Bool = False) -> Any:
     """One number on the diagonal; ``fill_diagonal_`` writes it."""

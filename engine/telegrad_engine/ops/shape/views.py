@@ -1,4 +1,4 @@
-"""Views of a tensor: reshaped, transposed, expanded, strided and diagonal ones, and writing through them."""
+"""Views of a tensor: reshaped, permuted, expanded, strided and diagonal ones, and writing through views."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _reshape_rule(input: Any, shape: Any) -> Spec:
 
 
 def _copied(input: Any) -> int:
-    """The bytes of a copy, where the layout may not allow a view."""
+    """The bytes of the copy that may be needed if ``input`` is not contiguous."""
     flags = getattr(input, "flags", None)
     return 0 if flags is None or flags.c_contiguous else int(input.nbytes)
 
@@ -159,7 +159,7 @@ def t(xp: Any, input: Array) -> Any:
 t.derivative(input=lambda F, grad: F.t(grad))
 
 
-# Repeating -----------------------------------------------------------------------------------------------
+# Expanding -----------------------------------------------------------------------------------------------
 
 
 def _expand_rule(input: Any, size: Any) -> Spec:
@@ -187,7 +187,7 @@ expand.derivative(input=_expand_grad)
 broadcast_to.derivative(input=_expand_grad)
 
 
-# Reordering ----------------------------------------------------------------------------------------------
+# Flips and triangles -------------------------------------------------------------------------------------
 
 
 def _flip_rule(input: Any, dims: Any) -> Spec:
@@ -227,7 +227,7 @@ def triu(xp: Any, input: Array, diagonal: Int = 0) -> Any:
 
 
 def _reach(input: Any, diagonal: int) -> int:
-    """The diagonal, or the first one outside of the matrix: a number beyond might not fit an int64."""
+    """Clip the diagonal to the first one outside the matrix, because a larger number might not fit an int64."""
     rows, columns = input.shape[-2:]
     return int(min(max(diagonal, -rows), columns))
 
@@ -236,7 +236,7 @@ tril.derivative(input=lambda F, grad, diagonal: F.tril(grad, diagonal))
 triu.derivative(input=lambda F, grad, diagonal: F.triu(grad, diagonal))
 
 
-# Strided views: memory read with given sizes and strides -------------------------------------------------
+# Strided views -------------------------------------------------------------------------------------------
 
 
 def _as_strided_rule(input: Any, size: Any, stride: Any, storage_offset: int | None) -> Spec:
@@ -248,8 +248,8 @@ def _as_strided_rule(input: Any, size: Any, stride: Any, storage_offset: int | N
 def as_strided(xp: Any, input: Array, size: Ints, stride: Ints, storage_offset: OptionalInt = None) -> Any:
     """A view with these sizes and strides, in elements, from ``storage_offset``; elements may be seen repeatedly.
 
-    The memory is that of ``input``'s own elements in row-major order: one that is not contiguous is refused, and
-    what lies beside a view is out of bounds.
+    The memory is that of ``input``'s own elements in row-major order: a tensor that is not contiguous raises, and
+    the rest of a view's base is out of bounds.
     """
     if not xp.is_contiguous(input):
         raise InvalidOperation("as_strided needs a contiguous tensor here; call .contiguous() first")
@@ -257,7 +257,7 @@ def as_strided(xp: Any, input: Array, size: Ints, stride: Ints, storage_offset: 
 
 
 def _as_strided_grad(F: Any, grad: Any, input_shape: Any, size: Any, stride: Any, storage_offset: int | None) -> Any:
-    """What is seen several times adds up."""
+    """The gradient, summed for elements that the view contains several times."""
     places = F.as_strided(F.arange(math.prod(input_shape)), size, stride, storage_offset)
     flat = F.new_zeros(grad, (math.prod(input_shape),))
     return F.reshape(F.index_add(flat, 0, F.reshape(places, (-1,)), F.reshape(grad, (-1,))), input_shape)
@@ -321,7 +321,7 @@ def empty_permuted(F: Any, size: Ints, physical_layout: Ints, *, dtype: Optional
     return F.permute(made, tuple([physical_layout.index(d) for d in range(len(size))]))
 
 
-# Diagonals of matrices: read, written, and made into matrices --------------------------------------------
+# Diagonals: reading, writing and embedding ---------------------------------------------------------------
 
 
 def _matrix_dims(ndim: int, dim1: int, dim2: int) -> tuple[int, int]:
@@ -344,7 +344,7 @@ def diagonal(xp: Any, input: Array, offset: Int = 0, dim1: Int = 0, dim2: Int = 
     n = _diagonal_rule(input, offset, dim1, dim2).shape[-1]
     down, right = (max(-offset, 0), max(offset, 0)) if n else (0, 0)
     matrices = xp.moveaxis(input, (dim1, dim2), (-2, -1))
-    # Unlike NumPy's diagonal, einsum's can be written to.
+    # The result of NumPy's diagonal is read-only; that of einsum is writable.
     return xp.einsum("...ii->...i", matrices[..., down : down + n, right : right + n])
 
 
@@ -362,12 +362,12 @@ def linalg_diagonal(F: Any, A: Array, *, offset: Int = 0, dim1: Int = -2, dim2: 
 
 
 def write_flat(xp: Any, input: Any, places: Any, values: Any) -> Any:
-    """``input`` with ``values`` at ``places``, which index its elements in row-major order."""
+    """``input`` with ``values`` written at the flat, row-major indices ``places``."""
     return xp.reshape(xp.index_set(xp.reshape(input, (-1,)), places, values), input.shape)
 
 
 def check_part(src: Any, part: tuple[int, ...]) -> None:
-    """Refuse a ``src`` that has not the shape of the part that it is to replace."""
+    """Raise unless ``src`` has the shape of the part that it replaces."""
     if tuple(src.shape) != part:
         raise ShapeMismatch(
             f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, "
@@ -414,13 +414,13 @@ def diag(F: Any, input: Array, diagonal: Int = 0) -> Any:
     return F.diag_embed(input, diagonal) if ndim == 1 else F.clone(F.diagonal(input, diagonal))
 
 
-# Writing through views: what a base's history is after a view of it was changed in place -----------------
+# Writing through views: the derivative of a base after one of its views was modified in place ------------
 
 
 def _follow(x: Any, chain: Any, apply: Callable[[Op, Any, Any], Any]) -> Any:
-    """The part of ``x`` that a chain of views leads to; ``apply(op, x, attrs)`` runs one of them.
+    """Apply a chain of views to ``x``; ``apply(op, x, attrs)`` runs one of them.
 
-    ``reshape`` takes the place of ``view``: the layout of ``x`` may allow no view where that of the base did.
+    ``view`` is replaced by ``reshape``, because the layout of ``x`` may not allow the view that the base's allowed.
     """
     for step, attrs, index in chain:
         result = apply(reshape if step.key == "view" else step, x, attrs)
@@ -439,7 +439,7 @@ def _view_scatter_rule(input: Any, src: Any, chain: Any) -> Spec:
 @op(_view_scatter_rule, method=False, private=True, scratch=2.0)
 def view_scatter(xp: Any, input: Array, src: Array, chain: Items) -> Any:
     """``input`` with the part that ``chain`` of views leads to replaced by ``src``."""
-    # What a base that became a part of itself (as_strided_) no longer shows is written to a spare place, 0.
+    # After as_strided_, a base may show only part of its elements; writes to the others go to a spare element 0.
     spare = int(any(step.key == "unstrided" for step, _, _ in chain))
     whole = xp.arange(spare, math.prod(input.shape) + spare).reshape(input.shape)
     places = _follow(whole, chain, lambda op, x, attrs: op.kernel(xp, x, **attrs))
