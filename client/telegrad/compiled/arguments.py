@@ -14,7 +14,7 @@ Rebuild = Callable[[Sequence[Tensor], Sequence[Tensor]], Any]
 
 
 class Arguments:
-    """The arguments of one call. ``key`` is equal for calls that differ only in tensors of the same shape and dtype."""
+    """The arguments of one call. ``key`` has everything but the tensors' values, and ``objects`` by their identity."""
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.tensors: list[Tensor] = []
@@ -30,7 +30,7 @@ class Arguments:
 
     @property
     def outline(self) -> tuple[Any, ...]:
-        """The key without its numbers: equal for calls that differ only in tensors and numbers."""
+        """The key without its numbers."""
         return tuple([_outlined(part, at, self.key) for at, part in enumerate(self.key)])
 
     def _add(self, value: Any, parts: list[Any]) -> None:

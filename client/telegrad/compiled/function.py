@@ -31,14 +31,14 @@ from .trace_recorder import TraceRecorder, is_tracing
 MAX_ENTRIES, ATTEMPTS = 8, 3
 """The most traces that a function keeps, and the most that are tried for one kind of call before it runs uncompiled."""
 MAX_NUMBERS = 3
-"""The most different numbers with which a function is traced. After that, its calls run the function itself."""
+"""How many different numbers a function is traced with. After that, its calls run the function itself."""
 NUMBERS = "its arguments are other numbers each time"
 
 
 class CompiledFunction:
-    """A function of tensors that is traced once per kind of arguments. See docs/compile.md for what it may do.
+    """A function of tensors that is traced once per kind of arguments. See docs/compile.md for its limits.
 
-    Raises what the function raises; with ``fullgraph`` also InvalidOperation where it cannot be compiled.
+    Raises what the function raises; with ``fullgraph`` also InvalidOperation if it cannot be compiled.
     """
 
     def __init__(self, function: Callable[..., Any], fullgraph: bool = False) -> None:

@@ -136,7 +136,7 @@ def recording(make: Callable[[Any, Spec, str], Any], apply: Apply) -> Callable[[
             try:
                 recorder.emit(key, ids, names, attrs)
             except TelegradError:
-                for name in names:  # no handle will die and remove it
+                for name in names:  # no handle exists to remove it by dying
                     recorder.failed.pop(name, None)
                 raise
             # Handles are made last: if a Ctrl-C prevented the recording, they would free tensors that do not exist.

@@ -141,7 +141,7 @@ class HTTPTransport:
                     self._leave()
                     text = f"{self.url} takes no stream: {error}. Without stream=True, the SDK does without one"
                     raise errors.ConnectionFailed(text) from None
-        coding = compression.ENCODING if self._compressed else "identity"  # not what httpx could unpack
+        coding = compression.ENCODING if self._compressed else "identity"  # not httpx's own choice
         kinds = {"content-type": SAFETENSORS, "accept": SAFETENSORS, "accept-encoding": coding}
         connection = connect(
             f"{path}/programs", {**self._client.headers, **kinds}, timeout, self._client, self._context

@@ -94,7 +94,7 @@ class HttpFallback:
                 self._connection.send(self._posted.body, self._posted.headers)
                 return
             except UNREACHABLE as another:
-                error = another.with_traceback(None)  # which would hold this frame
+                error = another.with_traceback(None)  # the traceback would keep this frame alive
         raise failure(self._url, error) from None
 
     def forget(self) -> None:
