@@ -1,4 +1,4 @@
-"""``tg.compile``: a function of tensors, traced once and then recorded as a whole, as ``torch.compile``.
+"""``tg.compile``, like ``torch.compile``: traces a function of tensors once and then records it as a whole.
 
 See docs/compile.md.
 """
@@ -22,11 +22,11 @@ def compile(
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
 ) -> Any:
-    """A function or Module that is traced once, and whose calls are then recorded as a whole, without running its code.
+    """Compile a function or Module: trace it once, then record its calls as a whole, without running its code.
 
-    Also a decorator, with or without options. ``fullgraph`` makes an error (InvalidOperation) of what cannot be
-    compiled, which otherwise runs as it is; ``disable`` returns ``model`` itself. The other options are torch's and
-    change nothing here. ``explain()`` of what is returned says what is compiled.
+    Also works as a decorator, with or without options. A call that cannot be compiled runs uncompiled, or with
+    ``fullgraph`` raises InvalidOperation; ``disable`` returns ``model`` itself. The other options are torch's and have
+    no effect. The ``explain()`` method of the result says what is compiled.
     """
     if model is None:
         return lambda found: compile(found, fullgraph=fullgraph, disable=disable)

@@ -1,4 +1,4 @@
-"""Arguments and results taken apart: what stays the same from call to call, and the tensors in it."""
+"""Splits arguments and results into tensors and the parts that stay the same from call to call."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from .compiled_nodes import Unrepeatable
 
 EXACT = frozenset({int, bool, str, bytes, type(None)})
 Rebuild = Callable[[Sequence[Tensor], Sequence[Tensor]], Any]
-"""Makes a result of the tensors that a call was given and those that it gives."""
+"""Makes a result from a call's input tensors and the tensors that the call creates."""
 
 
 class Arguments:
-    """The arguments of one call. ``key`` is equal for calls that differ in tensors alone."""
+    """The arguments of one call. ``key`` has everything but the tensors' values, and ``objects`` by their identity."""
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.tensors: list[Tensor] = []
         self.objects: list[Any] = []
-        """What is neither a tensor nor a constant: the same object every time."""
+        """The arguments that are neither tensors nor constants; they must be the same objects in every call."""
         parts: list[Any] = []
         for value in args:
             self._add(value, parts)
@@ -30,7 +30,7 @@ class Arguments:
 
     @property
     def outline(self) -> tuple[Any, ...]:
-        """Equal for calls that differ in tensors and numbers alone."""
+        """The key without its numbers."""
         return tuple([_outlined(part, at, self.key) for at, part in enumerate(self.key)])
 
     def _add(self, value: Any, parts: list[Any]) -> None:
@@ -57,14 +57,14 @@ class Arguments:
 
 
 def _outlined(part: Any, at: int, parts: Sequence[Any]) -> Any:
-    """A part of a key; None for a number, which comes after its type."""
+    """A part of a key, or None for a number. A number comes after its type."""
     return None if at and (parts[at - 1] is int or parts[at - 1] is float) else part
 
 
 def rebuilding(value: Any, given: dict[int, int], results: list[Tensor]) -> Rebuild:
-    """What makes a result like this one. Tensors in it that were not ``given`` are appended to ``results``.
+    """Return the function that makes a result like this one. Append its tensors that were not ``given`` to ``results``.
 
-    Raises Unrepeatable for an object that only the function's own code makes.
+    Raises Unrepeatable for an object that only the function's own code can make.
     """
     if isinstance(value, Tensor):
         if id(value) in given:

@@ -1,7 +1,7 @@
-"""A traced run of a compiled function: its guards, the instructions to record again, and what it does to handles.
+"""A traced run of a compiled function: its guards, the instructions to record again, and its changes to handles.
 
-What a trace did to tensors that were there before is known from their state before and after. A call records the
-instructions again as a whole (:mod:`..tape.replay`), and does the same to the handles of its own tensors.
+The changes that a trace makes to its inputs are known from their state before and after it. A call records the
+instructions again as a whole (:mod:`..tape.replay`), and makes the same changes to the handles of its own tensors.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .trace_recorder import TraceRecorder
 
 
 class Output(NamedTuple):
-    """What a handle on a result has to know."""
+    """The properties of a result's handle."""
 
     data: Any
     requires_grad: bool
     node: int | None
     output_nr: int
     place: int | None
-    """The tensor whose version it shares: one that was given, or, further up, an earlier result."""
+    """The place of the tensor whose version it shares, among the inputs followed by the results; None for its own."""
     version: int
     inference: bool
 
@@ -48,10 +48,10 @@ class Trace(NamedTuple):
     pattern: list[int]
     likes: list[Like]
     start: int
-    """The number of the first node."""
+    """The sequence number of the first node."""
     guards: Guards
     settings: list[tuple[int, Settings]]
-    """Of the steps of optimizers, by their place among the instructions, whose numbers a call gives."""
+    """The settings of optimizer steps, with the index of the instruction; each call supplies their numbers."""
 
 
 class CacheEntry:
@@ -70,13 +70,13 @@ class CacheEntry:
 
     @property
     def length(self) -> int:
-        """How many instructions a call records."""
+        """The number of instructions that a call records."""
         return len(self._replay)
 
     # What a trace did ------------------------------------------------------------------------
 
     def _find_changes(self, trace: Trace, results: list[Tensor]) -> None:
-        """Find out what happened to the tensors that were there; new gradients are results, too."""
+        """Find the changes to the inputs. New gradients are added to ``results``."""
         tensors = trace.inputs.tensors
         places = {id(tensor): place for place, tensor in reversed(list(enumerate(tensors)))}
         self._bumps: dict[int, int] = {}
@@ -110,14 +110,14 @@ class CacheEntry:
                 self._grads.append((place, tensor._has_grad, known, made))
 
     def _find_effects(self, trace: Trace) -> None:
-        """Find out what the instructions did to the inputs, to be undone if they never run."""
+        """Find the effects of the instructions on the inputs, to be undone if they never run."""
         tensors = [*enumerate(trace.inputs.tensors)][::-1]
         cells = {id(tensor._version_counter): place for place, tensor in tensors}
         places = {id(tensor): place for place, tensor in tensors}
         self._received: dict[int, list[tuple[int, bool, int | None]]] = {}
-        """The passes: tensors, whether each had a gradient before, and gradients that it added to, by their places."""
+        """The passes: places of tensors, whether each had a gradient before, and places of the gradients added to."""
         self._written: dict[int, list[tuple[int, int]]] = {}
-        """The other changes: tensors by their places, and how many versions after the call began."""
+        """The other changes: places of tensors, and their versions before the change, counted from the call's start."""
         for index, effect in trace.recorded.effects.items():
             if isinstance(effect, Received):
                 noted = [(reference(), had, cell) for reference, had, cell in effect.noted]
@@ -131,7 +131,7 @@ class CacheEntry:
                 self._written[index] = [(place, version - trace.before[place].version) for place, version in known]
 
     def _describe(self, trace: Trace, results: list[Tensor]) -> None:
-        """What the handles on the results have to know."""
+        """Find the properties of the results' handles."""
         before = trace.before
         cells = [*[b.cell for b in before], *[r._version_counter for r in results]]
         places = {
@@ -166,12 +166,12 @@ class CacheEntry:
     # What is recorded again -------------------------------------------------------------------
 
     def _make_replay(self, trace: Trace, results: Sequence[str]) -> None:
-        """Make the replay, and find which of the inputs it takes, and where it gives back the results."""
+        """Make the replay, and find which inputs it takes and which of the created tensors are results."""
         recorded = trace.recorded
         places = {tensor._id: place for place, tensor in reversed(list(enumerate(trace.inputs.tensors)))}
         taken: dict[str, int] = {}
         unbound: set[str] = set()
-        """Names that were given out for gradients that there are not."""
+        """Ids that were assigned to gradients that do not exist."""
         for instruction in recorded.instructions:
             for name in names_in(instruction.inputs):
                 if name not in recorded.made:
@@ -190,7 +190,7 @@ class CacheEntry:
     # Calling ---------------------------------------------------------------------------------
 
     def numbers(self, inputs: Inputs) -> list[float] | None:
-        """The numbers of a call on these inputs; None if the trace is not valid for it."""
+        """The optimizers' numbers for a call on these inputs; None if the trace is not valid for it."""
         tensors = inputs.tensors
         if len(tensors) != len(self._likes) or inputs.pattern() != self._pattern:
             return None
@@ -207,7 +207,7 @@ class CacheEntry:
         return found
 
     def run(self, inputs: Inputs, numbers: Sequence[float]) -> Any:
-        """One call: records its instructions, and does to the handles what these do."""
+        """Run one call: record its instructions, and make their changes to the handles."""
         recorder, tensors = self.recorder, inputs.tensors
         taken = [tensors[place]._id for place in self._takes]
         with recorder.lock:
@@ -221,7 +221,7 @@ class CacheEntry:
         return self._rebuild(tensors, results)
 
     def _attrs(self, numbers: Sequence[float]) -> Mapping[int, Mapping[str, Any]]:
-        """The attributes of the optimizers' steps, with these numbers among their settings."""
+        """The attributes of the optimizer steps, with these numbers among their settings."""
         found, given = {}, iter(numbers)
         for index, step in self._settings:
             attrs = self._replay.steps[index].attrs
@@ -229,7 +229,7 @@ class CacheEntry:
         return found
 
     def _effects(self, tensors: Sequence[Tensor]) -> Mapping[int, Effect]:
-        """What the instructions do to these tensors, to be undone if they never run."""
+        """The effects of the instructions on these tensors, to be undone if they never run."""
         found: dict[int, Effect] = {}
         for index, changes in self._written.items():
             cells = [(tensors[place]._version_counter, later) for place, later in changes]
@@ -244,7 +244,7 @@ class CacheEntry:
         return found
 
     def _repeat(self, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> None:
-        """Do to the handles what the trace did to those that it had."""
+        """Make the changes to these handles that the trace made to its own."""
         for place, written in self._bumps.items():
             tensors[place]._version_counter[0] += written
         for result, output in zip(results, self._outputs, strict=True):

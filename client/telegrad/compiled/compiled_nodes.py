@@ -1,7 +1,7 @@
-"""The place of a compiled call's results in the shadow: a node a result, with edges to what the call was given.
+"""The shadow graph of a compiled call: one node for each result, with edges to the call's inputs.
 
-What lies between is not built again. Where gradients arrive, what is freed and which versions were saved is known from
-the trace; the session has the real graph, and has the last word.
+The nodes in between are not built again. The trace tells where gradients arrive, what is freed and which versions were
+saved; the session has the real graph, and makes the final checks.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ class CompiledOp(FunctionOp):
 
 OP: Any = CompiledOp("CompiledFunction")
 NO_SECOND = "torch.compile with aot_autograd does not currently support double backward"
-"""torch's words. What a second derivative depends on is not known without the graph that was left out."""
+"""torch's error text. A second derivative depends on the nodes in between, which are not built."""
 
 
 class Unrepeatable(Exception):
-    """Why a trace cannot be run again."""
+    """Raised with the reason why a trace cannot be run again."""
 
 
 class CompiledNode(Node):
-    """Stands for all that led to a result of a compiled call."""
+    """Stands for all nodes that led to a result of a compiled call."""
 
     def name(self) -> str:
-        """As torch names it."""
+        """The node's name in torch."""
         return "CompiledFunctionBackward"
 
 
 class CompiledMultiOutputNode(CompiledNode):
-    """The same for an operation with several results."""
+    """A :class:`CompiledNode` for an operation with several results."""
 
     many = True
 
 
 class Edge(NamedTuple):
-    """Where gradients go: to a tensor that the call was given, or to another result's node."""
+    """The target of gradients: an input of the call, another result's node, or a result."""
 
     tensor: int | None
     node: int | None
     output_nr: int
     result: int | None = None
-    """A leaf among the results."""
+    """The index of a result that is a leaf."""
 
 
 class Version(NamedTuple):
-    """A saved tensor, by the place of its version counter, and how many versions behind the last one it was saved."""
+    """A saved tensor: the place of its version counter, and how many versions before the last one it was saved."""
 
     place: int
     behind: int
@@ -67,7 +67,7 @@ class Version(NamedTuple):
 
 
 class NodeTemplate(NamedTuple):
-    """A node to be."""
+    """The description from which each call builds a node."""
 
     many: bool
     specs: Sequence[Any]
@@ -89,17 +89,17 @@ def _refuse(*_: Any) -> Any:
 
 
 class Condenser:
-    """Finds out of a trace's shadow what the results' nodes have to know."""
+    """Condenses a trace's shadow graph into templates for the results' nodes."""
 
     def __init__(
         self, results: Sequence[Tensor], places: Mapping[tuple[int, int], int], cells: Sequence[list[int]], start: int
     ) -> None:
         self._places = places
-        """Of the tensors that were given, by node (or leaf) and output_nr before the call."""
+        """The places of the inputs, by node (or leaf) and output_nr before the call."""
         self._cells = {id(cell): place for place, cell in reversed(list(enumerate(cells)))}
-        """Of those and of the results."""
+        """The places of the inputs and results, by the identity of the version counter."""
         self._start = start
-        """The first number of a node of the trace."""
+        """The sequence number of the first node of the trace."""
         self._leaves = {id(result): index for index, result in enumerate(results)}
         made = {id(r._node): r._node for r in results if r._node is not None and self._is_inside(r._node)}
         self.nodes = sorted(made.values(), key=lambda node: node.sequence)
@@ -107,7 +107,7 @@ class Condenser:
         self.templates = [self._condensed(node) for node in self.nodes]
 
     def node_of(self, result: Tensor) -> int | None:
-        """Which of the nodes a result belongs to."""
+        """The index of a result's node, or None if it has none."""
         if result._node is None:
             return None
         if id(result._node) not in self._index:
@@ -144,7 +144,7 @@ class Condenser:
         )
 
     def _walk(self, top: Node) -> Iterator[Node]:
-        """The nodes that lead to a result's node, up to other results and to inputs."""
+        """Yield the nodes that lead to a result's node, up to other results and to inputs."""
         due, seen = [top], {id(top)}
         while due:
             node = due.pop()
@@ -176,7 +176,7 @@ def instantiate(
     results: Sequence[Tensor],
     cell: Callable[[int], list[int]],
 ) -> list[Node]:
-    """The nodes of one call, on the tensors that it was given and what it gives back; ``cell`` finds a counter."""
+    """Build the nodes of one call on its inputs and results; ``cell`` returns the version counter at a place."""
     nodes: list[Node] = []
     for template in templates:
         node = CompiledMultiOutputNode() if template.many else CompiledNode()
@@ -211,5 +211,5 @@ def instantiate(
 
 
 def _source(place: int, edges: Sequence[Edge]) -> int:
-    """Which edge leads to a saved tensor; one past the last where none does."""
+    """The index of the edge that leads to a saved tensor; one past the last if none does."""
     return next((i for i, edge in enumerate(edges) if edge.tensor == place), len(edges))

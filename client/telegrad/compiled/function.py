@@ -1,4 +1,4 @@
-"""Compiled functions: traced once for each kind of call, and then recorded as a whole."""
+"""Compiled functions, which are traced once for each kind of call and then recorded as a whole."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from .optimizer_settings import settings_of, watching
 from .trace_recorder import TraceRecorder, is_tracing
 
 MAX_ENTRIES, ATTEMPTS = 8, 3
-"""How many traces a function keeps, and how many are tried on arguments like these before it runs as it is."""
+"""The most traces that a function keeps, and the most that are tried for one kind of call before it runs uncompiled."""
 MAX_NUMBERS = 3
-"""With how many different numbers a function is traced. After that, its calls run the function itself."""
+"""How many different numbers a function is traced with. After that, its calls run the function itself."""
 NUMBERS = "its arguments are other numbers each time"
 
 
 class CompiledFunction:
-    """A function of tensors that is traced once per kind of arguments. See docs/compile.md for what it may do.
+    """A function of tensors that is traced once per kind of arguments. See docs/compile.md for its limits.
 
-    Raises what the function raises; with ``fullgraph`` also InvalidOperation where it cannot be compiled.
+    Raises what the function raises; with ``fullgraph`` also InvalidOperation if it cannot be compiled.
     """
 
     def __init__(self, function: Callable[..., Any], fullgraph: bool = False) -> None:
@@ -50,7 +50,7 @@ class CompiledFunction:
         self._failures: dict[Any, list[str]] = {}
         """Why traces failed, by the kind of call."""
         self._numbers: dict[Any, set[Any]] = {}
-        """For calls that differ in tensors and numbers alone, those that were traced."""
+        """The keys of the traced calls that differ only in tensors and numbers, by what they have in common."""
         self._warned = False
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -79,7 +79,7 @@ class CompiledFunction:
         return self._trace(key, recorder, arguments, args, kwargs)
 
     def _differs_in_numbers(self, key: Any, outline: Any) -> bool:
-        """Whether calls like this one come with so many numbers that it is not worth a trace for each."""
+        """Whether calls like this one come with too many different numbers for a trace of each."""
         if outline in self._failures:
             return True
         traced = self._numbers.setdefault(outline, set())
@@ -106,7 +106,7 @@ class CompiledFunction:
         return True
 
     def _trace(self, key: Any, recorder: Recorder, arguments: Arguments, args: Any, kwargs: Any) -> Any:
-        """Run the function itself, and keep what it did if that can be repeated."""
+        """Run the function itself, and keep a trace of it if that can be repeated."""
         try:
             guards = Guards([self.function, *arguments.objects])
         except Unwatchable as reason:
@@ -160,7 +160,7 @@ class CompiledFunction:
             raise InvalidOperation(f"{self.__name__} cannot be compiled as a whole: {reason}")
 
     def explain(self) -> str:
-        """What is compiled and what is not, and why, a line each."""
+        """Describe what is compiled and what is not, and why, in one line each."""
         lines = [
             f"compiled: {entry.length} instructions, called {entry.calls} times"
             for entries in self._entries.values()
@@ -182,19 +182,19 @@ def _modes() -> tuple[Any, ...]:
 
 
 def _check_leaks(recorded: TraceRecorder, results: list[Tensor]) -> None:
-    """Raise Unrepeatable if a tensor that the function made is still alive and is no result."""
+    """Raise Unrepeatable if a tensor that the function made is still alive and is not a result."""
     kept = {t._id for t in results} | {t._base._id for t in results if isinstance(t._base, Tensor)}
     left = recorded.made - recorded.released - kept
     if left:
         gc.collect()
         left -= recorded.released
-    # Some names were inputs out without a handle, such as those of gradients that there are not.
+    # Some ids never had a handle, such as those of gradients that do not exist.
     if left and any(issubclass(type(x), Tensor) and getattr(x, "_id", None) in left for x in gc.get_objects()):
         raise Unrepeatable("it keeps a tensor that it makes")
 
 
 class OptimizedModule(Module):
-    """A Module that calls another, ``_orig_mod``, compiled; else its attributes are that one's, as in torch."""
+    """A Module that calls another one, ``_orig_mod``, compiled. It has the attributes of that one, as in torch."""
 
     def __init__(self, module: Module, fullgraph: bool = False) -> None:
         super().__init__()
@@ -203,11 +203,11 @@ class OptimizedModule(Module):
         self._call = CompiledFunction(module.__call__, fullgraph)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the module, hooks and all."""
+        """Call the module, including its hooks."""
         return self._call(*args, **kwargs)
 
     def explain(self) -> str:
-        """What is compiled and what is not, and why, a line each."""
+        """Describe what is compiled and what is not, and why, in one line each."""
         return self._call.explain()
 
     def __getattr__(self, name: str) -> Any:

@@ -1,8 +1,8 @@
 """Guards: the tensors that a function can reach besides its arguments, and checks that nothing there has changed.
 
-A trace is good for as long as the function would do the same again. That depends on what its code refers to: closures,
-globals, defaults, and, from there on, modules, optimizers, containers and the user's own objects. All of that is
-visited once; later a call only compares what every place holds with what it held.
+A trace is valid as long as the function would do the same again. That depends on the objects that its code refers to:
+closures, globals, defaults and, from there, modules, optimizers, containers and the user's own objects. All of them are
+visited once; a later call only compares what each of them holds with what it held.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from ..optim.optimizer import Optimizer
 from ..tensor.handle import Tensor
 
 MAX_PLACES, MAX_ELEMENTS = 20_000, 1_024
-"""How many places are watched at most, and up to which size the contents of an array are."""
+"""The most places that are watched, and the most elements of an array whose contents are."""
 FOREIGN = sys.stdlib_module_names | {"numpy", "telegrad", "telegrad_engine", "torch"}
 """Modules whose code and objects are not examined: they do not change during a function's life."""
 STATEFUL = ("telegrad.nn", "telegrad.optim", "telegrad.amp")
-"""The packages of ours whose objects do change."""
+"""The packages of Telegrad whose objects do change."""
 CONSTANTS = (int, float, complex, str, bytes, type(None), range, slice)
 MISSING = object()
 
 
 class Place:
-    """Something that holds other things: they must stay the same objects, or equal constants."""
+    """A holder of other objects, which must stay the same objects, or equal constants."""
 
     def __init__(self, name: str, read: Callable[[], Sequence[Any]]) -> None:
         self.name = name
         self._read = read
         self.held = list(read())
-        """Also keeps what is here alive, so that an identity means the same later."""
+        """The objects it holds, kept alive so that their identities are not reused."""
         self._ids = [*map(id, self.held)]
 
     def is_same(self) -> bool:
-        """Whether nothing here has changed."""
+        """Whether it still holds the same."""
         now = self._read()
         if [*map(id, now)] == self._ids:
             return True
@@ -66,14 +66,14 @@ class Unwatchable(Exception):
 
 
 class Guards:
-    """What is reached from some objects. Raises Unwatchable if that is too much."""
+    """All that is reached from ``roots``. Raises Unwatchable if changes in it cannot be detected."""
 
     def __init__(self, roots: Sequence[Any]) -> None:
         self.tensors: list[Tensor] = []
         self.optimizers: list[Optimizer] = []
         self.places: list[Place] = []
         self.groups: dict[int, Place] = {}
-        """The places that are groups of parameters, by the identity of the group."""
+        """The places that are parameter groups, by the identity of the group."""
         self._arrays: list[tuple[Any, Any]] = []
         self._seen: dict[int, Any] = {}
         self._due: deque[tuple[str, Any]] = deque(("it", root) for root in roots)
@@ -81,7 +81,7 @@ class Guards:
             self._visit(*self._due.popleft())
 
     def changed(self) -> str | None:
-        """The first thing that is not as it was."""
+        """The name of the first thing that has changed, or None."""
         for place in self.places:
             if not place.is_same():
                 return place.name
@@ -91,7 +91,7 @@ class Guards:
         return None
 
     def loosen(self, group: dict[str, Any], names: Sequence[str]) -> None:
-        """Let these settings of an optimizer's group change from now on."""
+        """Allow these settings of an optimizer's group to change from now on."""
         place = self.groups[id(group)]
         read = lambda: [x for key, value in group.items() if key not in names for x in (key, value)]  # noqa: E731
         self.places[self.places.index(place)] = self.groups[id(group)] = Place(place.name, read)
@@ -192,7 +192,7 @@ def _content(cell: Any) -> Any:
 
 
 def _names_in(code: CodeType) -> Iterator[str]:
-    """The names that code looks up, also those of attributes."""
+    """The names that code looks up, including those of attributes."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from ..tensor.handle import Tensor
 
 Like = tuple[Any, ...]
-"""What a tensor must be like for a trace to be good for it."""
+"""The properties that a tensor must have for a trace to be valid for it."""
 
 
 def like(tensor: Tensor) -> Like:
-    """What a trace takes for granted of a tensor, without holding on to anything."""
+    """The properties of a tensor that a trace relies on, without keeping anything alive."""
     data = tensor._data
     return (
         tensor._requires_grad,
@@ -28,7 +28,7 @@ def like(tensor: Tensor) -> Like:
 
 
 class Before(NamedTuple):
-    """What a tensor was like when the function began."""
+    """The state of a tensor when the function began."""
 
     cell: list[int]
     version: int
@@ -43,13 +43,13 @@ class Before(NamedTuple):
     def of(cls, tensor: Tensor) -> Before:
         """A tensor's state now."""
         cell = tensor._version_counter
-        version = list.__getitem__(cell, 0)  # also of an inference tensor, which has none
+        version = list.__getitem__(cell, 0)  # works for an inference tensor too, which has no version
         place, data = (tensor._node, tensor._output_nr), tensor._data
         return cls(cell, version, *place, data, tensor._requires_grad, tensor._has_grad, tensor._grad)
 
 
 class Inputs:
-    """The tensors that a call may touch: its arguments, those around it, and the gradients of either."""
+    """The tensors that a call may touch: its arguments, others that the function reaches, and the gradients of both."""
 
     def __init__(self, arguments: Sequence[Tensor], around: Sequence[Tensor]) -> None:
         first = [*arguments, *around]
@@ -59,7 +59,7 @@ class Inputs:
                 tensor._refresh()
 
     def pattern(self) -> list[int]:
-        """Which of the tensors are the same, and which share their memory."""
+        """Which of the tensors are the same, and which share memory."""
         seen: dict[Any, int] = {}
         found = [seen.setdefault(t._id, i) for i, t in enumerate(self.tensors)]
         return [*found, *[seen.setdefault(id(t._version_counter), i) for i, t in enumerate(self.tensors)]]

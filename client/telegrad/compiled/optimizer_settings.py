@@ -1,4 +1,4 @@
-"""The numbers of optimizers, which may change from call to call: learning rates of schedules, above all."""
+"""The numbers among optimizer settings, which may change from call to call, such as scheduled learning rates."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ SCHEDULERS = "telegrad.optim.lr_scheduler"
 
 
 class Settings(NamedTuple):
-    """Where a step's settings come from, and what they were in the trace."""
+    """The source of a step's settings, and their values in the trace."""
 
     optimizer: Optimizer
     group: dict[str, Any]
     algorithm: str
     expected: dict[str, Any]
     numbers: tuple[str, ...]
-    """Which of them each call supplies."""
+    """The names of the settings that each call supplies."""
 
     def now(self) -> list[float] | None:
-        """The numbers of today; None where anything else is different."""
+        """The current numbers; None if anything else has changed."""
         algorithm, given = self.optimizer.algorithm(self.group)
         settings = algorithms.get(algorithm).settings(given)
         if algorithm != self.algorithm or settings.keys() != self.expected.keys():
@@ -44,7 +44,7 @@ class Settings(NamedTuple):
 
 
 class _Group(dict[str, Any]):
-    """A group of parameters that notes which settings anybody but an optimizer looks at."""
+    """A parameter group that notes which settings are read by any code but an optimizer's."""
 
     looked_at: set[str]
 
@@ -72,7 +72,7 @@ class _Group(dict[str, Any]):
 
 @contextmanager
 def watching(optimizers: Sequence[Optimizer]) -> Iterator[dict[int, set[str]]]:
-    """Within, note which settings the function's own code reads, by the identity of the group."""
+    """Within the block, note which settings the function's own code reads, by the identity of the group."""
     looked_at: dict[int, set[str]] = {}
     stand_ins = []
     for optimizer in optimizers:
@@ -95,7 +95,7 @@ def watching(optimizers: Sequence[Optimizer]) -> Iterator[dict[int, set[str]]]:
 def settings_of(
     instruction: Instruction, optimizers: Sequence[Optimizer], looked_at: dict[int, set[str]]
 ) -> Settings | None:
-    """Where the settings of a recorded step come from, if there is just one place that they can come from."""
+    """Return the source of a recorded step's settings; None unless exactly one parameter group is possible."""
     params, attrs = set(instruction.inputs[0]), instruction.attrs
     found = []
     for optimizer in optimizers:

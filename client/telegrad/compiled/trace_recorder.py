@@ -1,6 +1,6 @@
-"""Traces a function: notes the instructions that it records, and whether it did anything that no instruction repeats.
+"""Traces a function: notes the instructions that it records, and whether it does anything that they cannot repeat.
 
-While it looks, it stands in for some of the recorder's methods; at other times nothing of it is on their way.
+During a trace, it replaces some of the recorder's methods; at other times it costs nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..tape.effects import Effect
 from ..tape.recorder import NO_ATTRS, Recorder
 
 MAX_INSTRUCTIONS = 10_000
-"""How many instructions a trace has."""
+"""The most instructions that a trace may have."""
 REPEATABLE = frozenset(
     {
         "alias", "apply", "backward", "detach", "detach_", "free", "grad", "grad_of", "optim_step", "refresh",
         "requires_grad_", "retain_grad", "set_grad", "zero_grad",
     }
 )  # fmt: skip
-"""The verbs that depend on nothing but tensors and graphs."""
+"""The verbs that depend only on tensors and graphs."""
 WHY = {
     "tensor": "uploads an array; pass it as an argument, a tensor",
     "manual_seed": "seeds the random numbers",
@@ -38,23 +38,23 @@ _active = threading.local()
 
 
 def is_tracing() -> bool:
-    """Whether this thread runs inside of a function that is traced."""
+    """Whether this thread is inside a function that is being traced."""
     return getattr(_active, "recorder", None) is not None
 
 
 class TraceRecorder:
-    """What one run of a function records in a session."""
+    """Notes what one run of a function records in a session."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.instructions: list[Instruction] = []
         self.lines: list[Line] = []
         self.effects: dict[int, Effect] = {}
-        """What instructions did to the shadow graph, by their indices."""
+        """The effects of instructions on the shadow graph, by instruction index."""
         self.made: set[str] = set()
         self.released: set[str] = set()
         self.broken: str | None = None
-        """What cannot be repeated, and where."""
+        """What cannot be repeated, and at which line of the user's; None if all can."""
         self._emitting = False
 
     def __enter__(self) -> Self:
@@ -76,11 +76,11 @@ class TraceRecorder:
             self.give_up("raises an error")
 
     def give_up(self, what: str) -> None:
-        """Note that the function cannot be repeated, unless there is a reason already."""
+        """Note why the function cannot be repeated, unless a reason is known already."""
         if self.broken is None:
             self.broken = f"{what}, at {users_line()}"
 
-    # In the place of the recorder's methods --------------------------------------------------
+    # Replacements for the recorder's methods -------------------------------------------------
 
     def _emit(
         self,
@@ -116,7 +116,7 @@ class TraceRecorder:
         return type(self.recorder).fetch(self.recorder, *args, **kwargs)
 
     def _flush(self) -> Any:
-        if not self._emitting:  # what is full is sent whoever asks
+        if not self._emitting:  # the recorder sends a full recording by itself
             self._ask()
         return type(self.recorder).flush(self.recorder)
 

@@ -1,1 +1,1 @@
-"""Sessions: which one the SDK works in, its defaults and random numbers."""
+"""Sessions: the current one, its default dtype, and random numbers."""

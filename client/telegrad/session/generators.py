@@ -1,6 +1,6 @@
-"""Random numbers on this side: for the order of samples, which is drawn before anything is sent.
+"""Random numbers of the client, for the order of samples, which is drawn before anything is sent.
 
-Tensors draw theirs in the session; :func:`manual_seed` starts both anew.
+Random tensors are drawn in the session; :func:`manual_seed` restarts both.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class Generator:
-    """A source of random numbers: for samplers and splits here, and for tensors, as ``generator=…``, in sessions.
+    """A source of random numbers, for samplers and splits in the client and, as ``generator=…``, for random tensors.
 
-    A number that it was seeded with gives the same numbers again.
+    The same seed gives the same numbers.
     """
 
     def __init__(self, device: Any = "cpu") -> None:
@@ -31,7 +31,7 @@ class Generator:
         """Restart from ``seed``, and return the generator."""
         self._seed = int(seed)
         self.states: weakref.WeakKeyDictionary[Recorder, Any] = weakref.WeakKeyDictionary()
-        """Where it is in each session that draws tensors from it."""
+        """Its state in each session that draws tensors from it."""
         self.numpy = np.random.default_rng(self._seed % 2**64)
         return self
 
@@ -41,12 +41,12 @@ class Generator:
         return self._seed
 
     def initial_seed(self) -> int:
-        """The number that it was started from."""
+        """Return the seed that it was last started from."""
         return self._seed
 
 
 DEFAULT_SEED = 67280421310721
-"""What a generator of torch's starts from."""
+"""The seed of a new generator, as in torch."""
 default_generator = Generator()
 default_generator.seed()
 
@@ -59,5 +59,5 @@ def manual_seed(seed: int) -> Generator:
 
 
 def initial_seed() -> int:
-    """The number that :func:`manual_seed` was called with last."""
+    """Return the seed of the last :func:`manual_seed`."""
     return default_generator.initial_seed()

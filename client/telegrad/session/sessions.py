@@ -1,6 +1,6 @@
-"""Sessions: ``connect`` opens one on a server; without it, there is one in this process.
+"""Sessions: ``connect`` opens one on a server; without it, a session in this process is used.
 
-Also what is set for a session, its default dtype, and for all of them, debugging.
+Also the default dtype of a session, and debugging of all sessions.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from ..transport.base import Transport, Verify
 from ..transport.local import LocalTransport
 
 LOCKED_S = 1.0
-"""Seconds that the end of the process waits for a thread that uses a session."""
+"""How many seconds the exit of the process waits for a thread that uses a session."""
 _here: ContextVar[Session | None] = ContextVar("session", default=None)
-"""The session of this thread or task, if it has connected or traces."""
+"""The session of this thread or task, if it has connected or is tracing."""
 _shared: Session | None = None
-"""The session of all others: the main thread's, or the first."""
+"""The session of all other threads and tasks: the main thread's, or the first."""
 
 
 class Session:
-    """A connection to one session. Use it with ``with``, or it ends with its last tensor or the process.
+    """A connection to one session. Use it in a ``with`` block; otherwise it ends with its last tensor or the process.
 
-    A session that was attached to stays on its server when its connection ends.
+    A session that was attached to by its id stays on its server when this connection ends.
     """
 
     _previous: weakref.ref[Session] | None = None
-    """The one that was current before."""
+    """The session that was current before this one."""
 
     def __init__(self, transport: Transport) -> None:
         self.recorder = Recorder(transport)
@@ -53,12 +53,12 @@ class Session:
 
     @property
     def id(self) -> str:
-        """The session's id on its server; who knows it may use the session: ``tg.connect(url, session=id)``."""
+        """The session's id on its server; with it, any client can use the session: ``tg.connect(url, session=id)``."""
         return self.recorder.transport.session_id
 
     @property
     def requests(self) -> int:
-        """How many programs were sent."""
+        """The number of programs sent."""
         return self.recorder.requests
 
     @property
@@ -67,16 +67,16 @@ class Session:
         return self.recorder.closed
 
     def compiled(self) -> list[dict[str, Any]]:
-        """The programs that recur in the session: how often each ran, how often of these planned, and compiled where
-        the session was opened with ``compile``, and why not the last time (docs/compiled.md).
+        """Reports on the programs that recur in the session: how often each ran, how many of these runs were planned
+        or, in a session opened with ``compile``, compiled, and why the last one was not (docs/compiled.md).
 
-        The last report, whose ``digest`` is None, is of the newest program: one that was sent for the first time. Its
-        reason says what tells it from the one that is most like it, since a loop of new programs is never planned.
+        The last report, whose ``digest`` is None, is on the newest program: one that was sent for the first time. Its
+        reason says how it differs from the most similar one, since a loop of new programs is never planned.
         """
         return [*self.recorder.transport.compiled(), *self.recorder.tree.misses()]
 
     def another(self) -> Session:
-        """A new session of the same options, on the same server."""
+        """Open a new session with the same options on the same server."""
         return Session(self.recorder.transport.another())
 
     def flush(self) -> None:
@@ -84,7 +84,7 @@ class Session:
         self.recorder.flush()
 
     def close(self) -> None:
-        """End the session and free everything in it; the one that was current before it is so again."""
+        """End the session and free everything in it. The session that was current before it becomes current again."""
         global _shared
         self.recorder.close()
         _here.set(_open_one(_here.get()))
@@ -103,7 +103,7 @@ class Session:
 
 
 def _open_one(session: Session | None) -> Session | None:
-    """The session, or the last before it that is open."""
+    """The session, or the last one before it that is open."""
     while session is not None and session.closed:
         session = None if session._previous is None else session._previous()
     return session
@@ -113,20 +113,20 @@ _open: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
 def open_recorders() -> list[Recorder]:
-    """Those of all sessions that are open."""
+    """The recorders of all sessions that still exist."""
     return list(_open)
 
 
 @atexit.register
 def _close_all() -> None:
-    """End all sessions with the process: after an error in one, and without the lock of a thread that still waits."""
+    """End all sessions with the process, even if one of them fails or a thread still holds its lock."""
     with ExitStack() as all_of_them:
         for recorder in open_recorders():
             all_of_them.callback(_close_at_exit, recorder)
 
 
 def _end_with_the_worker() -> None:
-    """Have the sessions end with a worker of multiprocessing, which skips what ``atexit`` knows."""
+    """Have the sessions end with a multiprocessing worker, which does not run ``atexit`` functions."""
     process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
     if process is not None and util is not None and process.parent_process() is not None:
         util.Finalize(None, _close_all, exitpriority=0)
@@ -156,24 +156,24 @@ def connect(
 ) -> Session:
     """Open a session and make it the one that new tensors live in.
 
-    ``url`` is a server's address (``http://127.0.0.1:8000``) or ``local://`` for this process; without
-    it ``TELEGRAD_URL`` is used, else ``local://``. ``seed`` starts the session's random numbers;
-    ``dtype`` is its default floating dtype. ``device`` is where its tensors live, one of those the server lists:
-    "cpu" (the default), "jax" or "cuda". Programs go to a server over a WebSocket, and as requests where something
-    on the way forbids that; ``stream=True`` insists on the WebSocket, ``stream=False`` goes without. With ``compile``
-    the server compiles programs that recur (docs/compiled.md); in this process it means nothing. With
-    ``compress="zstd"``, for slow networks, what is long is compressed on its way in both directions, if that makes it
-    shorter by a tenth; it needs ``pip install 'telegrad[zstd]'``. ``verify`` is how a server's certificate is verified
-    (``https://``): by the system's certificates (True), by those in a PEM file (its path), by an
-    ``ssl.SSLContext``, or not at all (False). A proxy that the environment names (``HTTPS_PROXY``, ``NO_PROXY``) is
-    used except for this machine; through it programs go as requests.
+    ``url`` is a server's address (``http://127.0.0.1:8000``) or ``local://`` for this process; without it
+    ``TELEGRAD_URL`` is used, else ``local://``. ``seed`` seeds the session's random numbers; ``dtype`` is its default
+    floating dtype. ``device`` is where its tensors live, one of the devices that the server lists: "cpu" (the default),
+    "jax" or "cuda". Programs are sent to a server over a WebSocket, or as requests if something on the way does not
+    allow it; ``stream=True`` requires the WebSocket, ``stream=False`` does without. With ``compile`` the server
+    compiles programs that recur (docs/compiled.md); a session in this process ignores it. With ``compress="zstd"``, for
+    slow networks, long messages in both directions are compressed if that makes them shorter by a tenth; it needs
+    ``pip install 'telegrad[zstd]'``. ``verify`` is how a server's certificate is verified (``https://``): by the
+    system's certificates (True), by those in a PEM file (its path), by an ``ssl.SSLContext``, or not at all (False). A
+    proxy that the environment names (``HTTPS_PROXY``, ``NO_PROXY``) is used except for this machine; programs are sent
+    through it as requests.
 
-    In a thread other than the main one it is the session of that thread; threads that have not connected share the
-    main thread's. A task of asyncio has its own likewise; there, :func:`telegrad.aconnect` keeps nobody waiting.
+    In a thread other than the main one, the session is that thread's; threads that have not connected share the main
+    thread's. Likewise, an asyncio task has its own; there, :func:`telegrad.aconnect` does not block the event loop.
 
-    ``session`` attaches to a live session of the server, by its id; seed, dtype, device and compile are as they are
-    there. Several clients may use a session, each with tensors of its own; it stays when one that has attached to it
-    closes it or ends.
+    ``session`` attaches to a live session of the server, by its id; its seed, dtype, device and compile stay as they
+    are and cannot be given. Several clients may use a session, each with its own tensors; it stays when a client that
+    has attached to it closes it or ends.
     Raises ConnectionFailed if no server answers; UnknownSession if a session to attach to has ended; InvalidOperation
     if it belongs to a server of another version.
     """
@@ -194,7 +194,7 @@ def transport_to(
     verify: Verify = True,
     **options: Any,
 ) -> Transport:
-    """A new session somewhere, with the options of ``connect``."""
+    """Open or attach to a session with the options of ``connect``, and return its transport."""
     address = url or os.environ.get("TELEGRAD_URL") or "local://"
     settings: dict[str, Any] = {"seed": seed, **options}
     if device is not None:
@@ -244,9 +244,9 @@ def current() -> Session:
 
 
 def known() -> Session | None:
-    """The session that new tensors would live in, if there is one yet.
+    """The session that new tensors would live in, or None if there is none yet.
 
-    A forked child that finds its parent's opens one like it.
+    A forked child opens a new session like its parent's.
     """
     session = _here.get() or _shared
     if session is not None and session.recorder.parent is not None:
@@ -255,7 +255,7 @@ def known() -> Session | None:
 
 
 def _after_fork() -> None:
-    """Leave the sessions that this process was forked with to its parent."""
+    """Leave the sessions that this process inherited by a fork to its parent."""
     for recorder in open_recorders():
         recorder.leave_to_parent()
 
@@ -266,7 +266,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def standing_in(session: Any) -> Iterator[None]:
-    """Within, new tensors of this thread are made by something that is like a session."""
+    """Within the block, make new tensors of this thread in ``session``, which only has to be like a session."""
     token = _here.set(session)
     try:
         yield
@@ -293,7 +293,7 @@ def set_default_dtype(d: Any) -> None:
 
 
 def set_default_tensor_type(t: Any) -> None:
-    """Set the current session's default dtype to that of a typed constructor, ``FloatTensor``, or of its name."""
+    """Set the current session's default dtype to that of a typed constructor, like ``FloatTensor``, or of its name."""
     set_default_dtype(dtype_of_type(t))
 
 
@@ -301,13 +301,13 @@ def set_default_tensor_type(t: Any) -> None:
 
 _record = Recorder.emit
 STOPPING = frozenset({"backward", "grad", "resume"})
-"""What a pass may stop in that needs the user's Python: whoever recorded it waits for that."""
+"""The verbs in which a pass may stop for the user's Python; the code that records them then waits for the answer."""
 
 
 def debug(enabled: bool = True) -> None:
-    """Have every instruction sent and waited for as soon as it is recorded, in all sessions; or no longer.
+    """Send every instruction as soon as it is recorded and wait for it, in all sessions; with False, stop doing so.
 
-    Errors that only a session can see are then raised on the line that made them, at a message an instruction.
+    Errors that only a session can detect are then raised on the line that caused them, at one message per instruction.
     """
     Recorder.emit = _emit_at_once if enabled else _record  # type: ignore[method-assign]
     for recorder in open_recorders():
@@ -315,7 +315,7 @@ def debug(enabled: bool = True) -> None:
 
 
 def is_debugging() -> bool:
-    """Whether that is so."""
+    """Whether :func:`debug` is on."""
     return Recorder.emit is not _record
 
 

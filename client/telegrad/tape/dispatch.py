@@ -1,4 +1,4 @@
-"""Wraps the SDK's functions and methods: a call that the next node of the tape knows is recorded by its shortcut."""
+"""Wraps the SDK's functions and methods so that a repeated call is recorded by a shortcut of the tape's next node."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .shortcut import Make, check_values, learn, results_of
 from .transform_stack import active, in_any_thread
 
 MAX_SIBLINGS = 8
-"""How many sibling nodes a call tries, from the newest on."""
+"""A call tries at most this many sibling nodes: the newest."""
 
 
 def dispatching(make: Make, apply: Apply, common: type[Any]) -> Callable[..., Callable[..., Any]]:
-    """The replacement of :func:`remembering` where calls are recorded; most tensors are of the ``common`` type."""
+    """Return a replacement for :func:`remembering` that records calls; most tensors are of type ``common``."""
     prepare_again = preparing(results_of(make), apply)
 
     def in_front(
@@ -70,7 +70,7 @@ def dispatching(make: Make, apply: Apply, common: type[Any]) -> Callable[..., Ca
                         try:
                             frame = sys._getframe(shortcut.depth)
                             same = frame.f_code is line.code and frame.f_lasti == line.offset
-                        except ValueError:  # it was called from further down
+                        except ValueError:  # the stack is not that deep
                             same = False
                         if not same:
                             _note_line(segment, node, shortcut)
@@ -88,7 +88,7 @@ def dispatching(make: Make, apply: Apply, common: type[Any]) -> Callable[..., Ca
 
 
 def _by_another(front: Callable[..., Any], due: Node, args: Any, kwargs: Any, recorder: Any, segment: Segment) -> Any:
-    """Another shortcut of the same function that takes these arguments, and the result; two Nones if there is none."""
+    """Record the call with another shortcut of the same function. Return that and the result, or two Nones."""
     last = segment.last
     nodes = [due, *[node for node in [*last.children][-MAX_SIBLINGS:] if node is not due]]
     for node in nodes:
@@ -109,7 +109,7 @@ def _by_another(front: Callable[..., Any], due: Node, args: Any, kwargs: Any, re
 
 
 def _note_line(segment: Segment, node: Node, shortcut: Any) -> None:
-    """Note the user's line of a call if it is not at the stack depth of the last call."""
+    """Find the user's line of a call. Correct the shortcut's depth if it is the node's line, else note the line."""
     line = users_line()
     if line == node.line:
         shortcut.depth = depth_of_user(_note_line.__code__)
@@ -118,7 +118,7 @@ def _note_line(segment: Segment, node: Node, shortcut: Any) -> None:
 
 
 def recording(make: Callable[[Any, Spec, str], Any], apply: Apply) -> Callable[[Call], Ready]:
-    """What gives the function that records an op on tensors like a call's; ``make`` gives an output its handle."""
+    """Return a factory of functions that record an op on tensors like a call's; ``make`` makes an output's handle."""
 
     def recorded(call: Call) -> Produce:
         op, _, attrs, specs, order = call
@@ -128,7 +128,7 @@ def recording(make: Callable[[Any, Spec, str], Any], apply: Apply) -> Callable[[
             recorder = tensors[0]._recorder
             for tensor in tensors:
                 if tensor._recorder is not recorder:
-                    apply(op, tuple(inputs), attrs)  # which raises, and says what is wrong with that
+                    apply(op, tuple(inputs), attrs)  # raises the error for tensors of several sessions
             if op.value_check is not None:
                 check_values(op, inputs, attrs)
             names = [recorder.new_id() for _ in specs]
@@ -136,10 +136,10 @@ def recording(make: Callable[[Any, Spec, str], Any], apply: Apply) -> Callable[[
             try:
                 recorder.emit(key, ids, names, attrs)
             except TelegradError:
-                for name in names:  # there are no handles that would say so when they die
+                for name in names:  # no handle exists to remove it by dying
                     recorder.failed.pop(name, None)
                 raise
-            # Handles come last: one whose instruction was never recorded, for a Ctrl-C, would free what never was.
+            # Handles are made last: if a Ctrl-C prevented the recording, they would free tensors that do not exist.
             outputs = [make(recorder, spec, name) for spec, name in zip(specs, names, strict=True)]
             return outputs
 

@@ -1,6 +1,6 @@
 """Effects of instructions on the shadow graph, so that they can be undone for instructions that never ran.
 
-Tensors are referred to weakly: an instruction that is in flight keeps no handle alive.
+Tensors are referenced weakly, so that an instruction in flight keeps no handle alive.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Protocol
 from ..call_site import Line
 
 HISTORY = ("_data", "_node", "_output_nr", "_requires_grad", "_lazy", "_inverse_chain", "_seen_version")
-"""What an in-place change may change of a tensor, besides its version."""
+"""The attributes of a tensor that an in-place change may replace, besides its version."""
 Reference = weakref.ref[Any]
 
 
 class Effect(Protocol):
-    """What one instruction did to the shadow graph."""
+    """The effect of one instruction on the shadow graph."""
 
     def undo(self) -> None:
         """Restore the state before the instruction; all later effects on the same tensors were undone already."""
@@ -25,12 +25,12 @@ class Effect(Protocol):
 
 
 class Affecting(Line):
-    """The line of an instruction that had an effect; equal to no other, so that it stays with its instruction."""
+    """The line of an instruction that has an effect. It equals no other line, so it stays with its instruction."""
 
     effect: Effect
 
     def __new__(cls, code: CodeType, offset: int, effect: Effect) -> Affecting:
-        """A line with an effect."""
+        """Create a line with an effect."""
         line = super().__new__(cls, code, offset)
         line.effect = effect
         return line
@@ -45,12 +45,12 @@ class Affecting(Line):
 
 
 def effect_of(line: Line | None) -> Effect | None:
-    """What the instruction of this line did to the shadow graph."""
+    """The effect of this line's instruction on the shadow graph, or None."""
     return line.effect if isinstance(line, Affecting) else None
 
 
 def bare(line: Line | None) -> Line | None:
-    """The line alone."""
+    """The line without its effect."""
     return Line(*line) if isinstance(line, Affecting) else line
 
 
@@ -76,7 +76,7 @@ class Changed:
 
 
 class Stepped:
-    """An optimizer's step: new versions of what it changed. ``versions`` are counters and their values before it."""
+    """An optimizer step, which changes versions. ``versions`` holds counters and their values before the step."""
 
     def __init__(self, versions: list[tuple[list[int], int]]) -> None:
         self.versions = versions
@@ -88,21 +88,22 @@ class Stepped:
 
 
 class Received:
-    """A backward pass: gradients of leaves, and of tensors that retain theirs.
+    """A backward pass, which sets gradients of leaves and of tensors that retain theirs.
 
-    Consists of tensors, whether each had a gradient before, and the version counter of that gradient's handle.
+    ``noted`` holds weak references to the tensors, whether each had a gradient before, and the version counter of that
+    gradient's handle.
     """
 
     def __init__(self, noted: list[tuple[Reference, bool, list[int] | None]]) -> None:
         self.noted = noted
 
     def undo(self) -> None:
-        """Restore the versions of the gradients that it added to."""
+        """Restore the versions of the gradients that the pass added to."""
         for _, _, cell in self.noted:
             if cell is not None:
                 cell[0] -= 1
 
     @property
     def tensors(self) -> list[tuple[Any, bool]]:
-        """The tensors, as far as they are alive, and whether each had a gradient before."""
+        """The tensors that are still alive, each with whether it had a gradient before."""
         return [(tensor, had) for reference, had, _ in self.noted if (tensor := reference()) is not None]

@@ -1,6 +1,6 @@
 """Decides when recorded instructions are sent to a server before a value is needed.
 
-A message ends where a training step does, before the next batch: no step is torn in two.
+A message ends after a training step and before the next batch, so that no step is split.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from time import monotonic
 from .in_flight import FULL_BYTES, InFlight
 
 FULL_INSTRUCTIONS = 10_000
-"""At this many recorded instructions, they are sent, and the recorder waits if it must."""
+"""Once this many instructions are recorded, they are sent, and the recorder waits if it must."""
 AHEAD_INSTRUCTIONS, AHEAD_BYTES = 1_000, 64 * 2**10
-"""At this many instructions or bytes a message is sent, unless the server is busy."""
+"""Once this many instructions or bytes are recorded, a message is sent, unless the server is busy."""
 AHEAD_STEPS = 4
-"""Training steps are sent as they end once this many of them ended without a wait for a value. With fewer, a step whose
-value is read at once would be split."""
+"""Training steps are sent as they end once this many have ended without a wait for a value. With a lower number, a
+step whose value is read at once would be split."""
 AHEAD_S = 2.0
-"""Instructions that are this many seconds old are sent when the next one is recorded. No thread does it: it could wake
-up in the middle of a step and split it, and a client that records nothing more would gain nothing."""
+"""Instructions that are this many seconds old are sent when the next one is recorded. No thread sends them: it could
+split a step by waking up in the middle of it, and a client that records nothing more would gain nothing."""
 ALIKE = 3
 """After this many segments in a row that began with the same step, several steps are recorded as one segment, and one
 plan runs them. Where steps differ, for example in the length of sequences, a segment of several steps rarely recurs."""
@@ -36,9 +36,9 @@ TRAINING = 4
 
 
 class FlushPolicy:
-    """The facts about a recording, besides its length, that decide when it is sent.
+    """Decides when a recording is sent, from its length and the state that is tracked here.
 
-    Past ``due`` or ``enough``, and before every upload, the recorder asks :meth:`is_time`.
+    After ``due``, beyond ``enough`` instructions, and before every upload, the recorder calls :meth:`is_time`.
     """
 
     __slots__ = (
@@ -48,20 +48,20 @@ class FlushPolicy:
 
     def __init__(self) -> None:
         self.due = 0.0
-        """The time at which the recorded instructions are old."""
+        """The time at which the recorded instructions are old enough to send."""
         self.enough = AHEAD_INSTRUCTIONS
-        """How many instructions of a segment are enough to send; 0 where a training step has just ended."""
+        """How many instructions of a segment are enough to send; 0 if a training step has just ended."""
         self._began = 0.0
         self._steps = self._stride = 0
-        """How many steps ended since a value was waited for, and how many between that and the one before."""
+        """The number of steps since the last wait for a value, and between the last two waits."""
         self._gathered, self._first = 0, True
-        """How many ended in what is recorded, and whether that is the first message since."""
+        """The number of steps in the current message, and whether it is the first message with steps since a wait."""
         self._in_segment = self._alike = 0
-        """How many ended in the segment, and how many segments in a row began with the same step."""
+        """The number of steps in the segment, and of segments in a row that began with the same step."""
         self._first_end: object = None
-        """Where the first step of the last segment ended."""
+        """The node that ended the first step of the last segment."""
         self._messages = TRAINING
-        """How many ended since a step did; the messages of a loop that trains are ended nowhere else."""
+        """The number of messages that ended since the last step; a training loop's messages end only after steps."""
 
     @property
     def stepped(self) -> bool:
@@ -74,7 +74,7 @@ class FlushPolicy:
         self.due = self._began + AHEAD_S
 
     def end_step(self, last: object) -> None:
-        """Note that a training step ends with this node of the tape, which was recorded last."""
+        """Note that a training step ends with this node of the tape, the last one recorded."""
         if self.enough:
             self.enough = 0
             self._steps += 1
@@ -99,7 +99,7 @@ class FlushPolicy:
         self.enough = AHEAD_INSTRUCTIONS
 
     def end_message(self) -> None:
-        """Note that the next message begins, which may have its first instruction a while later."""
+        """Note that a message has ended; the first instruction of the next one may come later."""
         self.enough = AHEAD_INSTRUCTIONS
         if self._gathered:
             self._first = False
@@ -107,11 +107,11 @@ class FlushPolicy:
         self._messages += 1
 
     def note_wait(self) -> None:
-        """Note that a value is waited for: a loop that does so after each step gains nothing by another message."""
+        """Note a wait for a value: a loop that waits after each step gains nothing by another message."""
         self._stride, self._steps, self._first = self._steps, 0, True
 
     def is_time(self, length: int, nbytes: int, in_flight: InFlight) -> bool:
-        """Whether so many instructions, which upload so many bytes, are to go to a server now."""
+        """Whether to send the recording, which has ``length`` instructions and uploads ``nbytes``, to a server now."""
         if in_flight.error is not None:
             return False  # nothing more runs until the error is raised
         stepped = self.stepped and (nbytes >= AHEAD_BYTES or max(self._steps, self._stride) >= AHEAD_STEPS)
@@ -123,12 +123,12 @@ class FlushPolicy:
         return worthwhile and in_flight.is_welcome(nbytes)
 
     def _is_lead(self, nbytes: int) -> bool:
-        """Whether as many steps have gathered as are sent together."""
+        """Whether enough steps have gathered to be sent together."""
         if self._first or self._gathered >= GATHER_STEPS or nbytes + nbytes // self._gathered > MAX_BYTES:
             return True
         return monotonic() > self._began + GATHER_S
 
 
 def is_full(length: int, nbytes: int) -> bool:
-    """Whether so much is not held back, wherever it goes."""
+    """Whether a recording of this size is sent in any case, by any transport."""
     return length >= FULL_INSTRUCTIONS or nbytes >= FULL_BYTES

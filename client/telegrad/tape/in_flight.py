@@ -1,4 +1,4 @@
-"""The programs that were sent and are not answered yet: how many there may be, and what became of them."""
+"""Keeps track of the messages that were sent and are not answered yet, and limits how many there may be."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .segment import Segment, Written
 
 
 class Recording:
-    """The segments of a message, the ids that it frees after them, and the bytes that it uploads."""
+    """The segments of a message, the ids that it frees after them, and how many bytes it uploads."""
 
     def __init__(self, segments: Sequence[Segment], free: Sequence[str] = (), nbytes: int = 0) -> None:
         self.segments, self.free, self.nbytes = segments, free, nbytes
@@ -41,33 +41,34 @@ class Recording:
 
     @property
     def lines(self) -> list[Line | None]:
-        """The user's line that recorded each."""
+        """The user's line that recorded each instruction."""
         return self._written[1]
 
 
 def joined(recordings: Sequence[Recording]) -> Recording:
-    """Several as one, in their order."""
+    """Join several recordings into one, in order."""
     segments = [segment for each in recordings for segment in each.segments]
     free = [name for each in recordings for name in each.free]
     return Recording(segments, free, sum([each.nbytes for each in recordings]))
 
 
 FULL_BYTES = 32 * 2**20
-"""At this many bytes, recorded or in flight, the recorder sends them, and waits for answers if it must."""
+"""The recorder sends once this many bytes are recorded, and waits for answers while more would be in flight."""
 AHEAD_PROGRAMS = 2
-"""A server is busy with one message that runs and one that waits: more messages gain nothing, longer ones do."""
+"""With this many messages in flight, a server is busy: one runs and one waits. More messages gain nothing, longer ones
+do."""
 FIRST_ROOM = 4
 """How many messages may be in flight at first, and while answers take long."""
 SOON_S = 0.25
 """While answers come within this many seconds, more messages may be in flight, so that a distant server does not idle.
-A client does not get much further ahead: after an error, what it sent would be wasted."""
+Otherwise fewer may be: after an error, all that was sent ahead is wasted."""
 
 
 class InFlight:
     """The unanswered messages of one session, in order.
 
-    If one fails, ``error`` is its error. That message and those after it, which do not run, stay until they are taken
-    back; nothing may be sent until then.
+    If one fails, ``error`` is its error. That message and those after it, which do not run, stay until
+    :meth:`take_back`; nothing may be sent until then.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -113,7 +114,7 @@ class InFlight:
         return last
 
     def take_back(self) -> list[Recording]:
-        """Return the message that failed and those after it, and wait for none of them."""
+        """Return the message that failed and those after it, without waiting for their answers."""
         recordings = list(self._sent)
         self._sent.clear()
         self.error = None
@@ -130,7 +131,7 @@ class InFlight:
             self._settle()
 
     def _settle(self) -> tuple[Recording, Answer] | None:
-        """Wait for the first answer; None if it is an error."""
+        """Wait for the oldest message's answer, and return both; None if the answer is an error."""
         try:
             answer = self._transport.receive()
             return self._sent.popleft(), answer
@@ -142,6 +143,6 @@ class InFlight:
             raise
 
     def _abandon(self) -> None:
-        """After a Ctrl-C: messages in flight run, but nothing waits for their answers."""
+        """After a Ctrl-C, stop waiting for the messages in flight; they still run."""
         self._sent.clear()
         self._transport.forget()

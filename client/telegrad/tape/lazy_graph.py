@@ -1,9 +1,9 @@
-"""Autograd graphs of handles that are built when they are looked at, which most training steps never do.
+"""Autograd graphs of handles that are built only when they are read, which most training steps never do.
 
 A node says where gradients go and what was saved; for a call that was recorded before, both are known. So such a call
-only notes that it belongs to a lazy graph. Where one of its nodes is looked at, all of them are made, as they would
-have been one by one. A plain backward pass over a lazy graph reaches the leaves that the first such pass reached, which
-ran on nodes; the nodes, if they are ever made, are left as the pass would have left them.
+only notes that it belongs to a lazy graph. When one of the nodes is read, all of them are built, as they would have
+been one by one. The first plain backward pass over such a graph runs on nodes; later ones reach the same leaves and
+need no nodes. Nodes that are built after a pass are in the state in which the pass would have left them.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from .node import Node, Own
 from .shadow import ShadowValues
 
 BETWEEN = 2.0**-20
-"""How much younger each node of a lazy graph is than the one before, where others are younger by 1."""
+"""The increment of the sequence number per instruction in a lazy graph; elsewhere it is 1 per node."""
 QUIET = frozenset({"alias", "detach", "fetch", "free", "grad_of", "set_grad", "tensor"})
-"""The verbs that neither look at what ops left in the graph nor change what they saved, whatever their attributes."""
+"""The verbs that neither read the graph of ops nor change saved tensors, whatever their attributes."""
 Passes = dict[Any, tuple[int, ...]]
-"""Of plain passes, the slots of the leaves that they reach."""
+"""The slots of the leaves that plain passes reach, by the pass's key."""
 
 
 def is_quiet(op: str, attrs: Mapping[str, Any]) -> bool:
-    """Whether a verb does not change a lazy graph."""
-    return op in QUIET or (op == "zero_grad" and not attrs)  # which lets go of gradients, and changes none
+    """Whether a verb leaves a lazy graph unchanged."""
+    return op in QUIET or (op == "zero_grad" and not attrs)  # drops gradients, but changes none
 
 
 class Input(NamedTuple):
-    """A tensor that a lazy graph was given, in the state it had at that time."""
+    """An input of a lazy graph, in the state it had at that time."""
 
     leaf: Any
     """The tensor itself if it is a leaf that requires grad, otherwise None: no other tensor is kept alive."""
@@ -42,7 +42,7 @@ class Input(NamedTuple):
 
 
 def as_input(tensor: Any) -> Input | None:
-    """The present state of a tensor; None if it has a history."""
+    """The current state of a tensor, or None if it has a history."""
     if tensor._requires_grad and (tensor._base is not None or tensor._node is not None):
         return None
     cell = tensor._version_counter
@@ -58,29 +58,29 @@ def stand_in(given: Input) -> Meta:
 
 
 class LazyGraph:
-    """Nodes between inputs and results. The results' handles have it as their ``_lazy``."""
+    """A graph between inputs and results whose nodes are built on demand; the ``_lazy`` of the results' handles."""
 
     __slots__ = ("inputs", "nodes", "root")
 
     inputs: Mapping[int, Input]
-    """By their slots."""
+    """The inputs, by slot."""
 
     def __init__(self) -> None:
         self.root: str | None = None
-        """From where a pass went through it."""
+        """The id of the result from which a pass went through the graph."""
         self.nodes: Mapping[str, Any] | None = None
-        """Once they are made, the nodes of results, by their ids."""
+        """The nodes of results, by tensor id, once they are built."""
 
     def build(self) -> Mapping[str, Any]:
-        """Make the nodes, as old as they would be: those of results, by their ids."""
+        """Build the nodes, with the age they would have had. Return those of results, by tensor id."""
         raise NotImplementedError
 
     def pass_from(self, root: Any, inputs: Sequence[Any] | None) -> bool:
-        """Go through it from a result of one element, as a plain pass would; false if that has to be run."""
+        """Do what a plain pass from a scalar result does. Return False if the pass has to run on nodes."""
         raise NotImplementedError
 
     def node(self, name: str) -> Any:
-        """The node of a result; None for the id of anything else."""
+        """The node of a result; None for any other id."""
         if self.nodes is None:
             nodes = self.build()
             if self.root is not None:
@@ -92,11 +92,11 @@ class LazyGraph:
 
     @property
     def unchanged(self) -> bool:
-        """Whether no pass went through it, and nothing was written to that it took."""
+        """Whether no pass went through the graph, and no input was written to."""
         return self.root is None and all(cell[0] == version for _, _, cell, version in self.inputs.values())
 
     def go_over(self, root: Any, key: Any, passes: Passes, inputs: Sequence[Any] | None) -> bool:
-        """Do what a plain pass from this root does; false if it is not known, and then it is found out."""
+        """Do what earlier passes with this key did. If that is not known, find it out and return False."""
         reached = passes.get(key)
         if reached is None:
             found = self._reached(root)
@@ -105,17 +105,17 @@ class LazyGraph:
             return False
         leaves = [self.inputs[slot].leaf for slot in reached]
         if not all(leaf._requires_grad for leaf in leaves):
-            return False  # one was frozen since
+            return False  # a leaf was frozen since then
         if inputs is None:
             for leaf in leaves:
                 leaf._receive_grad()
         elif sorted(map(id, leaves)) != sorted(map(id, inputs)):
-            return False  # what leads to others is not gone through
+            return False  # the pass skips what leads to other leaves
         self.root = root._id
         return True
 
     def _reached(self, root: Any) -> tuple[int, ...] | None:
-        """The slots of the leaves that a pass gives gradients, in that order; None if it is out of the ordinary."""
+        """The slots of the leaves that get gradients in a pass, in that order; None if the pass is not ordinary."""
         leaves: list[Any] = []
         values = ShadowValues()
         started = [(self.node(root._id), root._output_nr, root._data)]
@@ -128,19 +128,19 @@ class LazyGraph:
 
 
 class Entry(NamedTuple):
-    """How an op is entered into the graph later on."""
+    """How to add an op to the graph later."""
 
     specs: Sequence[Spec]
     tracked: tuple[int, ...]
-    """Which outputs have a gradient."""
+    """The indices of the outputs that have a gradient."""
     enter: Callable[[Sequence[Any], Sequence[Any], Own | None], None]
-    """Enters it, of its tensors and its outputs, and of its own numbers if it has any."""
+    """Adds the op, given its tensors, its outputs and its own numbers if it has any."""
     as_view: Callable[[Sequence[Any], Sequence[Any], Own | None], None] | None
-    """Makes the outputs views of a tensor, if the op's are."""
+    """Makes the outputs views of a tensor; None if the op's outputs are not views."""
 
 
 class SegmentGraph(LazyGraph):
-    """Of calls that came one after the other in a segment, none of which is in the graph yet."""
+    """The lazy graph of successive calls in a segment."""
 
     __slots__ = ("calls", "first", "sequence", "slots")
 
@@ -148,13 +148,13 @@ class SegmentGraph(LazyGraph):
         super().__init__()
         self.slots, self.first = slots, first
         self.sequence = next_sequence()
-        """How old its nodes are: older than all that is recorded from now on."""
+        """The base of its nodes' sequence numbers: its nodes are older than all that are recorded from now on."""
         self.calls: list[tuple[Entry, Node, tuple[int, ...], Own | None, Sequence[list[int]]]] = []
-        """Each with its node, the slots of its tensors, its own numbers, and the version counters of its outputs."""
+        """Each call's entry, node, slots of its tensors, own numbers, and version counters of its outputs."""
         self.inputs: dict[int, Input] = {}
 
     def takes(self, tensor: Any, slot: int) -> bool:
-        """Whether a tensor may go in: as a result, or as an input without a history."""
+        """Whether a call on this tensor may join. A tensor that is neither result nor input must have no history."""
         if tensor._lazy is self or slot in self.inputs:
             return True
         given = as_input(tensor)
@@ -163,7 +163,7 @@ class SegmentGraph(LazyGraph):
         return given is not None
 
     def add(self, entry: Entry, node: Node, slots: tuple[int, ...], outputs: Sequence[Any], own: Own | None) -> None:
-        """Note a call, and whose handles are its outputs."""
+        """Add a call, and mark its outputs as results of this graph."""
         self.calls.append((entry, node, slots, own, [output._version_counter for output in outputs]))
         for index in entry.tracked:
             output = outputs[index]
@@ -172,7 +172,7 @@ class SegmentGraph(LazyGraph):
                 output._output_nr = index
 
     def build(self) -> dict[str, Any]:
-        """Enter the calls into the graph."""
+        """Build the nodes of the calls. Return those of results, by tensor id."""
         names, nodes = [*self.slots], {}
         known = {slot: stand_in(given) for slot, given in self.inputs.items()}
         versions = {id(cell): version for _, _, cell, version in self.inputs.values()}
@@ -186,12 +186,12 @@ class SegmentGraph(LazyGraph):
             node: Any = outputs[entry.tracked[0]]._node
             node.sequence = self.sequence + place.index * BETWEEN
             nodes.update({names[place.outputs[i]]: node for i in entry.tracked})
-            if node.versions:  # as they were when the call came: what is the graph's own was new then
+            if node.versions:  # the versions at the time of the call: 0 for the graph's own tensors
                 node.versions = tuple([(i, cell, versions.get(id(cell), 0)) for i, cell, _ in node.versions])
         return nodes
 
     def pass_from(self, root: Any, inputs: Sequence[Any] | None) -> bool:
-        """Go through it, while nothing was written to that it made or took."""
+        """Do what a plain pass from a scalar result does, unless an input or a result was written to."""
         if root._data.shape != () or not self.unchanged:
             return False
         if any(cell[0] for *_, cells in self.calls for cell in cells):
@@ -205,11 +205,11 @@ class SegmentGraph(LazyGraph):
 
 
 def pass_over(root: Any, inputs: Sequence[Any] | None = None) -> bool:
-    """Have a plain pass from this tensor go over a lazy graph; false if it has to be run.
+    """Do what a plain pass from this tensor over its lazy graph does. Return False if the pass has to run on nodes.
 
-    It gives gradients to the leaves that it reaches, or, given ``inputs``, only finds that these are all of them.
+    The leaves that the pass reaches get gradients. With ``inputs``, only check that these are exactly those leaves.
     """
-    lazy: LazyGraph | None = getattr(root, "_lazy", None)  # whatever is differentiated that is no handle
+    lazy: LazyGraph | None = getattr(root, "_lazy", None)  # the root may be no handle
     if lazy is None or lazy.nodes is not None:
         return False
     with root._recorder.lock:

@@ -1,4 +1,4 @@
-"""One instruction after others, as it was recorded before: with slots in place of ids."""
+"""A node of the tape: an instruction after others that was recorded before, with slots in place of ids."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from telegrad_engine.schema.op import NO_ATTRS
 from ..call_site import Line
 
 CLOCK = 8
-"""One in this many instructions checks the age of the message: a check takes as long as recognizing a tensor."""
+"""One in this many instructions checks the message's age, because a check takes as long as recognizing a tensor."""
 MAX_SHORTCUTS = 8
-"""How many shortcuts a node keeps: those used last."""
+"""The most shortcuts that a node keeps: those used last."""
 TRIES = 8
 """A node learns a shortcut from each of its first calls, up to this many; after that, from one call in this many."""
 Pattern = tuple[Any, ...]
-"""An instruction's inputs: a slot for an id, a Literal, a pattern for a list."""
+"""An instruction's inputs: slots for ids, Literals for constants, patterns for lists."""
 Key = tuple[str, str | None, Any, str, int]
 """What tells a node from its siblings: op, grad mode, the structure of inputs and attributes, number of outputs."""
 
 
 Record = Callable[[Sequence[Any], Mapping[str, Any], Any, Any, "Node"], Any]
-"""Of arguments, a recorder, its segment and the node that is due: the result, recorded; None if it is another call."""
+"""Records a call, given the arguments, a recorder, its segment and the next node. Returns the result, or None if it is
+another call."""
 
 
 class Own(NamedTuple):
-    """The numbers of an instruction that are not its node's."""
+    """The numbers of an instruction, if they differ from its node's."""
 
     inputs: Sequence[Any]
     """The inputs, of which only the constants are used."""
@@ -58,14 +59,14 @@ class Literal:
 
 
 class Shortcut:
-    """How one function recorded a node's instruction, for tensors of certain kinds."""
+    """Records a node's instruction for one function, on tensors of certain kinds."""
 
     __slots__ = ("depth", "function", "record")
 
     def __init__(self, function: Callable[..., Any], record: Record) -> None:
         self.function, self.record = function, record
         self.depth = 1
-        """How far up the stack the user's line is."""
+        """How many frames up the stack the user's line is."""
 
 
 class Jump(NamedTuple):
@@ -73,17 +74,17 @@ class Jump(NamedTuple):
 
     end: Node
     new: tuple[int, ...]
-    """The places of the ids that get the next slots, in the order of these."""
+    """The indices of the ids that get new slots, in the order of the slots."""
     own: Mapping[int, Own]
-    """The numbers that are not those of the nodes, by the indices of these."""
+    """The numbers that differ from the nodes', by node index."""
     lines: Mapping[int, Line | None]
-    """The user's lines where they are not those of the nodes."""
+    """The user's lines that differ from the nodes', by node index."""
     dropped: tuple[int, ...]
-    """The slots of what is not used afterwards."""
+    """The slots of tensors that are not used afterwards."""
 
 
 class Node:
-    """An instruction that comes after others, and what came after it."""
+    """An instruction, linked to the one before it and to those that came after it."""
 
     __slots__ = (
         "_children", "_repr", "_text", "attrs", "before", "calls", "first_operand", "function", "index", "inputs",
@@ -92,7 +93,7 @@ class Node:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        """The root: nothing is recorded yet."""
+        """Make a root, before the first instruction."""
         self.op = ""
         self.mode: str | None = None
         self.key: Key | None = None
@@ -102,37 +103,37 @@ class Node:
         self.operands: Sequence[float] = ()
         self.before: Node | None = None
         self.index = self.width = self.first_operand = 0
-        """How many instructions, slots and operands there are: up to it, after it, and before it."""
+        """The number of instructions up to it, of slots after it, and of operands before it."""
         self.line: Line | None = None
         self.looks_at_clock = False
         self.next: Node | None = None
-        """What came after it last."""
+        """The node that came after it last."""
         self.function: Callable[..., Any] | None = None
         self.shortcut: Shortcut | None = None
-        """What recorded it last by a shortcut, and that shortcut."""
+        """The function and the shortcut that are tried first."""
         self.shortcuts: Sequence[Shortcut] = ()
         self.calls = 0
-        """How often it was recorded without one, though it was known."""
+        """How often it was recorded without a shortcut although it was known."""
         self.template: KnownTemplate | None = None
-        """Of the segment that ends here."""
+        """The template of the segment that ends here."""
         self.passes: dict[Any, Any] | None = None
-        """What backward passes reached here (:mod:`.lazy_graph`)."""
+        """The slots of the leaves that backward passes reach from here (:mod:`.lazy_graph`)."""
         self.jumps: LRU[tuple[int, ...], Jump] | None = None
-        """Where replays lead from here, by the replay's number and the slots of the tensors that it takes."""
+        """Where replays lead from here, by the replay's number and the slots of the tensors from outside."""
         self._children: dict[Key, Node] | None = None
-        """What came after it, where that were several."""
+        """The nodes that came after it, if there were several."""
         self._text: str | None = None
         self._repr: str | None = None
 
     @property
     def children(self) -> Collection[Node]:
-        """What came after it at one time or another; what came first for the first time comes first."""
+        """All nodes that have come after it, in the order in which they were first recorded."""
         if self._children is not None:
             return self._children.values()
         return () if self.next is None else (self.next,)
 
     def find(self, key: Key) -> Node | None:
-        """The child of this key."""
+        """Return the child with this key, or None."""
         if self._children is not None:
             return self._children.get(key)
         return self.next if self.next is not None and self.next.key == key else None
@@ -155,7 +156,7 @@ class Node:
         width: int,
         line: Line | None,
     ) -> Node:
-        """A node for an instruction that came after this one for the first time; the tree does not have it yet."""
+        """Make a node for an instruction that comes after this one for the first time. It is not in the tree yet."""
         node = Node()
         node.op, node.key, node.before, node.line = key[0], key, self, line
         node.index, node.width = self.index + 1, width
@@ -174,7 +175,7 @@ class Node:
         return node
 
     def adopt(self, node: Node) -> None:
-        """Have a node that follows this one as a child."""
+        """Add a node that follows this one to the children."""
         if self.next is not None:
             if self._children is None:
                 self._children = {self.next.key: self.next}  # type: ignore[dict-item]
@@ -190,7 +191,7 @@ class Node:
         outputs: int,
         slots: dict[str, int],
     ) -> bool:
-        """Whether an instruction is this one again, with the same numbers. Ids that are new get the next slots."""
+        """Whether an instruction is this one again, with the same numbers. New ids get the next slots."""
         if self.op != op or self.mode != mode or len(self.outputs) != outputs:
             return False
         if attrs is not self.attrs:
@@ -201,7 +202,7 @@ class Node:
         return _matches(inputs, self.inputs, slots)
 
     def path(self, first: Node | None = None) -> list[Node]:
-        """The nodes up to this one, from the first of a segment or from one of them."""
+        """The nodes up to this one, from ``first`` or from the start of the segment."""
         nodes: list[Node] = []
         node: Node | None = self
         while node is not None and node.before is not None:
@@ -224,7 +225,7 @@ class Node:
     def text(self) -> str:
         """The instruction as part of a template, as :func:`instruction_text` writes it."""
         if self._text is None:
-            if self._is_plain:  # as nearly all are: written with less ado
+            if self._is_plain:  # as nearly all are: a faster way
                 inputs, outputs = '","_'.join(map(str, self.inputs)), '","_'.join(map(str, self.outputs))
                 self._text = f'{{"op":"{self.op}","in":["_{inputs}"],"out":["_{outputs}"]}}'
                 return self._text
@@ -233,7 +234,7 @@ class Node:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether it has nothing but ids."""
+        """Whether it has only ids: no constants, attributes or grad mode."""
         if self.attrs or self.mode is not None or not self.inputs or not self.outputs:
             return False
         return all(type(x) is int for x in self.inputs)
@@ -249,7 +250,7 @@ class Node:
 
 
 class KnownTemplate:
-    """A segment's template, and where its numbers and uploads are."""
+    """A segment's template, and the nodes that have its numbers and uploads."""
 
     __slots__ = ("numbered", "sent", "template", "uploads", "used")
 
@@ -260,11 +261,11 @@ class KnownTemplate:
         self.uploads = tuple(
             [(stand_in((node.outputs or node.inputs)[0]), node.index) for node in path if node.op in TAKES_DATA]
         )
-        """What the template calls the arrays that it uploads, and the indices of the nodes that do."""
+        """The template's names of the uploaded arrays, and the indices of the nodes that upload them."""
         self.sent = False
-        """Whether the server has read it."""
+        """Whether it has been sent to the server."""
         self.used = 0
-        """The number of the segment that had it last."""
+        """The number of the last segment that had it."""
 
 
 def _pattern(values: Sequence[Any], structure: tuple[Any, ...]) -> Pattern:
@@ -297,5 +298,5 @@ def _matches(values: Sequence[Any], pattern: Pattern, slots: dict[str, int]) -> 
 
 
 def named(pattern: Pattern, names: Sequence[str]) -> tuple[Any, ...]:
-    """A pattern with ids in place of slots, and with the values of its literals."""
+    """Fill a pattern: ids in place of slots, values in place of literals."""
     return tuple([names[x] if type(x) is int else x.value if type(x) is Literal else named(x, names) for x in pattern])

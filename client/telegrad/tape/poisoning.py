@@ -1,7 +1,7 @@
-"""Failures: the error that names the user's line, and the instructions that depend on the failed one.
+"""Failures: names the user's line in the error, and finds the instructions that depend on the failed one.
 
-No instruction recorded after it has run. Those that depend on nothing poisoned are sent again, in their order; the
-others never run, and their effects on the shadow graph are undone.
+No instruction after the failed one has run. Those that do not depend on it are sent again, in order; the others are
+poisoned: they never run, and their effects on the shadow graph are undone.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .in_flight import Recording
 
 
 class Failed(dict[str, TelegradError]):
-    """The tensors that never came to be, by id: using one raises its error, and nothing is freed."""
+    """The errors of tensors that were never created, by id. Using such a tensor raises its error; none is freed."""
 
     def refuse(self, names: Sequence[str], error: TelegradError) -> None:
-        """Note that these tensors never came to be."""
+        """Note that these tensors were never created, because of this error."""
         if names:
             self.update(dict.fromkeys(names, _copy(error)))
 
     def check(self, inputs: Sequence[Any], outputs: Sequence[str] = ()) -> None:
-        """Raise the error of the first of these inputs that never came to be; then neither do the outputs."""
+        """Raise the error of the first input that was never created; the outputs are not created either."""
         for x in inputs:
             if isinstance(x, str):
                 if x in self:
@@ -41,14 +41,14 @@ class Failed(dict[str, TelegradError]):
 
 
 def explain(error: TelegradError, recording: Recording) -> int | None:
-    """Note on an error the line that recorded the instruction which failed; from which one on nothing has run.
+    """Add a note to the error with the line that recorded the failed instruction, and return the instruction's index.
 
-    None if that is not known.
+    No instruction from that index on has run. Return None if the index is not known.
     """
     program, lines = recording.program, recording.lines
     index = 0 if isinstance(error, ProgramNotRun) else error.context.get("instruction")
     if index is None and isinstance(error, TooLarge):
-        return 0  # the program itself: it was not taken
+        return 0  # the whole program was rejected
     if not isinstance(index, int) or index >= len(program):
         return None
     if lines[index] is not None:
@@ -71,18 +71,18 @@ HARMLESS = ALIASES | {
     "manual_seed", "set_rng_state", "get_rng_state", "set_default_dtype", "register_function", "remove_function",
     "apply", "backward", "grad", "optim_step", "free", "fetch",
 }  # fmt: skip
-"""The verbs whose dependencies are known here. After another one nothing runs."""
+"""The verbs whose dependencies are known here. From any other verb on, everything is poisoned."""
 ONCE = frozenset({"fetch", "free"})
-"""The verbs that are not sent again: the values are not waited for any more, and the next message frees what died."""
+"""The verbs that are not sent again: no one waits for the values any more, and the next message frees dead tensors."""
 
 
 class Outcome(NamedTuple):
-    """What becomes of a failed instruction and those after it, by index."""
+    """The indices of the instructions, from the failed one on, that never run and of those that are sent again."""
 
     poisoned: list[int]
     spared: list[int]
     unfinished: list[Any]
-    """The tensors whose gradients a failed pass may have left unfinished."""
+    """The tensors whose gradients a failed pass may have left incomplete."""
 
 
 def poisoned_by(
@@ -93,9 +93,9 @@ def poisoned_by(
     only: bool,
     dead: Iterable[str],
 ) -> Outcome:
-    """What becomes of a recorder's program if this instruction failed, and only it if ``only``; else nothing runs.
+    """Divide a recorder's program, from this failed instruction on, into poisoned and spared instructions.
 
-    ``dead`` names tensors without a handle.
+    Unless ``only`` this instruction failed, all are poisoned. ``dead`` names tensors without a handle.
     """
     rest = range(index, len(program))
     if not only:
@@ -120,7 +120,7 @@ def poisoned_by(
 
 
 def _unneeded(program: Sequence[Instruction], spared: Sequence[int], dead: set[str]) -> set[int]:
-    """The instructions whose results cannot be used: all that they could do is raise a statement's second error."""
+    """The spared instructions whose results cannot be used: they could only raise a second error for a statement."""
     used: set[str] = set()
     found = set()
     for i in reversed(spared):
@@ -134,7 +134,7 @@ def _unneeded(program: Sequence[Instruction], spared: Sequence[int], dead: set[s
 
 
 def undo(program: Sequence[Instruction], lines: Sequence[Line | None], outcome: Outcome) -> None:
-    """Restore the shadow graph to what it would be without the poisoned instructions."""
+    """Restore the shadow graph to the state that it would have without the poisoned instructions."""
     had: dict[str, bool] = {}
     leaves: dict[str, Any] = {}
     for i in reversed(outcome.poisoned):
@@ -158,31 +158,31 @@ def undo(program: Sequence[Instruction], lines: Sequence[Line | None], outcome: 
 
 
 class _Spread:
-    """What is poisoned so far."""
+    """The tensors, memory and gradients that are poisoned so far."""
 
     def __init__(self, recorder: object, before: Sequence[Instruction]) -> None:
         self._recorder = recorder
         self._lost: set[str] = set()
-        """Tensors that never came to be."""
+        """Tensors that were never created."""
         self._memory: set[object] = set()
-        """Memory that was to be changed by what never ran; None is memory of which no handle is left."""
+        """Memory that poisoned instructions were to change; None stands for memory without a handle."""
         self._gradients: set[str] | None = set()
-        """Tensors whose gradients were to be; None for all."""
+        """Tensors whose gradients poisoned passes were to compute; None stands for all tensors."""
         self._all = False
         self._owners: dict[str, object] = {}
-        """Where the memory of tensors is, if they were made here."""
+        """The owner of each tensor's memory, for the tensors that the program creates."""
         for instruction in before:
             self._note(instruction)
 
     def reaches(self, instruction: Instruction) -> bool:
-        """Whether an instruction depends on what is poisoned."""
+        """Whether an instruction depends on anything poisoned."""
         op = instruction.op
         if self._all or (op not in HARMLESS and not _is_op(op)):
             self._all = True
             return True
         names = list(names_in(instruction.inputs))
         if op in ("set_grad", "zero_grad"):
-            names = names[1:] if op == "set_grad" else []  # it needs no value, but that of the new gradient
+            names = names[1:] if op == "set_grad" else []  # only the new gradient's value is needed
             return any(map(self._is_poisoned, names)) or (
                 bool(instruction.attrs) and self._has_poisoned_gradient(names_in(instruction.inputs))
             )
@@ -191,7 +191,7 @@ class _Spread:
         return any(map(self._is_poisoned, names))
 
     def add(self, instruction: Instruction, line: Line | None) -> None:
-        """Note that an instruction never runs."""
+        """Note that an instruction is poisoned."""
         self._note(instruction)
         op, inputs = instruction.op, instruction.inputs
         self._lost.update(instruction.outputs)
@@ -207,7 +207,7 @@ class _Spread:
                 self._gradients.update(tensor._id for tensor, _ in effect.tensors)
 
     def pass_by(self, instruction: Instruction) -> None:
-        """Note that an instruction runs."""
+        """Note that an instruction is spared."""
         self._note(instruction)
         if instruction.op in ("set_grad", "zero_grad") and self._gradients:
             cleared = names_in(instruction.inputs)
@@ -220,13 +220,13 @@ class _Spread:
             self._owners[name] = self._owners.get(instruction.inputs[0], instruction.inputs[0]) if shared else name
 
     def _owner(self, name: str) -> object:
-        """What stands for a tensor's memory."""
+        """The object that stands for a tensor's memory."""
         source = self._owners.get(name, name)
         return source if source in self._owners else self._cells.get(name) or self._cells.get(str(source))
 
     @property
     def _cells(self) -> dict[str, int]:
-        """The identity of the version counters, which views share, of all tensors with a handle."""
+        """The identities of the version counters, which views share, of all tensors with a handle, by tensor id."""
         found: dict[str, int] | None = vars(self).get("_found")
         if found is None:
             own = self._recorder

@@ -1,11 +1,11 @@
-"""The recorder of a session: ops become instructions, and one message carries them when a value is needed.
+"""The recorder of a session: it turns ops into instructions, and sends them in one message when a value is needed.
 
-A tensor gets its id on the spot; its instruction is kept until a value is asked for. When Python drops a handle, the
-next message frees the session's tensor.
+A tensor gets its id at once; its instruction is kept until a value is needed. When Python drops a handle, the next
+message frees the session's tensor.
 
-To a server, instructions are also sent ahead (:mod:`.flush_policy`), and several messages may be in flight
-(:mod:`.in_flight`). An error in one of them is raised when the next value is asked for. Nothing recorded after it has
-run by then; what does not depend on it is sent again (:mod:`.poisoning`).
+A server is also sent instructions ahead of time (:mod:`.flush_policy`), and several messages may be in flight
+(:mod:`.in_flight`). An error in one of them is raised when the next value is needed. No instruction after the failed
+one has run by then; those that do not depend on it are sent again (:mod:`.poisoning`).
 """
 
 from __future__ import annotations
@@ -45,38 +45,38 @@ INHERITED_TEXT = (
 
 
 class Recorder:
-    """The instructions of one session that have not been sent yet. Safe to use from several threads."""
+    """Records the instructions of one session and sends them. Safe to use from several threads."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.default_dtype = transport.dtype.numpy
         self.tree = Tree()
         self.segment = self.tree.begin()
-        """What is being recorded; ``segments`` are those before it that are not sent."""
+        """The segment that is being recorded; ``segments`` are those before it that are not sent."""
         self.segments: list[Segment] = []
         self.dead: list[str] = []
         self.release: Callable[[str], None] = self.dead.append
-        """Notes that a handle died, for its tensor to be freed with the next program; ``__del__`` may do no more."""
+        """Notes that a handle died, so that the next message frees its tensor; ``__del__`` may do no more."""
         self.failed = Failed()
         self.stops: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
-        """What a pass must stop at, nodes and hooks with the user's Python, by the ids they have in the session."""
+        """The nodes and hooks with the user's Python, at which a pass must stop, by their ids in the session."""
         self.whole: weakref.WeakSet[Any] = weakref.WeakSet()
         """Nodes that no pass for chosen inputs may go through."""
         self.lock = threading.RLock()
         """Held while anything is recorded or sent; take it around instructions that must stay together."""
         self.open_checkpoints = 0
         self.effect: Effect | None = None
-        """What the next instruction does to the shadow graph; set under the lock."""
+        """The effect of the next instruction on the shadow graph; set under the lock."""
         self.received: list[tuple[Any, bool, list[int] | None]] = []
-        """Which tensors the pass that is being recorded gave gradients, as :class:`.effects.Received` has them."""
+        """The tensors that get gradients in the pass that is being recorded, as in :class:`.effects.Received`."""
         self.requests = 0
         self.waits = 0
-        """How many messages were sent, and how often an answer was waited for."""
+        """The number of messages sent, and of waits for an answer."""
         self.closed = False
         self.parent: int | None = None
         """In a forked child: the process that the session belongs to."""
-        # The session lives as long as anything that refers to it: a Session or a tensor. A finalizer, not
-        # __del__, and closed by hand at exit, where httpx must not be torn down yet.
+        # The session lives as long as a Session or a tensor refers to it. This is a finalizer instead of __del__, and
+        # it is not run at exit: sessions are closed by hand there, before httpx is torn down.
         self._end = weakref.finalize(self, transport.close)
         self._end.atexit = False
         self._id_prefix = transport.id_prefix
@@ -84,18 +84,18 @@ class Recorder:
         self.flush_policy = FlushPolicy()
         self._pending_bytes = 0
         self._gathered = 0
-        """How many instructions the segments have that are not sent."""
+        """The number of instructions in ``segments``."""
         self._to_free: list[str] = []
-        """What the next message frees after its segments."""
+        """The ids that the next message frees after its segments."""
         self._ids = count(1)
 
     @property
     def captured(self) -> bool:
-        """Whether something stands in for :meth:`emit`, to see what a function records (compiled/trace_recorder.py)."""
+        """Whether :meth:`emit` is replaced to trace a function (compiled/trace_recorder.py)."""
         return "emit" in vars(self)
 
     def watch(self) -> None:
-        """Have each instruction come to :meth:`emit`, where a capture, tg.debug or an error wants to see it."""
+        """Have each instruction recorded by :meth:`emit` if a trace, ``tg.debug`` or an error needs to see it."""
         with self.lock:
             self.segment.watch(self._watched)
 
@@ -105,7 +105,7 @@ class Recorder:
 
     @property
     def waiting(self) -> int:
-        """How many instructions are recorded and not sent."""
+        """The number of instructions that are recorded and not sent."""
         return self._gathered + len(self.segment)
 
     @property
@@ -126,7 +126,7 @@ class Recorder:
         attrs: Mapping[str, Any] = NO_ATTRS,
         nbytes: int = 0,
     ) -> None:
-        """Record one instruction; its attributes are canonical already."""
+        """Record one instruction, whose attributes are canonical already."""
         with self.lock:
             effect, self.effect = self.effect, None
             if self.closed:
@@ -148,7 +148,7 @@ class Recorder:
         attrs: Mapping[int, Mapping[str, Any]],
         effects: Mapping[int, Effect],
     ) -> list[str]:
-        """Record the instructions of a replay on these tensors from outside: the ids of what they make.
+        """Record the instructions of a replay on these tensors from outside. Return the ids of the created tensors.
 
         ``attrs`` and ``effects`` are those of :meth:`.Segment.replay`.
         """
@@ -165,7 +165,7 @@ class Recorder:
             return made
 
     def _make_way(self, op: str = "", nbytes: int = 0) -> None:
-        """Send what is due before an instruction is recorded that uploads so much."""
+        """Send what is due before an instruction that uploads ``nbytes`` is recorded."""
         if not self._gathered and not self.segment.last.index:
             self.flush_policy.begin()
         elif nbytes or self._is_due(op):
@@ -173,7 +173,7 @@ class Recorder:
             self.begin()
 
     def _is_due(self, op: str) -> bool:
-        """Whether :meth:`relieve` should check, before an instruction is recorded, if it is time to send."""
+        """Whether :meth:`relieve` should check if it is time to send, before an instruction is recorded."""
         policy = self.flush_policy
         if policy.stepped:
             return op != STEP  # a step may have several of them
@@ -185,20 +185,20 @@ class Recorder:
             self.flush_policy.begin()
 
     def note_step(self) -> None:
-        """Note that a training step ends here: what was recorded last moves parameters."""
+        """Note that a training step ends with the instruction that was recorded last."""
         self.flush_policy.end_step(self.segment.last)
 
     def fetch(self, names: Sequence[str], values: bool = True) -> dict[str, Value]:
-        """Send everything recorded and bring back tensors: their arrays, or only what they are."""
+        """Send everything recorded and return tensors: their arrays, or without ``values`` only their descriptions."""
         with self.lock:
             if self.failed:
                 self.failed.check(names)
             return self._completed(self._exchange(names, values))
 
     def flush(self) -> dict[str, Value]:
-        """Send what is recorded as one message, and wait for the answer: what it fetched.
+        """Send what is recorded as one message, wait for the answer, and return the fetched values.
 
-        Raises the error of what was sent before without waiting, if it failed.
+        Raises the error of an earlier message that was sent without waiting, if one failed.
         """
         with self.lock:
             return self._completed(self._exchange())
@@ -210,14 +210,14 @@ class Recorder:
         return answer.values
 
     def advance(self) -> dict[str, Any] | None:
-        """Send what is recorded, whose last instruction starts or resumes a pass: what that waits for, if it stops."""
+        """Send what is recorded, which ends by starting or resuming a pass. Return what the pass waits for, or None."""
         with self.lock:
             return self._exchange().pending
 
     # Sending -----------------------------------------------------------------------------
 
     def _exchange(self, fetch: Sequence[str] = (), values: bool = True) -> Answer:
-        """Send what is recorded, and wait for its answer and those before it."""
+        """Send what is recorded, and wait for its answer and for all earlier ones."""
         if self.closed:
             raise InvalidOperation(self._closed_text)
         self.free_dead(fetch, values)
@@ -235,7 +235,7 @@ class Recorder:
         return answer
 
     def relieve(self) -> None:
-        """Send what has gathered without waiting for the answer, unless it is little or there is no room for it."""
+        """Send what is recorded if it is time to, without waiting for a server's answer."""
         length, nbytes = self.waiting, self._pending_bytes
         if self.flush_policy.stepped and self.flush_policy.ends_segment:
             self.free_dead()
@@ -248,8 +248,8 @@ class Recorder:
         self.flush_policy.go_on()
 
     def _send(self) -> None:
-        """Send what is recorded. If there is no room for it, wait for answers to what is in flight."""
-        # Packed before the wait: the server may still be busy with the message before.
+        """Send what is recorded. If there is no room for it, wait for answers to the messages in flight."""
+        # Packed before the wait, while the server may still be busy with the previous message.
         calls, texts = [segment.call() for segment in self.segments], self.tree.unsent(self.segments)
         packed = self.transport.pack(Outgoing(calls, self._to_free, texts))
         if self._in_flight.make_room(self._pending_bytes):
@@ -257,7 +257,7 @@ class Recorder:
             self._in_flight.send(self._take(), packed)
 
     def _land(self) -> tuple[Recording, Answer] | None:
-        """Wait for what was sent; the last of it. If one failed, what was recorded since has not run either: raise."""
+        """Wait for all answers; return the last and its message. Raise the first error, and undo what has not run."""
         last = self._in_flight.land()
         error = self._in_flight.error
         if error is None:
@@ -266,10 +266,10 @@ class Recorder:
         try:
             raise error
         finally:
-            del error  # or it would hold this frame, and with its traceback the user's and the tensors in them
+            del error  # it would keep this frame alive, and by its traceback the user's frames and their tensors
 
     def _take(self) -> Recording:
-        """What is recorded, as one message that is about to be sent."""
+        """Take what is recorded, as one message that is about to be sent, and begin anew."""
         segments = [*self.segments, self.segment] if len(self.segment) else self.segments
         recording = Recording(segments, self._to_free, self._pending_bytes)
         empty: list[Segment] = []
@@ -279,7 +279,7 @@ class Recorder:
         return recording
 
     def free_dead(self, fetch: Sequence[str] = (), values: bool = True) -> None:
-        """End the segment, which may fetch tensors. It frees what died: nothing recorded later can use that."""
+        """End the segment with a fetch of tensors and the freeing of dead ones, which no later instruction can use."""
         with self.lock:
             dead = [self.dead.pop() for _ in range(len(self.dead))]
             if self.failed:
@@ -291,14 +291,14 @@ class Recorder:
             self._to_free += segment.end(dead, fetch, values)
             self.tree.note(segment)
             ended, after = [*self.segments, segment], self.tree.begin(self._watched)
-            # At once: a Ctrl-C loses nothing, and has nothing sent twice.
+            # In one statement, so that a Ctrl-C neither loses a segment nor has it sent twice.
             self.segments, self._gathered, self.segment = ended, self._gathered + len(segment), after
             self.flush_policy.end_segment()
 
     def close(self) -> None:
-        """Forget what is recorded and end the session; a second time does nothing.
+        """Discard what is recorded and end the session; a second call does nothing.
 
-        Warns of an error in what was sent without waiting for it.
+        Warns of an error in a message that was sent without waiting for it.
         """
         error: TelegradError | None = None
         with self.lock:
@@ -323,12 +323,12 @@ class Recorder:
             self.transport.close()
 
     def leave_to_parent(self) -> None:
-        """In a process that was just forked: leave a remote session to the parent, which goes on with it.
+        """Leave a remote session to the parent, in a process that was just forked.
 
-        Two processes that answer to one name on one connection would read each other's answers. A session in this
-        process was copied with it, and stays.
+        Two processes that use one connection would read each other's answers. A local session was copied with the
+        process and stays open.
         """
-        self.lock = threading.RLock()  # a thread that held it is not here to release it
+        self.lock = threading.RLock()  # if another thread held it, that thread does not exist here
         if not self.transport.remote or self.closed:
             return
         self._end.detach()
@@ -346,14 +346,14 @@ class Recorder:
     # Failing -----------------------------------------------------------------------------
 
     def refuse(self, names: Sequence[str], error: TelegradError) -> None:
-        """Note that these tensors never came to be."""
+        """Note that these tensors were never created, because of this error."""
         self.failed.refuse(names, error)
         self.watch()
 
     def _undo(self, error: TelegradError, recording: Recording) -> None:
-        """Say which recorded instruction failed, and take back what was noted of it and of what depends on it.
+        """Name the failed instruction's line in the error, and undo the effects of it and of all that depends on it.
 
-        What was recorded after it and does not depend on it is recorded once more.
+        Instructions after it that do not depend on it are recorded again.
         """
         index = explain(error, recording)
         if index is None:
@@ -373,18 +373,18 @@ class Recorder:
         self.dead.extend([name for name in freed if self.failed.pop(name, None) is None])
 
     def _record_again(self, instruction: Instruction, line: Line | None) -> None:
-        """Record an instruction that has not run yet, because one before it failed."""
+        """Record again an instruction that has not run because one before it failed."""
         i = instruction
         self.segment.follow(i.op, i.inputs, i.outputs, i.attrs, i.grad_mode, line)
         if i.op == "tensor":
             self._pending_bytes += i.attrs["data"].nbytes
 
     def _cancel(self, call: str) -> None:
-        """Leave no pass waiting for gradients that never came to be."""
+        """Cancel a backward pass that waits for gradients which were never computed."""
         self._add("cancel", (), {"call": call})
 
     def _add(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any] = NO_ATTRS) -> None:
-        """Record an instruction that no line of the user's asks for."""
+        """Record an instruction that has no line of the user's."""
         self.segment.follow(op, inputs, (), attrs, None, None)
 
 

@@ -1,4 +1,4 @@
-"""Replays: instructions that a compiled function recorded once, to be recorded again as a whole on other tensors."""
+"""Replays: instructions that a compiled function recorded once and records again, as a whole, on other tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _numbers = count()
 
 
 class Step(NamedTuple):
-    """One instruction, with places in the replay's list of ids in place of ids."""
+    """One instruction, with indices into the replay's list of ids in place of the ids."""
 
     op: str
     inputs: Pattern
@@ -30,9 +30,10 @@ class Step(NamedTuple):
 
 
 class Replay:
-    """Instructions on tensors from outside, ``taken``, and on those that they make.
+    """Instructions on tensors from outside (``taken``) and on the tensors that they create.
 
-    A list of ids has the ids of the tensors from outside first, then of those that are made, as ``made`` names them.
+    A list of ids holds the ids of the tensors from outside, then those of the created tensors, in the order of
+    ``made``.
     """
 
     def __init__(
@@ -43,12 +44,12 @@ class Replay:
         dropped: Collection[str] = (),
     ) -> None:
         self.number = next(_numbers)
-        """Told apart from all other replays by it; nothing that has it keeps the replay alive."""
+        """Identifies the replay, without a reference that would keep it alive."""
         self.taken = len(taken)
         self.made = [name for instruction in instructions for name in instruction.outputs]
         places = {name: place for place, name in enumerate([*taken, *self.made])}
         self.dropped = [places[name] for name in dropped]
-        """The places of what is made and not used once the instructions have run."""
+        """The indices of the created tensors that are not used after the instructions have run."""
         self.steps = [
             Step(i.op, _placed(i.inputs, places), _placed(i.outputs, places), i.attrs, i.grad_mode, line)
             for i, line in zip(instructions, lines, strict=True)
@@ -56,14 +57,14 @@ class Replay:
 
     @cached_property
     def steps_optimizer(self) -> bool:
-        """Whether there is an optimizer's step among the instructions."""
+        """Whether one of the instructions is an optimizer step."""
         return any(step.op == STEP for step in self.steps)
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def with_ids(self, ids: Sequence[str], attrs: Mapping[int, Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-        """The instructions on these ids; ``attrs`` are those of this time, by the instruction's index."""
+        """The instructions on these ids. ``attrs`` replaces the attributes of some, by the instruction's index."""
         return [
             (s.op, named(s.inputs, ids), [ids[place] for place in s.outputs], attrs.get(index, s.attrs), s.mode, s.line)
             for index, s in enumerate(self.steps)

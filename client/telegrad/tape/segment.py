@@ -1,4 +1,4 @@
-"""Segments: what is recorded up to an optimizer step or a wait, as a path in the tree."""
+"""Segments: the instructions up to an optimizer step or a wait, as a path in the tree."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .node import Jump, KnownTemplate, Node, Own, named
 from .replay import NEW, Replay
 
 MAX_JUMPS = 16
-"""How many jumps a node keeps: those used last."""
+"""The most jumps that a node keeps: those used last."""
 
 Written = tuple[list[Instruction], list[Line | None]]
 """Instructions, and the user's line that recorded each."""
 
 
 class Segment:
-    """A cursor in a session's tree, and the ids, numbers, arrays and lines of this time."""
+    """A cursor in a session's tree, with the ids, numbers, arrays and lines of the current recording."""
 
     __slots__ = (
         "_structures", "arrays", "dropped", "ending", "first_new", "last", "lazy", "lines", "next", "own", "slots",
@@ -36,22 +36,22 @@ class Segment:
         self._structures = structures
         self.last = root
         self.next = None if watched else root.next
-        """What is most likely to come."""
+        """The node that is expected next."""
         self.watched = watched
-        """Whether each instruction is to be recorded one by one: then nothing is likely."""
+        """Whether each instruction must be recorded one by one; then no node is expected."""
         self.slots: dict[str, int] = {}
         self.arrays: dict[int, Any] = {}
-        """What it uploads, by the index of the node that does."""
+        """The arrays that it uploads, by node index."""
         self.own: dict[int, Own] = {}
-        """The numbers that are not those of the nodes, by the indices of these."""
+        """The numbers that differ from the nodes', by node index."""
         self.lines: dict[int, Line | None] = {}
-        """The user's lines where they are not those of the nodes."""
+        """The user's lines that differ from the nodes', by node index."""
         self.dropped: list[int] = []
-        """The slots of what replays made and nothing has a handle on."""
+        """The slots of tensors that replays created and that have no handle."""
         self.lazy: SegmentGraph | None = None
-        """The graph of the last calls, as long as more may join it."""
+        """The lazy graph of the last calls, as long as more calls may join it."""
         self.first_new: Node | None = None
-        """Where it left the tree."""
+        """The first node that is not in the tree, if there is one."""
         self.ending = Ending()
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class Segment:
     def follow(
         self, op: str, inputs: Sequence[Any], outputs: Sequence[str], attrs: Any, mode: str | None, line: Line | None
     ) -> None:
-        """Go on with an instruction."""
+        """Add an instruction."""
         kept = {name: value for name, value in attrs.items() if name != "data"} if op in TAKES_DATA else attrs
         node, slots = self.next, self.slots
         if node is None or not node.matches(op, inputs, kept, mode, len(outputs), slots):
@@ -83,10 +83,10 @@ class Segment:
         attrs: Mapping[int, Mapping[str, Any]],
         effects: Mapping[int, Effect],
     ) -> None:
-        """Go on with all instructions of a replay, on these ids.
+        """Add all instructions of a replay, on these ids.
 
-        ``attrs`` are the attributes that have other numbers each time, and ``effects`` what instructions do to the
-        shadow graph, by their indices in the replay.
+        ``attrs`` holds the attributes whose numbers differ each time, and ``effects`` the effects of instructions on
+        the shadow graph, both by the instruction's index in the replay.
         """
         self.go_back()
         self.lazy, slots, start = None, self.slots, self.last
@@ -112,7 +112,7 @@ class Segment:
     def _follow_all(
         self, replay: Replay, ids: Sequence[str], attrs: Mapping[int, Mapping[str, Any]], key: tuple[int, ...]
     ) -> None:
-        """Go on with the instructions of a replay one by one, and note where that leads if the tree knows them all."""
+        """Add the instructions of a replay one by one, and note where that leads if they are all in the tree."""
         start = self.last
         for instruction in replay.with_ids(ids, attrs):
             self.follow(*instruction)
@@ -134,12 +134,12 @@ class Segment:
         )
 
     def watch(self, watched: bool) -> None:
-        """Have each instruction recorded one by one from now on, or no more."""
+        """Set whether each instruction must be recorded one by one from now on."""
         self.watched, self.lazy = watched, None
         self.next = None if watched else self.last.next
 
     def structure(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Structure:
-        """The structure of an instruction that may come. Ids that are new get the next slots."""
+        """The structure of an instruction that may be added. New ids get the next slots."""
         return self._structures.of(op, inputs, attrs, self.slots)
 
     def _other(
@@ -151,7 +151,7 @@ class Segment:
         mode: str | None,
         line: Line | None,
     ) -> Node:
-        """The node of an instruction that is not the one that came last time."""
+        """Find or make the node of an instruction other than the expected one."""
         last, slots = self.last, self.slots
         structure = self.structure(op, inputs, attrs)
         key = (op, mode, structure.inputs, structure.attrs, len(outputs))
@@ -167,7 +167,7 @@ class Segment:
         return node
 
     def go_back(self) -> None:
-        """Forget the ids that were noted since the last instruction."""
+        """Take back the slots that ids got since the last instruction."""
         slots, width = self.slots, self.last.width
         while len(slots) > width:
             slots.popitem()
@@ -189,7 +189,7 @@ class Segment:
     # Ending ---------------------------------------------------------------------------------------
 
     def end(self, dead: Sequence[str], fetch: Sequence[str] = (), values: bool = True) -> list[str]:
-        """End it: it fetches these tensors and frees those that died. Those of the dead that it does not know."""
+        """End the segment: fetch tensors and free the dead ones. Return the dead ids that the segment does not have."""
         slots = self.slots
         fetched = tuple([slots.setdefault(name, len(slots)) for name in fetch])
         freed = sorted([*self.dropped, *[slots[name] for name in dead if name in slots]])
@@ -199,11 +199,11 @@ class Segment:
 
     @property
     def known(self) -> KnownTemplate:
-        """Its template."""
+        """The segment's template."""
         return self.last.ends()
 
     def call(self) -> Call:
-        """What is sent."""
+        """The segment as a message carries it."""
         known, arrays, own = self.known, self.arrays, self.own
         operands = [x for node in known.numbered for x in own.get(node.index, node).operands]
         return Call(
@@ -211,7 +211,7 @@ class Segment:
         )
 
     def written(self) -> Written:
-        """The instructions, and the user's lines that recorded them."""
+        """The instructions, including the final fetch and free, and the user's lines that recorded them."""
         names, path, (fetch, values, free) = [*self.slots], self.last.path(), self.ending
         program = [node.instruction(names, self.arrays.get(node.index), self.own.get(node.index)) for node in path]
         lines = [self.lines.get(node.index, node.line) for node in path]

@@ -1,6 +1,6 @@
-"""The backward pass on the shadow graph: it computes no values, but finds what a pass would do.
+"""The backward pass on the shadow graph, which finds out what a pass does without computing values.
 
-See docs/decisions/0003: the pass is the engine's own.
+It is the engine's own pass (docs/decisions/0003).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from telegrad_engine.tensor.gradient_values import GraphValues
 
 
 class ShadowValues(Values):
-    """The shadow's gradients: only that there is one, of the target's shape and dtype.
+    """Gradients of which only the shape and dtype are known: those of their target.
 
-    Which tensors got one is noted at the end: a pass that raises is not recorded, so none of it happens.
+    Tensors get their gradients at the end of the pass, because a pass that raises is not recorded.
     """
 
     F = None
@@ -30,7 +30,7 @@ class ShadowValues(Values):
 
     @property
     def Pass(self) -> type[AbstractPass]:
-        """A pass that evaluates nothing."""
+        """A pass that computes no values."""
         return AbstractPass
 
     def __enter__(self) -> None:
@@ -41,7 +41,7 @@ class ShadowValues(Values):
             self.commit()
 
     def commit(self) -> None:
-        """Note what happened so far: before the user's code runs, it has happened in the session."""
+        """Apply the changes so far: they have happened in the session by the time that the user's code runs."""
         for tensor in self.received:
             tensor._receive_grad()
         for tensor in self.replaced:
@@ -49,7 +49,7 @@ class ShadowValues(Values):
         self.received, self.replaced = [], []
 
     def seed(self, tensor: Any, gradient: Any) -> Any:
-        """What the pass starts with: the root's own shape and dtype."""
+        """The gradient that the pass starts with: the root's shape and dtype."""
         return tensor._data
 
     def add(self, a: Any, b: Any, may_mutate: bool) -> Any:
@@ -79,13 +79,13 @@ class ShadowValues(Values):
     def accumulate(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
         """Note that the tensor has a gradient now."""
         if isinstance(tensor, Meta):
-            define.Error.backward(None)  # the only leaves without a session stand behind such a function's gradients
+            define.Error.backward(None)  # only the gradients of such a function lead to a leaf without a session
         if tensor._requires_grad:
             self.received.append(tensor)
 
 
 class RecordedGraphValues(GraphValues):
-    """The shadow under create_graph: the rules run on stand-ins, so the gradients' own history is known."""
+    """Gradients under ``create_graph``: the derivative rules run on stand-ins, so the gradients have a history."""
 
     def __init__(self) -> None:
         super().__init__(Meta)
@@ -97,7 +97,7 @@ class RecordedGraphValues(GraphValues):
         super().__exit__(*exc)
 
     def commit(self) -> None:
-        """Note what happened so far."""
+        """Apply the changes so far."""
         for tensor, grad in self.received:
             if tensor._has_grad:
                 known = tensor._grad
@@ -124,6 +124,6 @@ class RecordedGraphValues(GraphValues):
         return grad
 
     def accumulate(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
-        """Note that the tensor has a new gradient: the sum of the present one and this."""
+        """Note a gradient to be added to the tensor's."""
         if tensor._requires_grad:
             self.received.append((tensor, grad))

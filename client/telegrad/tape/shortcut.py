@@ -20,25 +20,25 @@ from .lazy_graph import Entry
 from .node import MAX_SHORTCUTS, TRIES, Node, Own, Record, Shortcut
 
 Make = Callable[[Any, Spec, str], Any]
-"""Gives an output of a recorder's its handle, of this id."""
+"""Makes an output's handle, given its recorder, spec and id."""
 CONSTANT = -1
 """The slot of an argument that is not a tensor."""
 PLAIN = (int, float, str, type(None), type(Ellipsis), DType)
 
 
 class Results(NamedTuple):
-    """How the results of a call are made again, from tensors of the same kinds."""
+    """How to make the results of a call again, from tensors of the same kinds."""
 
     make: Callable[[Any, Sequence[Any], Sequence[str]], Any]
     """Makes the results, given a recorder, tensors and the ids of the results."""
     handles: Callable[[Any, Sequence[str]], tuple[Any, list[Any]]]
-    """Makes only the handles: the results as the op returns them, and a list of them."""
+    """Makes only the handles, given a recorder and ids: the results as the op returns them, and a list of them."""
     plain: tuple[Make, Spec, Enter | None] | None
-    """The parts of it, for a single result that is not a view; the last one enters it into the graph."""
+    """The parts of ``make`` for a single result that is not a view; the last one adds it to the graph."""
     entry: Entry | None
-    """How the call is entered into the graph later, if it can be."""
+    """How to add the call to the graph later, if that is possible."""
     verify: Callable[[Sequence[Any]], None] | None
-    """Raises what the op will raise for the values of such tensors, as far as they are known here."""
+    """Raises the error that the op would raise for the tensors' values, if the client knows them."""
     call: Call
     """The call, without its tensors."""
     anew: Callable[[Call], Results]
@@ -66,7 +66,7 @@ def learn(
     kwargs: dict[str, Any],
     result: Any,
 ) -> None:
-    """Keep a shortcut for a function that recorded a known node, if it did nothing else."""
+    """Store a shortcut for a function that recorded a known node and nothing else."""
     node.calls += 1
     if (node.calls > TRIES and node.calls % TRIES) or state.autocast is not None:
         return
@@ -84,7 +84,7 @@ def learn(
         return
     arguments = tuple([
         Argument(segment.slots[x._id], None, x._data, x._requires_grad) if type(x) in kinds
-        else Argument(CONSTANT, deepcopy(x))  # a list may be another's next time
+        else Argument(CONSTANT, deepcopy(x))  # the caller may change a list
         for x in given
     ])  # fmt: skip
     own = segment.own.get(node.index)
@@ -97,7 +97,7 @@ def learn(
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether two constants are equal if they print the same."""
+    """Whether a constant is of a type whose values are equal if their reprs are."""
     if isinstance(value, slice):
         return _is_plain((value.start, value.stop, value.step))
     if isinstance(value, (tuple, list)):
@@ -114,7 +114,7 @@ def _generally(
     resolve: Resolve,
     kinds: Container[type[Any]],
 ) -> Record:
-    """The function that records a call with such arguments; the last arguments are named ``names``."""
+    """Return the function that records a call with such arguments, the last of which are keywords (``names``)."""
     make, verify, entry = results.make, results.verify, results.entry
     places = tuple([argument.slot for argument in arguments if argument.slot != CONSTANT])
 
@@ -137,7 +137,7 @@ def _generally(
                 if data is not spec:
                     if data.shape != spec.shape or data.dtype != spec.dtype:
                         return None
-                    x._data = spec  # the next look is a short one
+                    x._data = spec  # so the next comparison is one of identity
                 if x._requires_grad is not requires_grad or (
                     x._base is not None and x._seen_version != x._version_counter[0]
                 ):
@@ -173,7 +173,7 @@ def _with_numbers(
     segment: Any,
     node: Node,
 ) -> Any:
-    """Record a call that differs in its numbers; None if it differs in anything else."""
+    """Record a call that differs in its numbers. Return None if it differs in anything else."""
     if resolved is None or not node.operands:
         return None
     op, inputs, attrs = resolved
@@ -211,7 +211,7 @@ def _join(
     node: Node,
     own: Own | None,
 ) -> Any:
-    """The results of a call that is entered into the graph later."""
+    """Return the results of a call that is added to the graph later."""
     result, outputs = results.handles(recorder, made)
     if entry.as_view is not None:
         entry.as_view(tensors, outputs, own)
@@ -224,7 +224,7 @@ def _described(specs: Sequence[Spec] | None) -> list[tuple[Any, ...]] | None:
 
 
 def _quickly(arguments: Sequence[Argument], grad: bool, results: Results, kinds: Container[type[Any]]) -> Record:
-    """As ``_generally``, for the most common calls, of one or two tensors with one result: without a loop."""
+    """Like ``_generally`` but without a loop, for the most common calls: one or two tensors, and one result."""
     assert results.plain is not None
     make, spec, enter = results.plain
     verify, entry, count = results.verify, results.entry, len(arguments)
@@ -247,7 +247,7 @@ def _quickly(arguments: Sequence[Argument], grad: bool, results: Results, kinds:
             if data is not spec_b:
                 if data.shape != spec_b.shape or data.dtype != spec_b.dtype:
                     return None
-                b._data = spec_b  # the next look is a short one
+                b._data = spec_b  # so the next comparison is one of identity
             if b._requires_grad is not grad_b or (b._base is not None and b._seen_version != b._version_counter[0]):
                 return None
         elif first != second:
@@ -281,7 +281,7 @@ def _quickly(arguments: Sequence[Argument], grad: bool, results: Results, kinds:
                 lazy = segment.graph_for(node, args, places)
             if lazy is None:
                 enter(args, (output,), ())
-            else:  # lazy.add(entry, node, places, (output,), None), with a call less
+            else:  # lazy.add(entry, node, places, (output,), None), inlined
                 lazy.calls.append((entry, node, places, None, (output._version_counter,)))
                 output._requires_grad, output._lazy = True, lazy
         elif state.inference:
@@ -295,7 +295,7 @@ def _quickly(arguments: Sequence[Argument], grad: bool, results: Results, kinds:
 
 
 def results_of(make: Make) -> Callable[[Call], Any]:
-    """The function that finds out how the results of a call are made again."""
+    """Return the function that finds out how to make the results of a call again."""
 
     def prepared(call: Call) -> Results:
         op, inputs, _, specs, order = call
@@ -316,7 +316,7 @@ def results_of(make: Make) -> Callable[[Call], Any]:
             return op.bundle(outputs), outputs
 
         blank = call._replace(inputs=tuple([None if hasattr(x, "_data") else x for x in inputs]))
-        enter_later = entering(call, announced=False)  # observers of that time see other things
+        enter_later = entering(call, announced=False)  # no observer was active at the time of the call
         entry = None if enter_later is None else _entry(enter_later, blank, hidden_specs(call))
         verify = None if op.value_check is None else _verifying(blank)
         straight = (make, specs[0], entering(call)) if plain else None
@@ -331,9 +331,9 @@ def _verifying(call: Call) -> Callable[[Sequence[Any]], None]:
 
 
 def _entry(enter: Enter, call: Call, hidden: Sequence[Spec]) -> Entry | None:
-    """How a call is entered into the graph later, and how its outputs become views if the op makes views."""
+    """How to add a call to the graph later, and to make its outputs views if the op makes views."""
     op, inputs, attrs, specs, order = call
-    base = (order or [0])[0] or 0  # a view is one of the op's first input, which is no constant
+    base = (order or [0])[0] or 0  # a view's base is the op's first input, which is a tensor
     tracked = tuple([i for i, spec in enumerate(specs) if spec.dtype in FLOATING and i not in op.constants])
     if not tracked:
         return None
@@ -343,7 +343,7 @@ def _entry(enter: Enter, call: Call, hidden: Sequence[Spec]) -> Entry | None:
             enter(tensors if order is None else gathered(inputs, order, tensors), outputs, hidden)
             return
         given = tensors if order is None else gathered(own.inputs, order, tensors)
-        before, state.grad_enabled = state.grad_enabled, True  # as it was where the call came
+        before, state.grad_enabled = state.grad_enabled, True  # as it was at the time of the call
         try:
             enter_own = entering(call._replace(inputs=tuple(given), attrs=own.attrs), announced=False)
         finally:

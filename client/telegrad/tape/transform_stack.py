@@ -11,14 +11,14 @@ from telegrad_engine.schema.op import Op
 
 
 class Transform:
-    """One active transform, which stands between ops and their recording."""
+    """An active transform, which handles ops before they are recorded."""
 
     def concerns(self, op: Op, inputs: tuple[Any, ...]) -> bool:
-        """Whether an op on these inputs is this transform's to apply."""
+        """Whether this transform applies an op on these inputs."""
         raise NotImplementedError
 
     def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
-        """The op's result."""
+        """Apply the op and return its result."""
         raise NotImplementedError
 
     def apply_inplace(self, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
@@ -26,11 +26,11 @@ class Transform:
         raise NotImplementedError
 
     def grad(self, grad: Any, outputs: Any, inputs: Any, grad_outputs: Any, options: Mapping[str, Any]) -> Any:
-        """``autograd.grad`` of what is this transform's; NotImplemented if none of it is."""
+        """Return ``autograd.grad`` of this transform's tensors, or NotImplemented if it has none of them."""
         return NotImplemented
 
     def enter_function(self, enter: Callable[[], Any], args: tuple[Any, ...]) -> Any:
-        """What a Function's forward returned, entered into the graph; NotImplemented if no argument is this one's."""
+        """Add a Function's outputs to the graph and return them; NotImplemented if no argument is this transform's."""
         return NotImplemented
 
     def of(self, tensor: Any) -> Any:
@@ -38,27 +38,27 @@ class Transform:
         return None
 
     def apply_registered(self, name: str, call: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-        """What ``call`` of a registered function gives; NotImplemented if no argument is this one's."""
+        """Apply ``call``, of a registered function; return NotImplemented if no argument is this transform's."""
         return NotImplemented
 
     def apply_function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """``function.apply(…)`` of a Function; NotImplemented if no argument is this one's."""
+        """Return ``function.apply(…)`` of a Function, or NotImplemented if no argument is this transform's."""
         return NotImplemented
 
 
 class _Active(threading.local):
     stack: tuple[Transform, ...] = ()
-    """From the outermost to the innermost."""
+    """The active transforms, from the outermost to the innermost."""
 
 
 active = _Active()
 in_any_thread: list[Transform] = []
-"""The transforms that are active in any thread: where there are none, a thread need not look for its own."""
+"""The transforms that are active in any thread: if there are none, a thread need not look for its own."""
 
 
 @contextmanager
 def entered(transform: Transform) -> Iterator[None]:
-    """Within, this transform is the innermost."""
+    """Within the block, make this transform the innermost one."""
     before = active.stack
     active.stack = (*before, transform)
     in_any_thread.append(transform)
@@ -71,7 +71,7 @@ def entered(transform: Transform) -> Iterator[None]:
 
 @contextmanager
 def below(transform: Transform) -> Iterator[None]:
-    """Within, only the transforms around this one are active."""
+    """Within the block, activate only the transforms around this one."""
     before = active.stack
     active.stack = before[: before.index(transform)] if transform in before else before
     try:
@@ -81,7 +81,7 @@ def below(transform: Transform) -> Iterator[None]:
 
 
 def concerned(op: Op, inputs: tuple[Any, ...]) -> Transform | None:
-    """The innermost transform that an op on these inputs is for."""
+    """The innermost transform that applies an op on these inputs, or None."""
     for transform in reversed(active.stack):
         if transform.concerns(op, inputs):
             return transform
@@ -89,5 +89,5 @@ def concerned(op: Op, inputs: tuple[Any, ...]) -> Transform | None:
 
 
 def tangent_of(tensor: Any) -> Any:
-    """The tangent of a tensor at present, or None."""
+    """The current tangent of a tensor, or None."""
     return next((t for t in (transform.of(tensor) for transform in active.stack) if t is not None), None)

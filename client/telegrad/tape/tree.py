@@ -12,11 +12,11 @@ from .node import Node
 from .segment import Segment
 
 MAX_NODES = 20_000
-"""How many nodes a session keeps. Beyond that, it keeps half as many: the paths used last."""
+"""The most nodes that a session keeps. Beyond that, it keeps half as many: the paths used last."""
 ONCE = 512
-"""How many templates that were recorded once are kept in mind, as many as a server remembers."""
+"""How many templates that were recorded once are remembered: as many as a server remembers."""
 DIGITS = 12
-"""How many digits of a digest stand for it where people read it."""
+"""How many digits of a digest are shown in reports."""
 
 
 class Tree:
@@ -28,18 +28,18 @@ class Tree:
         self.nodes = 0
         self._segments = 0
         self._once: LRU[str, None] = LRU(ONCE)
-        """The digests of templates that were recorded once: most never come again."""
+        """The digests of templates that were recorded once; most are never recorded again."""
         self._newest: Node | None = None
-        """Where the last segment ended that was recorded for the first time."""
+        """The last node of the newest segment that was recorded for the first time."""
 
     def begin(self, watched: bool = False) -> Segment:
-        """An empty segment; with ``watched``, each instruction is recorded one by one."""
+        """Begin an empty segment; with ``watched``, each instruction is recorded one by one."""
         if self.nodes > MAX_NODES:
             self._evict()
         return Segment(self.root, self._structures, watched)
 
     def note(self, segment: Segment) -> None:
-        """Note a segment that has ended. Its nodes become part of the tree the second time."""
+        """Note a segment that has ended. Its new nodes join the tree when it is recorded for the second time."""
         self._segments += 1
         known, first = segment.known, segment.first_new
         known.used = self._segments
@@ -56,7 +56,7 @@ class Tree:
             self.nodes += 1
 
     def unsent(self, segments: Sequence[Segment]) -> set[str]:
-        """The digests of the templates that are sent for the first time with these segments."""
+        """Return the digests of the templates that these segments send for the first time, and mark them as sent."""
         new = [segment.known for segment in segments if not segment.known.sent]
         for known in new:
             known.sent = True
@@ -74,7 +74,7 @@ class Tree:
         self.nodes = len(kept)
 
     def misses(self) -> list[dict[str, Any]]:
-        """The report of the last segment that was new, with the instruction by which it differs from known ones."""
+        """A report on the newest segment, with the instruction by which it differs from known segments."""
         last = self._newest
         if last is None:
             return []
@@ -84,7 +84,7 @@ class Tree:
 
 
 def _explained(last: Node) -> str:
-    """Where a path left those that were known before."""
+    """Describe where a path left the known paths."""
     for node in last.path()[::-1]:
         before = node.before
         assert before is not None, "it follows another"
@@ -100,7 +100,7 @@ def _explained(last: Node) -> str:
 
 
 def _named(node: Node) -> str:
-    """A program that a node is part of."""
+    """Name a program that a node is part of."""
     end = next((each for each in _all(node) if each.template is not None), None)
     return "another one" if end is None else f"program {end.ends().template.digest[:DIGITS]}"
 
@@ -122,7 +122,7 @@ def _attrs(node: Node) -> str:
 
 
 def _all(root: Node) -> list[Node]:
-    """A node and all that come after it, the nearest first."""
+    """A node and all its descendants, the nearest first."""
     found = [root]
     for node in found:
         found += node.children

@@ -22,9 +22,9 @@ class Transport(Protocol):
 
     url: str
     session_id: str
-    """The session's id on its server; in this process, a name for people."""
+    """The session's id on its server; for a session in this process, a readable name."""
     id_prefix: str
-    """The prefix of the ids of this client's tensors; a prefix of its own in a session that another client made."""
+    """The prefix of the ids of this client's tensors; unique to the client in a session that another client opened."""
     device: str
     """Where the session's tensors live."""
     dtype: DType
@@ -35,16 +35,16 @@ class Transport(Protocol):
     """How many programs may be sent before the first of their answers is received."""
 
     def pack(self, message: Outgoing) -> Any:
-        """A message as :meth:`send` takes it."""
+        """Return a message in the form that :meth:`send` takes."""
         ...
 
     def send(self, packed: Any) -> None:
-        """Have a program run, without waiting for it if it runs elsewhere."""
+        """Submit a program, without waiting for it to run."""
         ...
 
     @property
     def answered(self) -> bool:
-        """Whether :meth:`receive` would not wait."""
+        """Whether :meth:`receive` would return without waiting for a server."""
         ...
 
     def receive(self) -> Answer:
@@ -57,7 +57,7 @@ class Transport(Protocol):
         ...
 
     def function(self, name: str) -> Applicable:
-        """A registered function. Raises UnknownFunction."""
+        """Return a registered function. Raises UnknownFunction."""
         ...
 
     def profile(self) -> dict[str, Any]:
@@ -65,15 +65,15 @@ class Transport(Protocol):
         ...
 
     def compiled(self) -> list[dict[str, Any]]:
-        """How the session's recurring programs ran: which are compiled, and why the others are not."""
+        """How the session's recurring programs ran, and why some are not compiled."""
         ...
 
     def another(self) -> Transport:
-        """A new session of the same options, in the same place."""
+        """Open a new session with the same options, in the same place."""
         ...
 
     def abandon(self) -> None:
-        """In a forked child: release what the parent process still uses, without telling the server."""
+        """In a forked child, release what the parent process still uses, without telling the server."""
         ...
 
     def close(self) -> None:

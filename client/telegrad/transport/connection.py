@@ -1,8 +1,8 @@
-"""The one connection on which an HTTP session's programs travel.
+"""The connection over which a session's programs are sent as HTTP requests.
 
-``http.client``, not httpx: 200 KB and their answer took 135 µs instead of 359 (same server, same run), and
-sending and receiving are two calls, so that the recorder goes on in between without a thread. Redirects,
-cookies and authentication have no part in a program.
+It uses ``http.client`` instead of httpx: 200 KB and their answer took 135 µs instead of 359 (same server, same run),
+and sending and receiving are separate calls, so that the recorder continues in between without a thread. Programs need
+no redirects, cookies or authentication.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PREFIX = "urn:telegrad:problem:"
 
 
 def not_telegrad(url: str, reason: str) -> errors.ConnectionFailed:
-    """The error for an answer that does not come from a server of ours."""
+    """The error for an answer that does not come from a Telegrad server."""
     return errors.ConnectionFailed(f"{url} does not answer as a Telegrad server: {reason}")
 
 
@@ -50,11 +50,12 @@ def problem_to_error(url: str, status: int, body: bytes | memoryview) -> errors.
 
 
 def ssl_context(verify: Verify = True) -> ssl.SSLContext:
-    """The context for a way to verify servers: True for the system's certificates, the path of a PEM file with
-    others, a context, or False for no verification.
+    """The SSL context for ``verify``.
 
-    Where the system has none, certifi's are used. Raises InvalidValue for a path without certificates, InvalidArgument
-    for anything else.
+    That is True for the system's certificates, the path of a PEM file, a context, or False for no verification.
+
+    If the system has no certificates, httpx's default context is used. Raises InvalidValue for a path without
+    certificates, InvalidArgument for anything else.
     """
     if isinstance(verify, ssl.SSLContext):
         return verify
@@ -89,16 +90,16 @@ _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
 class Reply(NamedTuple):
-    """An HTTP response as far as a program needs it."""
+    """The parts of an HTTP response that a program needs."""
 
     status: int
     body: bytes | memoryview
     labels: Mapping[str, str] = {}
-    """The metadata of the answer, if it is one."""
+    """The labels that the answer's metadata must have."""
 
 
 class Connection(Protocol):
-    """Posts bodies to one address, one at a time; not for several threads at once.
+    """Posts bodies to one address, one at a time. Not safe to use from several threads.
 
     Its methods raise OSError, HTTPException or httpx.HTTPError if the server cannot be reached.
     """
@@ -109,7 +110,7 @@ class Connection(Protocol):
         ...
 
     def send(self, body: bytes | memoryview, headers: Mapping[str, str]) -> None:
-        """Send a body, with these headers beside the usual ones, without waiting for the answer."""
+        """Send a body, with these headers besides the usual ones, without waiting for the answer."""
         ...
 
     def receive(self) -> Reply:
@@ -124,14 +125,14 @@ class Connection(Protocol):
 def connect(
     url: str, headers: Mapping[str, str], timeout: float, client: httpx.Client, context: ssl.SSLContext
 ) -> Connection:
-    """A connection that posts to ``url``: straight, or through ``client`` where the environment names a proxy."""
+    """Return a connection that posts to ``url``: directly, or through ``client`` if the environment names a proxy."""
     return Direct(url, headers, timeout, context) if proxy_of(url) is None else Proxied(url, headers, client)
 
 
 def proxy_of(url: str) -> str | None:
-    """The proxy that the environment names for an address (``HTTPS_PROXY``, ``ALL_PROXY`` and so on), if any.
+    """The proxy that the environment names for an address (``HTTPS_PROXY``, ``ALL_PROXY`` and so on), or None.
 
-    None for the addresses in ``NO_PROXY``, and for this machine.
+    Addresses in ``NO_PROXY`` and this machine have none.
     """
     address = urlsplit(url)
     proxies, host = getproxies(), address.hostname or ""
@@ -165,7 +166,7 @@ class Direct:
 
     @property
     def answered(self) -> bool:
-        """Whether there is something to read, or nothing to wait for."""
+        """Whether there is something to read, or the connection is closed."""
         if self._http.sock is None:
             return True
         with _Selector() as selector:
@@ -173,7 +174,7 @@ class Direct:
             return bool(selector.select(0))
 
     def send(self, body: bytes | memoryview, headers: Mapping[str, str]) -> None:
-        """Send a body, over a new socket if the server ended the idle one."""
+        """Send a body, over a new socket if the server closed the idle one."""
         if self._http.sock is not None and self.answered:
             self._http.close()
         if self._http.sock is None:
@@ -188,7 +189,7 @@ class Direct:
             raise
 
     def _send_in_pieces(self, body: bytes | memoryview, headers: Mapping[str, str]) -> None:
-        """Send a large body, and show how far it is."""
+        """Send a large body and show progress."""
         self._http.putrequest("POST", self._path)
         for name, value in {**self._headers, **headers, "content-length": str(len(body))}.items():
             self._http.putheader(name, value)
@@ -198,7 +199,7 @@ class Direct:
                 self._http.send(piece)
 
     def _watch(self) -> None:
-        """Wait until an answer begins, and show that it takes long."""
+        """Wait until an answer begins, and show a line if that takes long."""
         line = progress.Line(f"waiting for {self._where}")
         try:
             with _Selector() as selector:
@@ -214,13 +215,13 @@ class Direct:
         self._http.sock.settimeout(self._timeout)
 
     def receive(self) -> Reply:
-        """Wait for the answer. One that is not read to its end, also for a Ctrl-C, ends the connection."""
+        """Wait for the answer. If it is not read to its end, for example because of a Ctrl-C, close the connection."""
         try:
             if self._watched and self._http.sock is not None:
                 self._watch()
             response = self._http.getresponse()
             if response.length is None and not response.chunked:
-                raise HTTPException("the answer ended in its headers")  # which http.client takes for their end
+                raise HTTPException("the answer ended in its headers")  # http.client takes that for their end
             return Reply(response.status, self._body(response))
         except BaseException:
             self._http.close()
@@ -246,7 +247,7 @@ class Direct:
 
 
 class Proxied:
-    """Posts through httpx, which knows proxies; nothing is sent before the answer is waited for."""
+    """Posts through httpx, which supports proxies; nothing is sent before :meth:`receive`."""
 
     answered = True
 
@@ -258,11 +259,11 @@ class Proxied:
         self._more = headers
 
     def send(self, body: bytes | memoryview, headers: Mapping[str, str]) -> None:
-        """Keep the body."""
+        """Keep the body for :meth:`receive`."""
         self._body, self._more = body, headers
 
     def receive(self) -> Reply:
-        """Post it and wait for the answer."""
+        """Post the body and wait for the answer."""
         size = len(self._body)
         headers = {**self._headers, **self._more, "content-length": str(size)}
         with progress.moving(f"sending to {self._where}", size, self._watched) as tell:
@@ -281,7 +282,7 @@ class Proxied:
 
 
 def _pieces(body: bytes | memoryview, tell: Callable[[int], None]) -> Iterator[bytes | memoryview]:
-    """A body piece by piece, telling how much of it was taken."""
+    """Yield a body in pieces, and report how much has been taken."""
     for start in range(0, len(body), PIECE):
         yield memoryview(body)[start : start + PIECE]
         tell(min(start + PIECE, len(body)))

@@ -1,4 +1,4 @@
-"""Sessions on a server: programs travel over a stream or by requests, all else over HTTP."""
+"""Sessions on a server: programs are sent over a stream or as requests, all else over HTTP."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from .stream import Stream
 from .websocket import Refused
 
 LEAVE_S = 5.0
-"""Seconds that the server gets to answer a client that leaves."""
+"""How many seconds a client that closes its session waits for the server's answer."""
 PER_TTL = 4
-"""Heartbeats in the time that the server waits for one, so that a few may be lost."""
+"""How many heartbeats are sent in the time that the server waits for one, so that a few may be lost."""
 
 
 class Heartbeats:
@@ -44,7 +44,7 @@ class Heartbeats:
         threading.Thread(target=_beat, args=arguments, name="telegrad-heartbeat", daemon=True).start()
 
     def stop(self) -> None:
-        """Send no more. In a forked child, which has no such thread, there is nothing to stop."""
+        """Stop sending heartbeats. A forked child has no such thread, so there is nothing to stop."""
         if os.getpid() == self._pid:
             self._stopped.set()
 
@@ -53,7 +53,7 @@ def _beat(client: httpx.Client, path: str, period_s: float, stopped: threading.E
     while not stopped.wait(period_s):
         try:
             if client.put(path, timeout=period_s).status_code == httpx.codes.NOT_FOUND:
-                return  # the session has ended; whoever uses it next is told
+                return  # the session has ended; its next use raises the error
         except (httpx.HTTPError, RuntimeError):  # the server is out of reach for now, or the client is closed
             pass
 
@@ -69,10 +69,10 @@ class Labelled(NamedTuple):
 class HTTPTransport:
     """A session on a server: programs go over a stream, or as requests if there is none; all else over HTTP.
 
-    With ``session``, the session of this id, which stays when this transport is closed. Otherwise a new one, which
-    ends with it, or soon after this process.
-    ``stream`` says that it must be the stream, or must not. With ``compress``, programs and answers are compressed
-    where that is worth it; raises InvalidOperation, naming the extra, where the library for it is missing.
+    With ``session``, it is the session of this id, which stays when this transport is closed. Otherwise it is a new
+    one, which ends with the transport, or soon after this process.
+    ``stream`` requires (True) or forbids (False) the stream. With ``compress``, programs and answers are compressed if
+    that is worthwhile; raises InvalidOperation, naming the extra, if the library is not installed.
     """
 
     remote = True
@@ -133,7 +133,7 @@ class HTTPTransport:
             try:
                 headers = {"user-agent": self._client.headers["user-agent"]}
                 return Stream(path, headers, timeout, self._context, self._compressed)
-            except OSError as error:  # whatever a proxy does to a WebSocket: the server itself was there just now
+            except OSError as error:  # a proxy may block it in any way: the server itself answered just now
                 if self._compressed and isinstance(error, Refused) and error.status == 415:  # it knows no zstd
                     self._leave()
                     raise problem_to_error(self.url, error.status, error.body) from None
@@ -141,7 +141,7 @@ class HTTPTransport:
                     self._leave()
                     text = f"{self.url} takes no stream: {error}. Without stream=True, the SDK does without one"
                     raise errors.ConnectionFailed(text) from None
-        coding = compression.ENCODING if self._compressed else "identity"  # not what httpx could unpack
+        coding = compression.ENCODING if self._compressed else "identity"  # not httpx's own choice
         kinds = {"content-type": SAFETENSORS, "accept": SAFETENSORS, "accept-encoding": coding}
         connection = connect(
             f"{path}/programs", {**self._client.headers, **kinds}, timeout, self._client, self._context
@@ -149,24 +149,24 @@ class HTTPTransport:
         return HttpFallback(self.url, connection, self._compressed)
 
     def pack(self, message: Outgoing) -> Labelled:
-        """The message as a safetensors container."""
+        """Return the message as a safetensors container."""
         labels = self._programs.labels
         return Labelled(message, labels, message.pieces(labels))
 
     def send(self, packed: Labelled) -> None:
         """Send a message."""
         if packed.labels.get("sequence") != self._programs.labels.get("sequence"):
-            packed = self.pack(packed.message)  # others were sent again in the meantime
+            packed = self.pack(packed.message)  # others were sent again since, with new numbers
         self._programs.send(packed.body)
         self._unanswered.append(packed.message)
 
     @property
     def answered(self) -> bool:
-        """Whether the answer is here."""
+        """Whether the next answer has arrived."""
         return self._programs.answered
 
     def receive(self) -> Answer:
-        """Wait for a program's answer; a program that the server has forgotten is sent again, whole."""
+        """Wait for a program's answer. If the server has forgotten the program, send it again in full."""
         message = self._unanswered.popleft()
         status, body, labels = self._programs.receive()
         if status < 400:
@@ -193,7 +193,7 @@ class HTTPTransport:
         self._programs.forget()
 
     def function(self, name: str) -> Applicable:
-        """A registered function, from its definition."""
+        """Return a registered function, made from its definition."""
         return from_entry(self._get(f"functions/{name}"), self.function)
 
     def profile(self) -> dict[str, Any]:
@@ -202,12 +202,12 @@ class HTTPTransport:
         return found
 
     def compiled(self) -> list[dict[str, Any]]:
-        """How the session's programs ran that recur."""
+        """How the session's recurring programs ran."""
         found: list[dict[str, Any]] = self._get("compiled")["items"]
         return found
 
     def another(self) -> HTTPTransport:
-        """A new session of the same options on the same server."""
+        """Open a new session with the same options on the same server."""
         return HTTPTransport(self.url, **self._options)
 
     def abandon(self) -> None:
@@ -215,7 +215,7 @@ class HTTPTransport:
         self._programs.abandon()
 
     def close(self) -> None:
-        """End the session on the server, if it is still there. An attached one goes on, without what is ours in it."""
+        """End the session on the server if it still exists. An attached one goes on without this client's tensors."""
         try:
             if self._heartbeats is not None:
                 self._heartbeats.stop()
@@ -234,7 +234,7 @@ class HTTPTransport:
         self._client.close()
 
     def _own_tensors(self, path: str) -> list[str]:
-        """The ids of this client's tensors, which the session lists one after another."""
+        """The ids of this client's tensors, which are consecutive in the session's list."""
         found: list[str] = []
         cursor: str | None = self.id_prefix
         while cursor is not None:

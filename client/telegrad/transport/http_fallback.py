@@ -1,6 +1,6 @@
-"""Sends a session's programs as HTTP requests, one at a time, where a stream is not possible.
+"""Sends a session's programs as HTTP requests, one at a time, if a stream is not possible.
 
-Each has a number in its header, so one whose answer was lost is posted again and does not run twice.
+Each request has a number in its header, so that one whose answer was lost can be posted again without running twice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Posted(NamedTuple):
 class HttpFallback:
     """The requests of one session, over one connection.
 
-    With ``compressed``, programs are zstd frames where that is worth it, and so may answers be.
+    With ``compressed``, programs are zstd frames if that is worthwhile, and answers may be.
     """
 
     room = 1
@@ -48,13 +48,13 @@ class HttpFallback:
         self._url, self._connection, self._compressed = url, connection, compressed
         self._sender = secrets.token_hex(8)
         self._done = 0
-        """The last number that was used."""
+        """The last number used."""
         self._posted: _Posted | None = None
         """The unanswered request."""
 
     @property
     def answered(self) -> bool:
-        """Whether :meth:`receive` would hardly wait."""
+        """Whether :meth:`receive` would return almost at once."""
         return self._connection.answered
 
     def send(self, pieces: Sequence[Container]) -> None:
@@ -80,7 +80,7 @@ class HttpFallback:
                 tries += 1
         if self._compressed and compression.is_frame(reply.body):  # unless httpx has unpacked it
             reply = reply._replace(body=compression.decompress(reply.body))
-        # In one go: a Ctrl-C between the two would use a number twice.
+        # In one statement: a Ctrl-C between the two would use a number twice.
         self._posted, self._done = None, self._done + (reply.status < 400 or _used(reply))
         return reply
 
@@ -94,14 +94,14 @@ class HttpFallback:
                 self._connection.send(self._posted.body, self._posted.headers)
                 return
             except UNREACHABLE as another:
-                error = another.with_traceback(None)  # which would hold this frame
+                error = another.with_traceback(None)  # the traceback would keep this frame alive
         raise failure(self._url, error) from None
 
     def forget(self) -> None:
-        """Drop the answers of programs in flight. They may still run, once."""
+        """Do nothing: the next :meth:`send` drops an answer that is still due."""
 
     def abandon(self) -> None:
-        """In a forked child: close its copy of the socket; closing one says nothing."""
+        """In a forked child, close its copy of the socket, without telling the server."""
         self._posted = None
         self._connection.close()
 
@@ -111,7 +111,7 @@ class HttpFallback:
 
 
 def _used(reply: Reply) -> bool:
-    """Whether a request that failed has used its number: then the problem document says so."""
+    """Whether a failed request has used its number, according to its problem document."""
     try:
         return "sequence" in json.loads(bytes(reply.body))
     except ValueError:

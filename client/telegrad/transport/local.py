@@ -17,7 +17,7 @@ from telegrad_engine.session.session import Session
 from .base import ID_PREFIX
 
 PLANNER = Compiler(tier=PLANNED)
-"""Plans the programs that recur of all sessions in this process."""
+"""Plans the recurring programs of all sessions in this process."""
 
 
 class LocalTransport:
@@ -36,22 +36,22 @@ class LocalTransport:
         self.device, self.dtype = self.session.device, self.session.environment.dtype
 
     def pack(self, message: Outgoing) -> Outgoing:
-        """The message itself: it does not travel."""
+        """Return the message itself."""
         return message
 
     def send(self, packed: Outgoing) -> None:
-        """Keep the message for when its answer is asked for."""
+        """Keep the message for :meth:`receive`."""
         self._message = packed
 
     answered = True
 
     def receive(self) -> Answer:
-        """Run the calls."""
+        """Run the message and return its answer."""
         message = self._message
         return Message([*map(self._bound, message.calls)], message.free).run(self.session)
 
     def _bound(self, call: Call) -> Bound:
-        """The program on the tensors that it names."""
+        """The call's program, bound to the call's ids, arrays and numbers."""
         memory, template = self.session.memory, call.template
         try:
             found = memory.find(template.digest)
@@ -60,10 +60,10 @@ class LocalTransport:
         return found.with_ending(call.ending).with_ids(call.ids, call.arrays, call.operands)
 
     def forget(self) -> None:
-        """Do nothing: a program that is not received has not run."""
+        """Do nothing: a program whose answer is not received has not run."""
 
     def function(self, name: str) -> Applicable:
-        """A registered function."""
+        """Return a registered function."""
         return self.session.functions.find(name)
 
     def profile(self) -> dict[str, Any]:
@@ -73,11 +73,11 @@ class LocalTransport:
         return to_data(self.session.last_profile(), events=True)
 
     def compiled(self) -> list[dict[str, Any]]:
-        """How the programs that recur ran, in the order in which they first did."""
+        """How the recurring programs ran, in the order of their first runs."""
         return [report._asdict() for report in PLANNER.reports(self.session)]
 
     def another(self) -> LocalTransport:
-        """A new session of the same options in this process."""
+        """Open a new session with the same options in this process."""
         return LocalTransport(**self._options)
 
     def abandon(self) -> None:

@@ -1,7 +1,7 @@
 """A progress line on the terminal, or under a notebook's cell, for transfers that take longer than a moment.
 
-It is written to stderr where a person looks at it, never to a file or a pipe. ``TELEGRAD_PROGRESS=0`` has it never
-written, ``1`` always.
+It is written to stderr if that is a terminal or a notebook's, not if it is a file or a pipe. ``TELEGRAD_PROGRESS=0``
+turns it off, and ``1`` turns it on everywhere.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AFTER_S = 2.0
 EVERY_S = 0.2
 MIB = 2**20
 LARGE = MIB
-"""Bytes of a message that is worth watching."""
+"""Transfers of fewer bytes show no progress."""
 _CLEAR = "\r\x1b[K"
 
 
@@ -31,7 +31,7 @@ def wanted() -> bool:
 
 
 class Line:
-    """One line: what is done, for how long, and how much of it if that is known."""
+    """One progress line: the operation, its duration, and how much is done if that is known."""
 
     def __init__(self, what: str, total: int | None = None) -> None:
         self.what, self.total = what, total
@@ -39,7 +39,7 @@ class Line:
         self._shown = False
 
     def update(self, done: int = 0) -> None:
-        """Write the line, unless it is too early or it was written just now; ``done`` counts bytes."""
+        """Write the line, unless it is too early or the line was written just now; ``done`` counts bytes."""
         now = time.monotonic()
         if now - self._begun < AFTER_S or (self._shown and now - self._written < EVERY_S):
             return
@@ -54,14 +54,14 @@ class Line:
         return f"telegrad: {self.what}, {amount}, {(self.total - done) / rate:.0f} s left"
 
     def close(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         if self._shown:
             print(_CLEAR, end="", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def moving(what: str, size: int, watched: bool) -> Iterator[Callable[[int], None]]:
-    """Show a line for as long as the block takes, which moves ``size`` bytes and tells how many it has so far."""
+    """Show a line while the block moves ``size`` bytes and reports to the yielded function how many are done."""
     if not watched or size < LARGE:
         yield _unseen
         return
@@ -73,12 +73,12 @@ def moving(what: str, size: int, watched: bool) -> Iterator[Callable[[int], None
 
 
 def _unseen(done: int) -> None:
-    """Progress of a block that is not shown."""
+    """Ignore the progress of a block that is not shown."""
 
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Show a line for as long as the block takes, which waits in a call that does not come back."""
+    """Show a line while the block waits in a call that reports no progress."""
     if not wanted():
         yield
         return

@@ -1,6 +1,6 @@
 """Sends a session's programs over a WebSocket: several in flight, answered in order, and a lost connection is reopened.
 
-Programs are numbered. When a connection breaks it is opened again; the server tells the last number that it ran, and
+Programs are numbered. When a connection breaks, it is reopened; the server reports the last number that it ran, and
 unanswered programs are sent again: each is answered from the server's record, or runs now. See docs/stream.md.
 """
 
@@ -24,7 +24,7 @@ from .websocket import Closed, Refused, WebSocket
 DELAYS_S = (0.0, 0.05, 0.25, 1.0)
 """Seconds to wait before each attempt to reconnect; an answer resets the count of attempts."""
 TAKEN_OVER = 4409
-"""The close code for a stream whose session has another one."""
+"""The close code of a stream whose sender has connected once more."""
 
 
 class _Sent:
@@ -37,7 +37,7 @@ class _Sent:
 class Stream:
     """The stream of one session. Raises OSError if it cannot be opened: Refused if the server or a proxy declined.
 
-    With ``compressed``, programs and answers are zstd frames where that is worth it.
+    With ``compressed``, programs and answers are zstd frames if that is worthwhile.
     """
 
     room = 32
@@ -51,7 +51,7 @@ class Stream:
         context: ssl.SSLContext,
         compressed: bool = False,
     ) -> None:
-        # Numbers are this connection's own: another client of the session, a forked child too, has another sender.
+        # Numbers belong to a sender: other clients of the session, including a forked child, are other senders.
         self._url = f"{session_url}/stream?sender={secrets.token_hex(8)}"
         self._headers, self._timeout, self._context = headers, timeout, context
         self._compressed = compressed
@@ -72,16 +72,16 @@ class Stream:
 
     @property
     def answered(self) -> bool:
-        """Whether :meth:`receive` would hardly wait."""
+        """Whether :meth:`receive` would return almost at once."""
         try:
             return self._socket is None or self._socket.answered
         except OSError:
             return True
 
     def send(self, body: Sequence[Container]) -> None:
-        """Send a program with :attr:`labels`, in pieces that do not change until it is answered.
+        """Send a program with :attr:`labels`. Its pieces must not change until it is answered.
 
-        Raises ConnectionFailed, and TooLarge beyond the server's limit.
+        Raises ConnectionFailed, or TooLarge for a program beyond the server's limit.
         """
         size = sum(map(len, body))
         if size > self._most:
@@ -93,13 +93,13 @@ class Stream:
             self._sent.append(_Sent(number, body))
             self._number = number
             if self._socket is None or (len(self._sent) == 1 and self._socket.answered):
-                raise Closed  # nothing is asked, so what has arrived is the end
+                raise Closed  # no answer is due, so what has arrived is the end
             self._socket.send(body)
         except OSError as error:
             self._resume(error)
         except BaseException:
             if self._sent:
-                self._number = self._sent[-1].number  # a Ctrl-C between the two would skip a number
+                self._number = self._sent[-1].number  # after a Ctrl-C between the two, it would skip a number
             self._drop()
             raise
 
@@ -124,11 +124,11 @@ class Stream:
                 return reply
 
     def forget(self) -> None:
-        """Drop the answers of programs in flight. They may still run, once."""
+        """Drop the answers of programs in flight. The programs may still run, once."""
         for sent in self._sent:
             sent.wanted = False
         if self._sent:
-            self._drop()  # a long answer that is not taken would keep the server from reading on
+            self._drop()  # an unread long answer would keep the server from reading on
 
     def close(self) -> None:
         """End the connection."""
@@ -136,7 +136,7 @@ class Stream:
         self._drop()
 
     def abandon(self) -> None:
-        """In a forked child: close its copy of the socket."""
+        """In a forked child, close its copy of the socket."""
         self._sent.clear()
         if self._socket is not None:
             self._socket.abandon()
@@ -149,14 +149,14 @@ class Stream:
             return Reply(200, frame, {"sequence": str(number)})
         problem = _object(frame)
         if problem.get("sequence") != number:
-            # It was not taken for what it is, so no number after it can be right. Start over from what is done.
+            # The server misread a program, so later numbers cannot be right. Start over from the last one that ran.
             self._sent.clear()
             self._number = 0
             self._resume(Closed(1002, "the server could not tell which program it was sent"))
         return Reply(int(problem.get("status", 500)), frame.encode())
 
     def _resume(self, error: OSError) -> None:
-        """Open the connection again, and send what is unanswered. Raises ConnectionFailed if that does not help."""
+        """Reopen the connection and send unanswered programs again. Raises ConnectionFailed if that fails."""
         self._drop()
         while not isinstance(error, TimeoutError) and getattr(error, "code", None) != TAKEN_OVER:
             if self._tries == len(DELAYS_S):
@@ -173,7 +173,7 @@ class Stream:
                 raise problem_to_error(self._url, refused.status, refused.body) from None
             except OSError as again:
                 self._drop()
-                error = again.with_traceback(None)  # which would hold this frame
+                error = again.with_traceback(None)  # the traceback would keep this frame alive
             except BaseException:
                 self._drop()
                 raise
@@ -187,7 +187,7 @@ class Stream:
         raise failure(server, error) from None
 
     def _send_again(self, last: int) -> None:
-        """Send what is unanswered to a server that has done all up to ``last``."""
+        """Send the unanswered programs to a server that has run all up to ``last``."""
         assert self._socket is not None
         # First the programs whose answers are dropped: an answer may be long, and is read before more is sent.
         while self._sent and not self._sent[0].wanted:
@@ -199,7 +199,7 @@ class Stream:
             self._socket.send(sent.body)
 
     def _open(self) -> int:
-        """Connect; the last number that the server has done."""
+        """Connect, and return the number of the last program that the server has run."""
         self._socket = WebSocket(self._url, self._headers, self._context)
         try:
             greeting = _object(self._socket.receive())
@@ -228,7 +228,7 @@ class Stream:
 
 
 def _object(frame: str | bytes | memoryview) -> dict[str, Any]:
-    """A frame of text as the JSON object in it; empty if it is none."""
+    """The JSON object in a text frame; empty if there is none."""
     try:
         data = json.loads(frame) if isinstance(frame, str) else None
     except ValueError:

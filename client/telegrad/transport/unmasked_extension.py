@@ -1,7 +1,7 @@
 """The WebSocket extension ``telegrad-unmasked``: the SDK sends unmasked frames to a server on the same machine.
 
-RFC 6455 (10.3) requires masks because of proxies between client and server. The client's offer names its own end of
-the connection, and the server accepts if it sees that end: then there is no proxy.
+RFC 6455 (10.3) requires masks because of proxies between client and server. The client's offer names its own address
+and port, and the server accepts if it sees the same ones: then there is no proxy.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Offer(ClientExtensionFactory):
         self._end = [("address", ip_address(address).packed.hex()), ("port", str(port))]
 
     def get_request_params(self) -> Sequence[ExtensionParameter]:
-        """The client's end of the connection."""
+        """The client's address and port."""
         return self._end
 
     def process_response_params(

@@ -70,27 +70,27 @@ except ImportError:  # no wheel of the library for this system
     from websockets.utils import apply_mask
 
 PIECE, WATCHED_PIECE = 2**20, 2**18
-"""Bytes to send at a time, each within the timeout: as many as fit the cache; fewer where progress is shown, so that a
-slow network takes a piece in a moment."""
+"""Bytes to send at a time, each piece within the timeout: as many as fit in the cache; fewer if progress is shown, so
+that a slow network takes a piece in a moment."""
 MASKED_PIECE = 2**16
-"""Bytes to mask at a time: malloc has memory for as many without asking the system."""
+"""Bytes to mask at a time: few enough for malloc to have the memory without asking the system."""
 FIRST = 2**16
-"""Bytes to receive at most while the length of a frame is unknown. The rest of it is received to its own memory."""
+"""The most bytes to receive while the length of a frame is unknown. The rest is received into its own memory."""
 REPORTED = 2**20
-"""Bytes to receive at most between two updates of the progress line."""
+"""The most bytes to receive between two updates of the progress line."""
 MAX_SIZE = 2**40
-"""Bytes of the longest payload that is received. A longer one exceeds any memory, so it must be a mistake."""
+"""The most bytes of a payload that is received. A longer one exceeds any memory, so it must be a mistake."""
 SPIN_S = 1e-3
 """Seconds to poll for an answer without sleeping: a thread that sleeps takes 50 µs to wake."""
 _yield_core = getattr(os, "sched_yield", partial(time.sleep, 0))
-"""Lets another process have this core: most likely the server, which has the answer."""
+"""Yields this core to another process: most likely the server, which has the answer."""
 MAX_PARTS = 512
-"""Pieces of a message that are handed to the system at once. Some systems take at most 1024."""
+"""The most pieces of a message in one system call. Some systems take at most 1024."""
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
 class Refused(OSError):
-    """The server, or a proxy before it, accepts no WebSocket here; ``status`` and ``body`` are its answer."""
+    """The server, or a proxy in front of it, accepts no WebSocket here; ``status`` and ``body`` are its answer."""
 
     def __init__(self, text: str, status: int = 0, body: bytes = b"") -> None:
         super().__init__(text)
@@ -275,7 +275,7 @@ class WebSocket:
             payload = bytes(self._unread[start : start + size])
             del self._unread[: start + size]
             return payload
-        # The rest goes straight to where it stays.
+        # The rest is received straight into its final memory.
         whole = np.empty(size, np.uint8).data
         arrived = len(self._unread) - start
         whole[:arrived] = self._unread[start:]
@@ -313,7 +313,7 @@ class WebSocket:
             raise self._violation("a text is not UTF-8", CloseCode.INVALID_DATA) from None
 
     def _violation(self, text: str, code: CloseCode | None = None) -> ProtocolViolation:
-        """The error for a server that breaks the protocol, and the close frame with ``code`` unless it is written."""
+        """Return the error for a server that breaks the protocol, and prepare a close frame if there is a ``code``."""
         if code is not None:
             self._protocol.fail(code, text)
         self._over = ProtocolViolation(f"the server broke the WebSocket protocol: {text}")
