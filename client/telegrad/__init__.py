@@ -1,8 +1,7 @@
 """Telegrad: torch's tensor API with remote execution.
 
 After ``import telegrad as tg``, ``tg.connect("http://…")`` selects a server; without one, everything runs in this
-process.
-Every op of the catalogue is a function of this module under torch's name.
+process. Every op of the catalogue is a function of this module under torch's name.
 """
 
 from __future__ import annotations

@@ -16,9 +16,7 @@ from .tensor.handle import Tensor, recorder_of
 
 
 class Connecting:
-    """The return value of :func:`aconnect`: use it with ``async with``, or ``await`` it for a session to close by
-    hand.
-    """
+    """The return value of :func:`aconnect`: use it with ``async with``, or ``await`` it for a session."""
 
     def __init__(self, url: str | None, options: dict[str, Any]) -> None:
         self._url, self._options = url, options

@@ -23,9 +23,7 @@ ATTENTION_KERNELS = {
 }
 """ATen's attention kernels, all of which are one op of the catalogue."""
 PRODUCTS = {(1, 1): "dot", (1, 2): "mm", (2, 1): "mv", (2, 2): "mm"}
-"""ATen's matrix product by the operands' ``ndim``; other products are ``bmm``, or ``mm`` if the right operand is a
-matrix.
-"""
+"""ATen's matrix product by the operands' ``ndim``; others are ``bmm``, or ``mm`` with a matrix on the right."""
 
 
 class OpOverload:

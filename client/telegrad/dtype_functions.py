@@ -36,10 +36,9 @@ class _Limits:
 
 
 class finfo(_Limits):
-    """The limits of a floating dtype, the default dtype if none is given: ``min max eps tiny smallest_normal resolution
-    bits``.
+    """The limits of a floating dtype: ``min max eps tiny smallest_normal resolution bits``.
 
-    Raises TypeError for any other dtype.
+    Without a dtype, the default dtype is used. Raises TypeError for any other dtype.
     """
 
     def __init__(self, type: Any = None) -> None:

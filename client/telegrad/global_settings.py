@@ -139,9 +139,10 @@ def is_warn_always_enabled() -> bool:
 
 
 def set_default_device(device: Any) -> None:
-    """Set the default device, which can only be the session's own; None resets it.
+    """Set the device that :func:`get_default_device` returns; None resets it.
 
-    Raises RuntimeError for a device that the current session does not have.
+    Tensors are always created on the session's device. Raises RuntimeError for a device that the current session does
+    not have.
     """
     _settings.device = None if device is None else check_device(device)
 

@@ -39,16 +39,14 @@ def register_function(
     """Register an autograd Function, a plain function of tensors, or a definition as data; also usable as a decorator.
 
     The code is traced, not sent: forward, backward and jvp become programs for all shapes, and ``tg.ops.NAME`` runs
-    them
-    where the tensors are. An ``if`` on a tensor's value becomes a branch of the program. Non-tensor arguments, known by
-    annotation or default, become parameters. ``example`` has arguments for code that needs the number of dimensions;
-    without it, such code is traced at its first call.
+    them where the tensors are. An ``if`` on a tensor's value becomes a branch of the program. Non-tensor arguments,
+    known by annotation or default, become parameters. ``example`` has arguments for code that needs the number of
+    dimensions; without it, such code is traced at its first call.
 
     With the scope "server" the function is available in all sessions of the server. ``verify`` compares its gradients
     with finite differences, on random inputs of the given ``shapes`` (or of suitable ones), and raises GradcheckError
-    if
-    they are wrong. Returns ``function``. Raises InvalidOperation, naming the line, for code that cannot be traced, and
-    FunctionExists if another function has the name.
+    if they are wrong. Returns ``function``. Raises InvalidOperation, naming the line, for code that cannot be traced,
+    and FunctionExists if another function has the name.
     """
     if function is None:
         return lambda decorated: register_function(
@@ -125,9 +123,7 @@ class Registered:
         self.__name__ = self.__qualname__ = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Apply the function and return its result, or a tuple of them. Raises UnknownFunction if it is not
-        registered.
-        """
+        """Apply the function and return its result, or a tuple of results. Raises UnknownFunction if it is missing."""
         tracer, name = active(), self.__name__
         made = _call(name, args, kwargs) if tracer is None else _write(tracer, name, args, kwargs)
         return made[0] if len(made) == 1 else tuple(made)

@@ -87,13 +87,12 @@ _profiled: Recorder | None = None
 class profile(Readings):
     """Record what the current session executes inside a ``with`` block, or from ``start`` to ``stop``.
 
-    An op is named ``aten::`` and its name, a node of a backward pass after its ``grad_fn``, any other instruction
-    ``telegrad::`` and its name. ``record_shapes`` records the input shapes, ``profile_memory`` the bytes of allocated
-    arrays. With a ``schedule`` only some of the steps, separated by ``step()``, are recorded. ``on_trace_ready`` is
-    called
-    with the profile when a record is complete. ``with_stack`` is ignored with a warning: the session does not know your
-    lines. The first ``max_events`` ranges are kept individually; the averages cover all. Raises InvalidOperation if
-    another profile is running. Starting a record takes no message, ending it takes two.
+    An op is recorded as ``aten::`` and its name, a node of a backward pass under its ``grad_fn``'s name, any other
+    instruction as ``telegrad::`` and its name. ``record_shapes`` records the input shapes, ``profile_memory`` the bytes
+    of allocated arrays. With a ``schedule`` only some of the steps, separated by ``step()``, are recorded.
+    ``on_trace_ready`` is called with the profile when a record is complete. ``with_stack`` is ignored with a warning:
+    the session does not know your lines. The first ``max_events`` ranges are kept individually; the averages cover all.
+    Raises InvalidOperation if another profile is running. Starting a record takes no message, ending it takes two.
     """
 
     def __init__(

@@ -153,9 +153,7 @@ def register_pytree_node(
     unflatten_fn: Callable[[Iterable[Any], Any], Any],
     **_: Any,
 ) -> None:
-    """Register a class as a container: ``flatten_fn`` returns its children and a context, ``unflatten_fn`` takes
-    them.
-    """
+    """Register a class as a container: ``flatten_fn`` returns children and a context for ``unflatten_fn``."""
 
     def flatten(value: Any) -> tuple[Iterable[Any], Any]:
         children, context = flatten_fn(value)

@@ -86,9 +86,8 @@ def assert_close(
     """Raise AssertionError unless ``actual`` and ``expected`` are close: ``|a - e| <= atol + rtol * |e|``.
 
     They are tensors, arrays, numbers, None, or sequences and mappings of them. Tensors must also have the same shape
-    and
-    dtype; the tolerances depend on the dtype unless both are given. ``msg`` replaces the text, or is called with it and
-    returns another. Raises TypeError for values that cannot be compared, ValueError if only one tolerance is given.
+    and dtype; the tolerances depend on the dtype unless both are given. ``msg`` replaces the text, or is called with it
+    and returns another. Raises TypeError for values that cannot be compared, ValueError if only one tolerance is given.
     """
     if (rtol is None) != (atol is None):
         missing = "rtol" if rtol is None else "atol"

@@ -22,9 +22,7 @@ from telegrad_engine import dtypes
 from telegrad_engine.errors import InvalidValue
 
 EXPANDED = 2**26
-"""The extra bytes, beyond four times the file's size, that a file's tensors may have; expanded tensors are copied in
-full.
-"""
+"""The bytes that a file's tensors may have beyond four times its size, since expanded tensors are written out."""
 STORAGES: dict[str, tuple[str, Any]] = {
     "DoubleStorage": ("f8", None),
     "FloatStorage": ("f4", None),
@@ -235,7 +233,7 @@ class _Unpacker:
             arguments = stack.pop()
             stack.append(self._made(stack.pop(), arguments))
         elif name == "BUILD":
-            stack.pop()  # the format of torch.save; anything else raises TypeError or ValueError
+            stack.pop()  # attributes, which plain data does not have
         elif name == "BINPERSID":
             stack.append(self._persistent(stack.pop()))
         else:
@@ -290,7 +288,9 @@ class _Unpacker:
         return NAMES[str(named)](self._archive, *arguments)
 
     def _persistent(self, reference: Any) -> _Storage:
-        kind, storage, key, _, size = reference  # as torch.save writes it; anything else is a TypeError or ValueError
+        kind, storage, key, _, size = (
+            reference  # the format of torch.save; anything else raises TypeError or ValueError
+        )
         if kind != "storage" or not isinstance(storage, _Name) or storage.name not in STORAGES:
             raise InvalidValue(f"a tensor of this file has a dtype that is not in Telegrad: {storage}")
         return _Storage(storage.name, str(key), int(size))

@@ -129,9 +129,7 @@ class _Dialogue:
         self.pending: dict[str, Any] | None = None
         """The stop that the session's pass is waiting at."""
         self.reply: list[Any] | None = None
-        """The results of the user's code for that stop, not recorded yet: an error in the client's pass discards
-        them.
-        """
+        """The results of the user's code for that stop, recorded later: an error in the client's pass discards them."""
 
     def meet(self, stop: Stop) -> None:
         """Run the user's code for a stop that the client's pass and the session's have reached."""

@@ -1,7 +1,7 @@
 """``backward`` and ``grad``.
 
 The client graph is walked at once, so that mistakes raise on the caller's line; the session computes the gradients
-when a value is asked for.
+when a value is requested.
 """
 
 from __future__ import annotations
@@ -96,8 +96,7 @@ def grad(
 
     There is one tensor per input, of its shape and dtype. For an unused input it is None with ``allow_unused``, or
     zeros with ``materialize_grads``. With ``is_grads_batched`` the ``grad_outputs`` have an extra leading dimension,
-    and
-    so do the results: one row each. For a dict of inputs, returns a dict.
+    and so do the results: one row each. For a dict of inputs, returns a dict.
     """
     if isinstance(inputs, dict):
         rest = only_inputs, allow_unused, is_grads_batched, materialize_grads
@@ -209,7 +208,7 @@ def tensors_of(value: Any) -> list[Any]:
 
 
 def _went_over(tensors: Sequence[Any], inputs: Sequence[Any] | None, *options: Any) -> bool:
-    """Whether a recorded pass was replayed: only for one tensor, without options, whose graph is not built yet."""
+    """Whether a lazy graph handled the pass: only for one tensor, without options, whose graph is not built yet."""
     plain = len(tensors) == 1 and all(each is None or each is False for each in options)
     return plain and pass_over(tensors[0], inputs)
 

@@ -1,6 +1,4 @@
-"""The graph of a transformed function, from new tensors in place of its arguments to its outputs, and its
-derivatives.
-"""
+"""The graph of a transformed function, from new tensors in place of its arguments to its outputs."""
 
 from __future__ import annotations
 
@@ -127,9 +125,7 @@ class Outputs:
         return turned
 
     def pull_basis(self, index: int, chunk: int | None, create: bool = False) -> list[Tensor]:
-        """Return for each argument the gradients of every element of one output, as rows (elements,
-        *argument.shape).
-        """
+        """Return each argument's gradients of every element of one output, as rows (elements, *argument.shape)."""
         raw, own = self.raws[index], len(self.arguments.levels)
         shape = tuple(self.tensors[index].shape)
         count = math.prod(shape)

@@ -284,9 +284,7 @@ def _copied(plan: Plan | None, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @contextmanager
 def allow_mutation_on_saved_tensors() -> Iterator[_AllowMutationOnSavedContext]:
-    """Within the block, make ops save copies, so that tensors saved for backward may be modified in place
-    afterwards.
-    """
+    """Within the block, make ops save copies, so that saved tensors may be modified in place afterwards."""
     if any(isinstance(transform, _AllowMutationOnSavedContext) for transform in active.stack):
         raise InvalidOperation("allow_mutation_on_saved_tensors contexts cannot be nested")
     context = _AllowMutationOnSavedContext()

@@ -192,10 +192,10 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
 
 def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> Any:
-    """Return ``func(*primals)`` and its Jacobian's product with ``tangents``, a tuple with the structure of
-    ``primals``.
+    """Return ``func(*primals)`` and its Jacobian's product with ``tangents``.
 
-    With ``strict``, an output that does not depend on the primals raises an error; otherwise its tangent is zeros.
+    ``primals`` is a tuple, and ``tangents`` has its structure. With ``strict``, an output that does not depend on the
+    primals raises an error; otherwise its tangent is zeros.
     """
     if not isinstance(primals, tuple):
         raise InvalidOperation(f"{JVP}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals).")
@@ -343,7 +343,5 @@ def jacfwd(
 
 
 def hessian(func: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
-    """Return a function that computes ``func``'s second derivatives: ``(*output.shape, *input.shape,
-    *input.shape)``.
-    """
+    """Return a function that computes the Hessian of ``func``: ``(*output.shape, *input.shape, *input.shape)``."""
     return jacrev(jacrev(func, argnums), argnums)

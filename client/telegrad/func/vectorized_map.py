@@ -28,11 +28,9 @@ def vmap(
 
     ``in_dims`` is the mapped dimension of each input, None for an input that all samples share: one int for all inputs,
     or ints in the inputs' structure. ``out_dims`` is the position of the batch in the outputs. Keyword arguments are
-    not
-    mapped. With ``randomness``, random ops raise an ``"error"``, or draw the ``"same"`` or ``"different"`` numbers for
-    each sample. ``chunk_size`` is the maximum number of samples computed together. Raises ValueError for dimensions
-    that
-    do not fit the inputs or outputs, RuntimeError for control flow that depends on a sample's value.
+    not mapped. With ``randomness``, random ops raise an ``"error"``, or draw the ``"same"`` or ``"different"`` numbers
+    for each sample. ``chunk_size`` is the maximum number of samples computed together. Raises ValueError for dimensions
+    that do not fit the inputs or outputs, RuntimeError for control flow that depends on a sample's value.
     """
     if chunk_size is not None and chunk_size <= 0:
         raise InvalidValue(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")

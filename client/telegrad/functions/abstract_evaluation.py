@@ -83,7 +83,7 @@ class PatternGraph(LazyGraph):
         return {name: result._node for name, result in zip(self._names, results, strict=True)}
 
     def pass_from(self, root: Any, inputs: Sequence[Any] | None) -> bool:
-        """Replay a pass from a one-element result, once, and only while the given tensors are unmodified."""
+        """Run a pass from a one-element result over the pattern, once, while the given tensors are unmodified."""
         if root._data.shape != () or not self.unchanged:
             return False
         return self.go_over(root, self._names.index(root._id), self._pattern.passes, inputs)
@@ -92,9 +92,7 @@ class PatternGraph(LazyGraph):
 def evaluate(
     function: Applicable, tensors: Sequence[Any], parameters: Mapping[str, Any], look: Callable[[Sequence[Any]], Any]
 ) -> Sequence[Any] | PatternGraph:
-    """Return stand-ins for the results; ``look`` computes them from stand-ins for the tensors if no pattern is
-    cached.
-    """
+    """Return stand-ins for the results, from a cached pattern or by calling ``look`` with the tensors' stand-ins."""
     for tensor in tensors:
         tensor._refresh()
     now = [*map(as_input, tensors)]
@@ -134,9 +132,7 @@ def _is_plain(tensors: Sequence[Any], now: Sequence[Input | None]) -> bool:
 
 
 def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> Pattern | None:
-    """The pattern of the nodes made since ``start``, or None unless they are plain nodes between tensors and
-    results.
-    """
+    """The pattern of the nodes made since ``start``, or None unless they are plain nodes."""
     roots = [result._node for result in results if result._node is not None]
     if any(root.is_leaf_target for root in roots) or any(
         type(result) is not Meta or result._base is not None for result in results

@@ -150,9 +150,7 @@ def _emit(
 def _call_and_ask(
     recorder: Recorder, function: Applicable, tensors: Sequence[Tensor], parameters: Mapping[str, Any]
 ) -> list[Tensor]:
-    """Run a call whose output depends on values at once, and fetch the decisions it made, or else the results'
-    specs.
-    """
+    """Run a call whose outputs depend on values at once, and fetch its decisions, or else the results' specs."""
     made = [handle(recorder, None) for _ in range(function.outputs)]
     if not isinstance(function, FunctionProgram):
         _emit(recorder, function, tensors, parameters, made)

@@ -48,8 +48,7 @@ def scan(body_fn: Callable[..., Any], init: Sequence[Any], xs: Sequence[Any]) ->
     """Run ``body_fn(*carried, *slices)`` for each slice of ``xs`` along their first dimension, in order.
 
     ``body_fn`` returns the carried tensors, as many as ``init`` has, and optionally more, which are stacked. Returns
-    the
-    last carried tensors and the stacks.
+    the last carried tensors and the stacks.
     """
     carried, sequences, tracer = tuple(init), tuple(xs), active()
     if tracer is not None:

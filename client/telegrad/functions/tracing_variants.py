@@ -1,6 +1,4 @@
-"""The traces of one function: usually one for all inputs, or one per input shape if the code used an example's
-sizes.
-"""
+"""The traces of one function: usually one for all inputs, or one per input shape if the code reads sizes."""
 
 from __future__ import annotations
 

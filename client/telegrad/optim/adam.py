@@ -37,9 +37,7 @@ class Adam(Optimizer):
         super().__init__(params, options)
 
     def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return ``adam_amsgrad``, ``adamw`` for a group with decoupled weight decay, or ``adam``, with the
-        settings.
-        """
+        """Return ``adam``, ``adam_amsgrad``, or ``adamw`` with decoupled weight decay, and the settings."""
         if group["amsgrad"]:
             return settings_of("adam_amsgrad", group)
         return settings_of("adamw" if group["decoupled_weight_decay"] else "adam", group)
@@ -192,9 +190,7 @@ class Adafactor(Optimizer):
         return [[p for p in params if p.dim() > 1], [p for p in params if p.dim() <= 1]]
 
     def _algorithm_of(self, group: dict[str, Any], params: list[Tensor]) -> tuple[str, dict[str, Any]]:
-        """``adafactor`` for parameters of at least 2 dimensions, ``adafactor_vector`` for the others, with the
-        settings.
-        """
+        """``adafactor``, or ``adafactor_vector`` for parameters of fewer than 2 dimensions, with the settings."""
         least = group["eps"][0]
         if least is None:
             least = epsilon(params[0].dtype)

@@ -300,9 +300,7 @@ class Optimizer:
     # Saving ------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return ``{"state": {index: {name: tensor}}, "param_groups": […]}``, as in torch; the tensors are not
-        copied.
-        """
+        """Return ``{"state": {index: {name: tensor}}, "param_groups": […]}``, as in torch, without copying tensors."""
         for hook in self._hooks_at("state_dict_pre"):
             hook(self)
         made = self._state_dict()

@@ -58,8 +58,7 @@ def options_in(arguments: Mapping[str, Any], unchecked: Collection[str] = ()) ->
     """Return the options in the ``locals()`` of a constructor that starts with this call, checked except ``unchecked``.
 
     All arguments except the parameters are options, so only the constructor's signature names them. Raises ValueError
-    for
-    values that torch rejects; to check a tensor, its value is fetched.
+    for values that torch rejects; to check a tensor, its value is fetched.
     """
     options = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
     for name, check in CHECKS.items():

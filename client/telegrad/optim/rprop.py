@@ -12,9 +12,7 @@ from .options import options_in
 
 
 class Rprop(Optimizer):
-    """Resilient backpropagation: Riedmiller and Braun 1993. Step sizes grow by ``etas[1]`` and shrink by
-    ``etas[0]``.
-    """
+    """Riedmiller and Braun 1993: step sizes grow by ``etas[1]`` or shrink by ``etas[0]``, by the gradient's sign."""
 
     initial = {"step_size": "lr"}
 
@@ -41,9 +39,7 @@ class Rprop(Optimizer):
 
 
 class RMSprop(Optimizer):
-    """Divide by the root of a moving average of squared gradients (Tieleman and Hinton 2012); ``centered``: Graves
-    2013.
-    """
+    """Divide by the root mean square of recent gradients (Tieleman and Hinton 2012); ``centered``: Graves 2013."""
 
     algorithm_name = "rmsprop"
 

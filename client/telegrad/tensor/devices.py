@@ -40,7 +40,7 @@ class device:
         return made
 
     def __enter__(self) -> device:
-        """Create tensors on this device in a ``with`` block, which must be the session's device or "cpu"."""
+        """Raise RuntimeError unless this is "cpu" or the session's device, where tensors are created in any case."""
         return check_device(self)
 
     def __exit__(self, *exc: object) -> None:

@@ -86,7 +86,7 @@ class Tensor(ElementwisePython, Tracked):
     __module__ = "telegrad"  # the public module, as in torch
 
     _id: str
-    _recorder: Recorder = None  # type: ignore[assignment]  # of what is no tensor yet, if it dies
+    _recorder: Recorder = None  # type: ignore[assignment]  # None until the handle is initialized, for __del__
     _has_grad: bool = False
     """Whether the session's tensor has a gradient; its handle is created on access."""
     _grad_history: Tracked | None = None
@@ -106,9 +106,7 @@ class Tensor(ElementwisePython, Tracked):
     """The lazy graph that will build the node (tape/lazy_graph.py), or None."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
-        """torch's legacy constructor: a tensor of the default dtype from a shape, values, or a tensor to share
-        memory with.
-        """
+        """torch's legacy constructor: a tensor of the default dtype from a shape, values or another tensor."""
         return cls._construct(None, args, kwargs, cls)
 
     def __del__(self) -> None:

@@ -30,8 +30,7 @@ def construct(dtype: DType | None, args: Sequence[Any], kwargs: dict[str, Any], 
     """Return a tensor made from a shape, from values, or from another tensor, whose memory it shares.
 
     A ``dtype`` of None is the default dtype; ``cls`` is Tensor or a subclass. A tensor made from a shape has
-    unspecified
-    values (zeros). Raises TypeError for other arguments.
+    unspecified values (zeros). Raises TypeError for other arguments.
     """
     device = kwargs.pop("device", None)
     if kwargs or (len(args) > 1 and not all(map(_is_size, args))):
@@ -88,9 +87,7 @@ def _over(value: Tensor, dtype: DType | None) -> Tensor:
 
 
 class TypedConstructor(type):
-    """The metaclass of ``FloatTensor`` and the others: calls make tensors of one dtype, ``isinstance`` checks the
-    dtype.
-    """
+    """The metaclass of ``FloatTensor`` and the others: calls make, and ``isinstance`` checks, tensors of one dtype."""
 
     dtype: DType
 

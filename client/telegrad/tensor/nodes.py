@@ -55,9 +55,7 @@ def _shown_class(kind: Any) -> Any:
             return _register(around(self), self._source(), fn, NODE_PREHOOK)
 
         def register_hook(self, fn: Callable[[Any, Any], Any]) -> Handle:
-            """Call ``fn(grad_inputs, grad_outputs)`` after the derivatives; a tuple that it returns replaces
-            ``grad_inputs``.
-            """
+            """Call ``fn(grad_inputs, grad_outputs)`` after the derivatives; a returned tuple replaces the former."""
             return _register(around(self), self._source(), fn, NODE_HOOK)
 
         def _source(self) -> tuple[Any, Path]:

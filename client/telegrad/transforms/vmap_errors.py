@@ -97,9 +97,7 @@ def refuse_dynamic_shape(op: Op) -> NoReturn:
 
 
 def refuse_mask(called: Op | None) -> NoReturn:
-    """Raise InvalidOperation for a batched mask as an index; ``called`` is the op the user called, None for
-    indexing.
-    """
+    """Raise InvalidOperation for a batched mask as an index; ``called`` is the user's op, None for indexing."""
     raise InvalidOperation(MASK if called is None else DYNAMIC.get(called.key, MASK))
 
 

@@ -38,9 +38,7 @@ RECOMPUTED = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE
 
 
 class SelectiveCheckpointContext:
-    """The first argument of a policy. ``is_recompute`` is always False: policies are called in the forward pass
-    only.
-    """
+    """The first argument of a policy. ``is_recompute`` is False: policies are called only in the forward pass."""
 
     def __init__(self, *, is_recompute: bool, op_output: Any = None) -> None:
         self.is_recompute = is_recompute
@@ -99,9 +97,8 @@ def create_selective_checkpoint_contexts(
 
     The policy is ``policy(ctx, op, *args, **kwargs)``, which returns a CheckpointPolicy, or a list of ops to save, such
     as ``telegrad.ops.aten.mm.default``. Views, in-place ops and random draws are always recomputed. If a saved result
-    is
-    modified in place, backward raises RuntimeError, or recomputes it with ``allow_cache_entry_mutation``.
-    Raises ValueError for anything but ops in a list, TypeError for anything but a policy.
+    is modified in place, backward raises RuntimeError, or recomputes it with ``allow_cache_entry_mutation``. Raises
+    ValueError for anything but ops in a list, TypeError for anything but a policy.
     """
     if isinstance(policy_fn_or_list, list):
         for op in policy_fn_or_list:

@@ -12,18 +12,14 @@ from .base import LRScheduler
 
 
 class CosineAnnealingLR(LRScheduler):
-    """Lower the rate along half a cosine from the initial rate to ``eta_min`` in ``T_max`` epochs, then raise it
-    again.
-    """
+    """Lower the rate along half a cosine to ``eta_min`` in ``T_max`` epochs, then raise it again."""
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
         self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer, last_epoch)
 
     def _rate(self, index: int, lr: float, base: float) -> float:
-        """The rate from the current one, so that other schedulers may change it too; at the minimum the ratio would
-        be 0/0.
-        """
+        """The rate from the current one, so that other schedulers may change it too; avoids 0/0 at the minimum."""
         epoch, period = self.last_epoch, self.T_max
         if self._is_initial:
             return lr

@@ -119,9 +119,7 @@ class CyclicLR(_WithMomentum):
 
 
 class OneCycleLR(_WithMomentum):
-    """One cycle: from ``max_lr / div_factor`` up to ``max_lr``, then down to far less. Call ``step`` after every
-    batch.
-    """
+    """One cycle: from ``max_lr / div_factor`` up to ``max_lr``, then far down. Call ``step`` after every batch."""
 
     def __init__(
         self,

@@ -108,9 +108,7 @@ class ConstantLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """Multiply the rate by a factor that changes linearly from ``start_factor`` to ``end_factor`` in ``total_iters``
-    epochs.
-    """
+    """Multiply the rate by a factor from ``start_factor`` to ``end_factor``, linear over ``total_iters`` epochs."""
 
     def __init__(
         self,

@@ -1,6 +1,4 @@
-"""Collates samples to batches: arrays are stacked on the client and uploaded once, tensors are stacked in the
-session.
-"""
+"""Collates samples: arrays are stacked on the client and uploaded once, tensors are stacked in the session."""
 
 from __future__ import annotations
 

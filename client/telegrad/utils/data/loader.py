@@ -24,9 +24,8 @@ class DataLoader:
     ``shuffle`` visits the samples in a new random order each time, drawn from ``generator`` or from the generator that
     ``manual_seed`` seeds; ``sampler`` or ``batch_sampler`` set the order themselves. ``batch_size=None`` turns batching
     off. ``collate_fn`` combines samples. A TensorDataset of a session's tensors is batched in the session, unless there
-    is
-    a ``collate_fn``. ``num_workers`` and related options are checked and then ignored: everything runs in this process.
-    Raises ValueError, with torch's texts, for options that exclude each other.
+    is a ``collate_fn``. ``num_workers`` and related options are checked and then ignored: everything runs in this
+    process. Raises ValueError, with torch's texts, for options that exclude each other.
     """
 
     def __init__(
