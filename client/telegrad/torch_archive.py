@@ -288,9 +288,7 @@ class _Unpacker:
         return NAMES[str(named)](self._archive, *arguments)
 
     def _persistent(self, reference: Any) -> _Storage:
-        kind, storage, key, _, size = (
-            reference  # the format of torch.save; anything else raises TypeError or ValueError
-        )
+        kind, storage, key, _, size = reference  # torch.save's form; others raise TypeError or ValueError
         if kind != "storage" or not isinstance(storage, _Name) or storage.name not in STORAGES:
             raise InvalidValue(f"a tensor of this file has a dtype that is not in Telegrad: {storage}")
         return _Storage(storage.name, str(key), int(size))
