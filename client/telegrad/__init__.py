@@ -1,7 +1,7 @@
-"""Telegrad: torch's tensor API, computed elsewhere.
+"""Telegrad: torch's tensor API with remote execution.
 
-``import telegrad as tg``; ``tg.connect("http://…")`` names a server, otherwise everything runs in this process.
-Every op of the catalogue is a function here under torch's name.
+After ``import telegrad as tg``, ``tg.connect("http://…")`` selects a server; without one, everything runs in this
+process. Every op of the catalogue is a function of this module under torch's name.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def tensor(
     requires_grad: builtins.bool = False,
     pin_memory: builtins.bool = False,
 ) -> Tensor:
-    """A new tensor with a copy of ``data``: numbers, nested lists, an array or another library's tensor.
+    """Return a new tensor with a copy of ``data``: numbers, nested lists, an array or another library's tensor.
 
     Python floats become float32, ints int64; NumPy numbers keep their dtype. Raises ValueError for ragged data.
     """
@@ -144,7 +144,7 @@ def tensor(
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    """``data`` as a tensor; a tensor stays itself unless its dtype changes."""
+    """Return ``data`` as a tensor; a tensor is returned as it is unless its dtype changes."""
     if isinstance(data, Tensor):
         return data if dtype is None and device is None else data.to(device=device, dtype=dtype)
     return tensor(data, dtype=dtype, device=device)
@@ -166,9 +166,9 @@ def __getattr__(name: str) -> Any:
 
 
 def _function(name: str) -> Any:
-    """The op of this name, also under a name that torch has for it without ``nn.functional`` in front."""
+    """The op of this name, including ``nn.functional`` ops that torch also has at the top level."""
     if explain("", name):
-        raise missing_attribute("telegrad", "", name)  # a local error and this frame would hold each other
+        raise missing_attribute("telegrad", "", name)  # a local variable would form a reference cycle with this frame
     try:
         return getattr(functions, name)
     except UnknownOp as error:
@@ -182,7 +182,7 @@ def __dir__() -> list[str]:
 
 
 OTHER_NAMES = ("bool", "double", "float", "half", "int", "long", "short")
-"""The dtypes under names that Python has for its own types, which ``from telegrad import *`` must leave alone."""
+"""Names of dtypes that are also Python builtins; ``from telegrad import *`` leaves them out."""
 
 __all__ = [
     "Generator",

@@ -1,7 +1,7 @@
-"""asyncio: a session whose waiting is done elsewhere, so that an event loop goes on meanwhile.
+"""asyncio support: a session that waits for the server in a worker thread, so that the event loop keeps running.
 
-Recording an op is immediate and needs no ``await``; opening and closing a session, and asking for a value, do. One
-session is for one task at a time: while it waits for an answer, another task that records into it would wait as well.
+Recording an op is immediate and needs no ``await``; opening and closing a session and fetching a value do. A session
+belongs to one task at a time: while it waits for an answer, another task that records into it waits as well.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .tensor.handle import Tensor, recorder_of
 
 
 class Connecting:
-    """What :func:`aconnect` returns: ``async with`` it, or ``await`` it for a session to close by hand."""
+    """The return value of :func:`aconnect`: use it with ``async with``, or ``await`` it for a session."""
 
     def __init__(self, url: str | None, options: dict[str, Any]) -> None:
         self._url, self._options = url, options
@@ -49,7 +49,7 @@ def aconnect(
     stream: bool | None = None,
     **options: Any,
 ) -> Connecting:
-    """Open a session as :func:`telegrad.connect` does, for the task that awaits it, without holding up the event loop.
+    """Open a session like :func:`telegrad.connect`, for the task that awaits it, without blocking the event loop.
 
     ``async with tg.aconnect(url) as session: …`` closes it at the end; ``session = await tg.aconnect(url)`` does not.
     """
@@ -57,13 +57,13 @@ def aconnect(
 
 
 async def aclose(session: Session) -> None:
-    """End a session and free everything in it, as its ``close`` does."""
+    """Close a session and free everything in it, like its ``close`` method."""
     await asyncio.to_thread(session.recorder.close)
-    session.close()  # closed already: this takes it out of use in this task
+    session.close()  # the recorder is closed already; this deactivates the session in this task
 
 
 async def values(*tensors: Tensor) -> tuple[Any, ...]:
-    """The values of some tensors of one session as NumPy arrays, with one message."""
+    """Fetch the values of tensors of one session as NumPy arrays, with one message."""
     if not tensors:
         return ()
     recorder = recorder_of(tensors)

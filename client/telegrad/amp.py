@@ -1,4 +1,4 @@
-"""``telegrad.amp``: mixed precision. The casts are recorded here, as ops; the engine's lists say which."""
+"""``telegrad.amp``: mixed precision. The client records the casts as ops, following the engine's autocast lists."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __getattr__ = attribute_of("amp")
 
 
 def is_autocast_available(device_type: Any) -> bool:
-    """Whether autocast knows this type of device. Raises TypeError for what is no text."""
+    """Whether autocast supports this device type. Raises TypeError unless it is a string."""
     if not isinstance(device_type, str):
         kind = type(device_type).__name__
         raise TypeError(f"is_autocast_available(): argument 'device_type' (position 1) must be str, not {kind}")

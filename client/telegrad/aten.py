@@ -1,7 +1,7 @@
-"""``telegrad.ops.aten``: ATen's names for ops, as policies of selective checkpointing compare them.
+"""``telegrad.ops.aten``: ATen's op names, for the policies of selective checkpointing.
 
-``telegrad.ops.aten.mm.default`` equals the op that a policy is given for a product of two matrices. The catalogue has
-one op where ATen has overloads, so the overloads of a name are equal.
+``telegrad.ops.aten.mm.default`` equals the op that a policy receives for a product of two matrices. The catalogue has
+one op where ATen has overloads, so all overloads of a name are equal.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ ATTENTION_KERNELS = {
         "flash_attention_for_cpu",
     )
 }
-"""The names of ATen's kernels of attention, of which the catalogue has one."""
+"""ATen's attention kernels, all of which are one op of the catalogue."""
 PRODUCTS = {(1, 1): "dot", (1, 2): "mm", (2, 1): "mv", (2, 2): "mm"}
-"""ATen's product for two numbers of dimensions; for all others it is ``bmm``, or ``mm`` with a matrix on the right."""
+"""ATen's matrix product by the operands' ``ndim``; others are ``bmm``, or ``mm`` with a matrix on the right."""
 
 
 class OpOverload:
-    """An op under ATen's name."""
+    """An op under its ATen name."""
 
     def __init__(self, name: str, overload: str = "default") -> None:
         self._name, self._overload = name, overload
@@ -47,7 +47,7 @@ class OpOverload:
 
 
 class OpOverloadPacket:
-    """A name of ATen's; its overloads are attributes."""
+    """An ATen op name; its overloads are attributes."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -62,7 +62,7 @@ class OpOverloadPacket:
 
 
 class Aten:
-    """ATen's names that stand for ops of the catalogue."""
+    """The ATen names that correspond to ops of the catalogue."""
 
     def __getattr__(self, name: str) -> OpOverloadPacket:
         if name.startswith("__") or (name not in CATALOGUE.overloads and name not in OTHER_NAMES):
@@ -82,14 +82,14 @@ KERNELS = {
     "batch_norm": "native_batch_norm",
     **{f"conv{kind}{dims}d": "convolution" for kind in ("", "_transpose") for dims in (1, 2, 3)},
 }
-"""The names of ATen's kernels for ops that have another name in the catalogue."""
+"""ATen's kernel names for ops that have another name in the catalogue."""
 OTHER_NAMES = {*KERNELS.values(), *ATTENTION_KERNELS}
-"""Names that the catalogue does not have."""
+"""ATen names that the catalogue does not have."""
 aten = Aten()
 
 
 def overload_of(op: Op, inputs: tuple[Any, ...]) -> OpOverload:
-    """The op that ATen dispatches for an op of the catalogue on these inputs."""
+    """The op that ATen dispatches to for a catalogue op on these inputs."""
     name = op.name.removeprefix(FUNCTIONAL)
     if name == "matmul":
         return OpOverload(_product(*(x.dim() for x in inputs[:2])))

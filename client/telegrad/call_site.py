@@ -1,4 +1,4 @@
-"""The user's line that recorded an instruction: cheap to note, spelled out only when something goes wrong."""
+"""The user's line that recorded an instruction: cheap to note, and formatted only when an error needs it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 OURS = ("telegrad.", "telegrad_engine.")
 _own: set[int] = set()
-"""The globals of our modules, by identity: they live as long as the process."""
+"""The ids of our modules' globals, which live as long as the process."""
 
 
 class Line(NamedTuple):
-    """A place in a function; the number of its line takes longer to work out than to record it."""
+    """A position in a function; the line number is computed only when it is printed."""
 
     code: CodeType
     offset: int
@@ -23,7 +23,7 @@ class Line(NamedTuple):
 
 
 def users_line() -> Line:
-    """The innermost line on the stack that is not in this package."""
+    """Return the innermost line on the stack outside this package."""
     frame = sys._getframe(1)
     while True:
         space = frame.f_globals
@@ -38,7 +38,7 @@ def users_line() -> Line:
 
 
 def depth_of_user(without: CodeType) -> int:
-    """How many frames above the caller that line is, not counting frames that run the code ``without``."""
+    """The number of frames from the caller up to that line, not counting frames that run the code ``without``."""
     line, frame, depth = users_line(), sys._getframe(1), 0
     while (frame.f_code is not line.code or frame.f_lasti != line.offset) and frame.f_back is not None:
         depth += frame.f_code is not without

@@ -1,7 +1,7 @@
-"""``generator=``: draws of tensors from a Generator's own numbers.
+"""``generator=``: random ops that draw from a Generator's own state.
 
-The session has one generator. For a draw from another, four instructions around it put that one's state in place and
-back again; nothing is asked for.
+The session has one generator. A draw from another one is wrapped in instructions that swap that generator's state in
+and out; nothing is fetched.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ METHODS = (
     "random_",
     "uniform_",
 )
-"""Where torch takes a generator."""
+"""The methods for which torch accepts a generator."""
 
 
 @contextmanager
 def from_generator(recorder: Recorder, generator: Generator) -> Iterator[None]:
-    """Within, the session draws from ``generator``, which goes on from there the next time."""
+    """Within the block, let the session draw from ``generator``, and keep the generator's new state."""
     from .random import state_of
 
     with recorder.lock:  # no other thread draws in between
@@ -65,7 +65,7 @@ def from_generator(recorder: Recorder, generator: Generator) -> Iterator[None]:
 
 
 def taking(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, which also takes a ``generator`` to draw from."""
+    """Wrap ``function`` so that it accepts a ``generator``."""
 
     @functools.wraps(function)
     def draw(*args: Any, generator: Generator | None = None, **kwargs: Any) -> Any:
@@ -80,7 +80,7 @@ def taking(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install() -> None:
-    """Have the SDK's functions and methods take generators."""
+    """Make the SDK's functions and methods accept generators."""
     others = session_functions.in_front
 
     def in_front(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ BITS = 8
 
 
 class _Limits:
-    """What is common to ``finfo`` and ``iinfo``: equal for equal dtypes."""
+    """Common base of ``finfo`` and ``iinfo``: equal for equal dtypes."""
 
     def __init__(self, dtype: DType) -> None:
         self._of = dtype
@@ -36,9 +36,9 @@ class _Limits:
 
 
 class finfo(_Limits):
-    """The limits of a floating dtype, by default the default one: ``min max eps tiny smallest_normal resolution bits``.
+    """The limits of a floating dtype: ``min max eps tiny smallest_normal resolution bits``.
 
-    Raises TypeError for any other dtype.
+    Without a dtype, the default dtype is used. Raises TypeError for any other dtype.
     """
 
     def __init__(self, type: Any = None) -> None:
@@ -53,7 +53,7 @@ class finfo(_Limits):
         limits: Any = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
         self.min, self.max, self.eps = float(limits.min), float(limits.max), float(limits.eps)
         self.tiny = self.smallest_normal = float(limits.smallest_normal)
-        self.resolution = 10.0 ** -int(-math.log10(self.eps))  # the decimal digits that it has for sure
+        self.resolution = 10.0 ** -int(-math.log10(self.eps))  # the decimal digits that are always exact
 
     def __repr__(self) -> str:
         return (
@@ -82,18 +82,18 @@ class iinfo(_Limits):
 
 
 def promote_types(type1: DType, type2: DType) -> DType:
-    """The smallest dtype that holds the values of both. Raises TypeError for what is no dtype."""
+    """Return the smallest dtype that holds the values of both. Raises TypeError for anything but a dtype."""
     first, second = _dtype("promote_types", "type1", 1, type1), _dtype("promote_types", "type2", 2, type2)
     return dtypes.from_numpy(dtypes.promote_types(first.numpy, second.numpy))
 
 
 def can_cast(from_: DType, to: DType) -> bool:
-    """Whether a result of the dtype ``from_`` may be written to a tensor of the dtype ``to``."""
+    """Whether a result of dtype ``from_`` may be written to a tensor of dtype ``to``."""
     return dtypes.can_cast(_dtype("can_cast", "from_", 1, from_).numpy, _dtype("can_cast", "to", 2, to).numpy)
 
 
 def result_type(tensor1: Any, tensor2: Any) -> DType:
-    """The dtype that an op on two tensors or numbers computes in. Raises TypeError for anything else."""
+    """Return the dtype that an op on two tensors or numbers computes in. Raises TypeError for anything else."""
     values = []
     for value in (tensor1, tensor2):
         if isinstance(value, np.generic):
@@ -118,7 +118,7 @@ def _dtype(function: str, argument: str, position: int, value: Any) -> DType:
 
 
 def broadcast_shapes(*shapes: Any) -> Size:
-    """The shape that all these shapes broadcast to; a number is a shape of one dimension.
+    """Return the shape that all these shapes broadcast to; a number is a shape of one dimension.
 
     Raises RuntimeError for shapes that do not broadcast, and ValueError for negative sizes.
     """
@@ -130,7 +130,7 @@ def broadcast_shapes(*shapes: Any) -> Size:
 
 
 def _widen(result: list[int], index: int, shape: Sequence[int]) -> None:
-    """Broadcast ``result``, in place, with the shape at ``index`` of the arguments."""
+    """Broadcast ``result`` in place with the shape of argument number ``index``."""
     for place in range(-1, -1 - len(shape), -1):
         size = shape[place]
         if size < 0:

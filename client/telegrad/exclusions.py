@@ -1,7 +1,7 @@
 """Names of torch that are not in Telegrad, each with the reason and what to use instead.
 
-The one list of them: the attribute errors of :mod:`telegrad`, its submodules and its Tensor are made from it, and
-the tests that compare the names here with torch's leave out what it leaves out.
+This is the only such list: the attribute errors of :mod:`telegrad`, its submodules and its Tensor are made from it,
+and the tests that compare names with torch's skip these.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _T = TypeVar("_T")
 
 
 class Exclusion(NamedTuple):
-    """Names, by the namespace that torch has them in, that are missing for one reason."""
+    """Names that are missing for one reason, by torch namespace."""
 
     reason: str
     instead: str
     names: dict[str, str]
-    """The names of each namespace, separated by spaces; "" is torch itself."""
+    """The names in each namespace, separated by spaces; "" is torch itself."""
     planned: bool = False
-    """Whether they are to come."""
+    """Whether the names are planned."""
     in_scope: bool = False
     """Whether comparisons by name count them as missing."""
 
@@ -330,7 +330,7 @@ TABLE = _table()
 
 
 def explain(namespace: str, name: str) -> str | None:
-    """Why torch's ``namespace`` has this name and Telegrad has not, and what to use instead; None for other names."""
+    """Explain why torch's name in ``namespace`` is missing, and what to use instead; None for other names."""
     found = TABLE.get((namespace, name))
     if found is None:
         return None
@@ -339,7 +339,7 @@ def explain(namespace: str, name: str) -> str | None:
 
 
 class _Excluded:
-    """An attribute that torch's class has and ours lacks: looking it up raises an error that says why."""
+    """An attribute of torch's class that ours lacks: access raises an error that says why."""
 
     def __init__(self, namespace: str, name: str) -> None:
         self._namespace, self._name = namespace, name
@@ -350,9 +350,9 @@ class _Excluded:
 
 
 def explain_missing(cls: type[_T]) -> type[_T]:
-    """Have the errors for attributes that a class of torch's has and this one lacks say why.
+    """Make the errors for attributes that torch's class has and this one lacks say why.
 
-    They are descriptors, since a class with ``__getattr__`` makes each access to an instance slower.
+    The attributes are descriptors, because ``__getattr__`` would slow down each access to an instance.
     """
     excluded = {name for namespace, name in TABLE if namespace == cls.__name__}
     listed = cls.__dir__
@@ -364,7 +364,7 @@ def explain_missing(cls: type[_T]) -> type[_T]:
 
 
 def attribute_of(namespace: str) -> Callable[[str], Any]:
-    """A module's ``__getattr__``: raises AttributeError, and for names of torch's that are left out says why."""
+    """Return a module's ``__getattr__``, which raises AttributeError and explains torch names that are left out."""
     module = f"telegrad.{namespace}" if namespace else "telegrad"
 
     def missing(name: str) -> Any:

@@ -1,7 +1,7 @@
 """torch's process-wide settings: threads, determinism, precision, the default device.
 
 The setters store their value for the getters and change nothing else: kernels are deterministic, and the server
-decides about threads and precision. Invalid values raise as in torch.
+chooses threads and precision. Invalid values raise as in torch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .session.sessions import current
 from .tensor.devices import check_device, device
 
 MODES = ("default", "warn", "error")
-"""The modes of ``set_deterministic_debug_mode``, at their numbers."""
+"""The modes of ``set_deterministic_debug_mode``, indexed by number."""
 PRECISIONS = ("highest", "high", "medium")
 
 
@@ -41,30 +41,30 @@ def _threads(function: str, value: Any) -> int:
 
 
 def set_num_threads(threads: int) -> None:
-    """Remember a number of threads for :func:`get_num_threads`; how many compute is the server's setting.
+    """Set the number that :func:`get_num_threads` returns; the server's setting decides how many threads compute.
 
-    Raises RuntimeError for what is no positive int.
+    Raises RuntimeError for anything but a positive int.
     """
     _settings.threads = _threads("set_num_threads", threads)
 
 
 def get_num_threads() -> int:
-    """The number that :func:`set_num_threads` was called with, at first that of this machine's cores."""
+    """Return the number set by :func:`set_num_threads`, by default the number of this machine's cores."""
     return _settings.threads
 
 
 def set_num_interop_threads(threads: int) -> None:
-    """As :func:`set_num_threads`, for :func:`get_num_interop_threads`."""
+    """Set the number that :func:`get_num_interop_threads` returns; otherwise like :func:`set_num_threads`."""
     _settings.interop_threads = _threads("set_num_interop_threads", threads)
 
 
 def get_num_interop_threads() -> int:
-    """The number that :func:`set_num_interop_threads` was called with, at first that of this machine's cores."""
+    """Return the number set by :func:`set_num_interop_threads`, by default the number of this machine's cores."""
     return _settings.interop_threads
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Ask for deterministic kernels, which all are. Raises TypeError for a mode that is no bool."""
+    """Request deterministic kernels; all kernels are deterministic. Raises TypeError for a mode that is not a bool."""
     if not isinstance(mode, bool):
         raise InvalidArgument(
             f"_set_deterministic_algorithms(): argument 'mode' (position 1) must be bool, not {type(mode).__name__}"
@@ -73,17 +73,17 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """Whether :func:`use_deterministic_algorithms` asked for them."""
+    """Whether :func:`use_deterministic_algorithms` requested deterministic kernels."""
     return _settings.deterministic > 0
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
-    """Whether it asked for warnings only."""
+    """Whether :func:`use_deterministic_algorithms` requested warnings only."""
     return _settings.deterministic == 1
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
-    """``default`` (0), ``warn`` (1) or ``error`` (2). Raises RuntimeError for any other value."""
+    """Set the mode: ``default`` (0), ``warn`` (1) or ``error`` (2). Raises RuntimeError for any other value."""
     if not isinstance(debug_mode, (int, str)):
         raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
     if isinstance(debug_mode, str):
@@ -98,12 +98,12 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
 
 
 def get_deterministic_debug_mode() -> int:
-    """0, 1 or 2, as :func:`set_deterministic_debug_mode` takes them."""
+    """Return the mode as a number: 0, 1 or 2."""
     return _settings.deterministic
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Remember ``highest``, ``high`` or ``medium``; products are computed in float32 in any case."""
+    """Store ``highest``, ``high`` or ``medium``; products are always computed in float32."""
     if precision not in PRECISIONS:
         warnings.warn(
             f"{precision} is not one of 'highest', 'high', or 'medium'; the currentsetFloat32MatmulPrecision call has "
@@ -115,37 +115,38 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """The value that :func:`set_float32_matmul_precision` stored."""
+    """Return the value stored by :func:`set_float32_matmul_precision`."""
     return _settings.precision
 
 
 def set_flush_denormal(mode: bool) -> bool:
-    """False: denormal numbers are never flushed to zero."""
+    """Return False: denormal numbers are never flushed to zero."""
     if not isinstance(mode, bool):
         raise InvalidOperation(f"flush_denormal expects a bool, but got {type(mode).__name__}")
     return False
 
 
 def set_warn_always(b: bool, /) -> None:
-    """Remember whether warnings are to be repeated; Python's own filters decide that."""
+    """Store whether warnings repeat; only Python's own filters have an effect."""
     if not isinstance(b, bool):
         raise InvalidOperation(f"setWarnOnlyOnce expects a bool, but got {type(b).__name__}")
     _settings.warn_always = b
 
 
 def is_warn_always_enabled() -> bool:
-    """The value that :func:`set_warn_always` stored."""
+    """Return the value stored by :func:`set_warn_always`."""
     return _settings.warn_always
 
 
 def set_default_device(device: Any) -> None:
-    """Name the device that tensors are made on: the session's own, for there is no other.
+    """Set the device that :func:`get_default_device` returns; None resets it.
 
-    Raises RuntimeError for a device that the current session does not have. None takes the name back.
+    Tensors are always created on the session's device. Raises RuntimeError for a device that the current session does
+    not have.
     """
     _settings.device = None if device is None else check_device(device)
 
 
 def get_default_device() -> device:
-    """The device that :func:`set_default_device` named, or the current session's."""
+    """Return the device set by :func:`set_default_device`, or the current session's."""
     return _settings.device or device(current().recorder.transport.device)

@@ -1,7 +1,7 @@
 """``register_function``; ``tg.ops.NAME(…)`` for registered functions; ``tg.ops.aten``.
 
-A registered function is data. What this process registers is traced once and sent to each session that uses it;
-what others registered, in any language, is asked of the session by name.
+A registered function is data. A function of this process is traced once and sent to each session that uses it;
+a function registered by another client, in any language, is fetched from the session by name.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ def register_function(
     example: Sequence[Any] | None = None,
     shapes: Sequence[Sequence[int]] | None = None,
 ) -> Any:
-    """Register an autograd Function, a plain function of tensors, or a definition as data; also as a decorator.
+    """Register an autograd Function, a plain function of tensors, or a definition as data; also usable as a decorator.
 
-    Its code is traced, not sent: forward, backward and jvp become programs, good for all shapes, and ``tg.ops.NAME``
-    runs them where the tensors are. An ``if`` on a tensor's value becomes a branch of the program. Arguments that are
-    no tensors (annotated so, or with such a default) become parameters. ``example`` has arguments for code that
-    needs to know how many dimensions there are; without it, such code is traced when it is called first.
+    The code is traced, not sent: forward, backward and jvp become programs for all shapes, and ``tg.ops.NAME`` runs
+    them where the tensors are. An ``if`` on a tensor's value becomes a branch of the program. Non-tensor arguments,
+    known by annotation or default, become parameters. ``example`` has arguments for code that needs the number of
+    dimensions; without it, such code is traced at its first call.
 
-    With the scope "server" all sessions of the server have it. ``verify`` holds its gradients against differences, on
-    random inputs of the given ``shapes`` (or of some that fit), and raises GradcheckError if they are wrong.
-    Returns ``function``. Raises InvalidOperation, naming the line, for what cannot be traced, and FunctionExists if
-    another function has the name.
+    With the scope "server" the function is available in all sessions of the server. ``verify`` compares its gradients
+    with finite differences, on random inputs of the given ``shapes`` (or of suitable ones), and raises GradcheckError
+    if they are wrong. Returns ``function``. Raises InvalidOperation, naming the line, for code that cannot be traced,
+    and FunctionExists if another function has the name.
     """
     if function is None:
         return lambda decorated: register_function(
@@ -75,7 +75,7 @@ def register_function(
 
 
 def _set(name: str, variants: Variants | None) -> None:
-    """Have this function, or none, be what this process registered under a name."""
+    """Replace or remove the function that this process registered under a name."""
     if variants is None:
         _functions.pop(name, None)
     else:
@@ -84,9 +84,9 @@ def _set(name: str, variants: Variants | None) -> None:
 
 
 def remove_function(name: str, *, scope: str = "session") -> None:
-    """Forget a registered function, here and in the current session or, with the scope "server", on its server.
+    """Remove a registered function in this process and the current session, or from its server with the scope "server".
 
-    Graphs and functions that it is part of keep it. Raises UnknownFunction if it is not registered there.
+    Graphs and functions that use it keep it. Raises UnknownFunction if it is not registered there.
     """
     _functions.pop(name, None)
     registered.remove(sessions.current().recorder, name, scope)
@@ -94,7 +94,7 @@ def remove_function(name: str, *, scope: str = "session") -> None:
 
 
 def _verify(variants: Variants, shapes: Any, example: Sequence[Any] | None) -> None:
-    """Check the gradients here, in this process: a definition means the same everywhere."""
+    """Check the gradients in this process: a definition gives the same results everywhere."""
     if variants.first is None:
         raise InvalidValue(f"{variants.name} is traced when it is called first; to verify it before, give an example")
     program = FunctionProgram(variants.first.definition, lambda name: _find(sessions.current().recorder, name))
@@ -106,7 +106,7 @@ def _verify(variants: Variants, shapes: Any, example: Sequence[Any] | None) -> N
 
 
 def _lookup(name: str) -> tuple[Mapping[str, Any], str] | None:
-    """The definition that this process registered under a name, and its scope."""
+    """The definition that this process registered under a name, and its scope, or None."""
     variants = _functions.get(name) or _functions.get(name.partition(VARIANT)[0])
     definition = None if variants is None else variants.definition(name)
     return None if definition is None or variants is None else (definition, variants.scope)
@@ -117,13 +117,13 @@ def _find(recorder: Recorder, name: str) -> Applicable:
 
 
 class Registered:
-    """A function by its name, as ``tg.ops.NAME``: what it is shows when it is called."""
+    """A function by name, as ``tg.ops.NAME``; the name is looked up when it is called."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = self.__qualname__ = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Apply it: its result, or a tuple of them. Raises UnknownFunction where it is not registered."""
+        """Apply the function and return its result, or a tuple of results. Raises UnknownFunction if it is missing."""
         tracer, name = active(), self.__name__
         made = _call(name, args, kwargs) if tracer is None else _write(tracer, name, args, kwargs)
         return made[0] if len(made) == 1 else tuple(made)
@@ -143,7 +143,7 @@ def __getattr__(name: str) -> Registered:
 
 
 def __dir__() -> list[str]:
-    """What users may call: the functions that this process or the current session knows, and what registers them."""
+    """List the functions that this process or the current session knows, and those that register them."""
     names = set(_functions)
     if (session := sessions.known()) is not None:
         names |= registered.names(session.recorder)
@@ -167,7 +167,7 @@ def _call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[
 
 
 def _write(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-    """Apply it within another function that is being traced: an instruction of that."""
+    """Write a call of the function as an instruction of the function that is being traced."""
     found = _lookup(name)
     outer = tracer.outer
     if found is not None:

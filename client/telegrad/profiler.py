@@ -1,7 +1,7 @@
-"""``telegrad.profiler``: where the time goes in the session, op by op, as ``torch.profiler``.
+"""``telegrad.profiler``: the time and memory of each op in the session, as ``torch.profiler``.
 
-The session records itself between two instructions; what it recorded comes back when the profile ends, and is shown
-by the engine's own classes. Times are the session's: neither recording here nor the way there is in them.
+The session records itself between two instructions. The client fetches the record when the profile ends, and shows it
+with the engine's own classes. Times are the session's: they include neither recording on the client nor the network.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from .tape.recorder import Recorder
 
 
 class ProfilerAction(Enum):
-    """What a profile does in a step."""
+    """The action of a profile in a step."""
 
     NONE = 0
     WARMUP = 1
     RECORD = 2
     RECORD_AND_SAVE = 3
-    """Record, and hand over what was recorded when the step ends."""
+    """Record, and call ``on_trace_ready`` when the step ends."""
 
     @property
     def records(self) -> bool:
-        """Whether it records."""
+        """Whether the action records."""
         return self in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 
@@ -51,10 +51,10 @@ Schedule = Callable[[int], ProfilerAction]
 def schedule(
     *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0, skip_first_wait: int = 0
 ) -> Schedule:
-    """After ``skip_first`` steps, ``wait`` steps and ``warmup`` steps without, then ``active`` steps with a record.
+    """Return a schedule: ``skip_first``, then ``wait`` and ``warmup`` steps unrecorded and ``active`` steps recorded.
 
-    This ``repeat`` times, or for ever if it is 0; with ``skip_first_wait`` the first time begins without waiting.
-    Raises AssertionError for numbers that make no sense.
+    The cycle of the last three runs ``repeat`` times, or forever if it is 0; with ``skip_first_wait`` the first cycle
+    has no ``wait`` steps. Raises AssertionError for invalid numbers.
     """
     assert min(wait, warmup, repeat, skip_first) >= 0 and active > 0, (
         f"Invalid profiler schedule arguments. Got wait={wait} (need >= 0), warmup={warmup} (need >= 0), "
@@ -81,19 +81,18 @@ def schedule(
 
 
 _profiled: Recorder | None = None
-"""The recorder of the session in which a profile runs."""
+"""The recorder of the session that is being profiled, or None."""
 
 
 class profile(Readings):
-    """Records what the current session executes inside a ``with`` block, or from start to stop.
+    """Record what the current session executes inside a ``with`` block, or from ``start`` to ``stop``.
 
-    An op is ``aten::`` and its name, a node of a backward pass its ``grad_fn``'s name, an instruction that is no op
-    ``telegrad::`` and its name. ``record_shapes`` keeps the input shapes, ``profile_memory`` the bytes of the arrays
-    allocated. With a ``schedule`` only some of the steps are recorded that ``step()`` ends. ``on_trace_ready`` is
-    called with the profile when a record is complete. ``with_stack`` is ignored with a warning: the session does not
-    know your lines. The first ``max_events`` ranges are kept one by one; the averages have all.
-
-    Raises InvalidOperation if it is entered while one runs. A record takes no message to begin, and two to end.
+    An op is recorded as ``aten::`` and its name, a node of a backward pass under its ``grad_fn``'s name, any other
+    instruction as ``telegrad::`` and its name. ``record_shapes`` records the input shapes, ``profile_memory`` the bytes
+    of allocated arrays. With a ``schedule`` only some of the steps, separated by ``step()``, are recorded.
+    ``on_trace_ready`` is called with the profile when a record is complete. ``with_stack`` is ignored with a warning:
+    the session does not know your lines. The first ``max_events`` ranges are kept individually; the averages cover all.
+    Raises InvalidOperation if another profile is running. Starting a record takes no message, ending it takes two.
     """
 
     def __init__(
@@ -124,19 +123,19 @@ class profile(Readings):
         return self
 
     def __exit__(self, kind: object, *exc: object) -> None:
-        # What was raised within matters more than a profile that cannot be had.
+        # An exception raised in the block matters more than an error of the profile.
         with contextlib.nullcontext() if kind is None else contextlib.suppress(TelegradError):
             self.stop()
 
     def start(self) -> None:
-        """Record from now on, or from the step on that the schedule says."""
+        """Start recording, now or at the step that the schedule sets."""
         if _profiled is not None and not _profiled.closed:
             raise InvalidOperation("Profiler context manager is not reentrant")
         self._running = True
         self._go_on()
 
     def step(self) -> None:
-        """End a step of the loop that is profiled."""
+        """End a step of the profiled loop."""
         ended = None if self._schedule is None else self._schedule(self.step_num)
         self.step_num += 1
         if ended is None or not self._running:
@@ -147,7 +146,7 @@ class profile(Readings):
         self._go_on()
 
     def stop(self) -> None:
-        """Record no more, and bring back what was recorded. Raises InvalidOperation if it does not run."""
+        """Stop recording and fetch the record. Raises InvalidOperation if the profile is not running."""
         if not self._running:
             raise InvalidOperation("Profiler is not running")
         self._running = False
@@ -156,7 +155,7 @@ class profile(Readings):
             self._finish()
 
     def _go_on(self) -> None:
-        """Record the next step if the schedule asks for it."""
+        """Record the next step if the schedule says so."""
         if self._schedule is not None and not self._schedule(self.step_num).records:
             return
         if self._session is None:
@@ -175,7 +174,7 @@ class profile(Readings):
         recorder.emit("start_profile", (), (), self._options)
 
     def _finish(self) -> None:
-        """Bring back what was recorded."""
+        """Fetch the record."""
         global _profiled
         session, self._session, _profiled = self._session, None, None
         assert session is not None, "there is a record to finish"
@@ -187,7 +186,7 @@ class profile(Readings):
 
 
 class record_function(engine_record_function):
-    """A labelled range inside a ``with`` block or a decorated function; nothing where no profile runs."""
+    """A labelled range inside a ``with`` block or a decorated function; without effect while no profile runs."""
 
     def __enter__(self) -> Self:
         self._ranges = [*getattr(self, "_ranges", []), _profiled]

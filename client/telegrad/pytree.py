@@ -1,4 +1,4 @@
-"""``telegrad.utils._pytree``: nested containers of tensors, as ``torch.utils._pytree``, on the library optree.
+"""``telegrad.utils._pytree``: nested containers of tensors, as ``torch.utils._pytree``, based on the optree library.
 
 None is a leaf, dicts keep the order of their keys, and named tuples, deques, OrderedDicts and defaultdicts are nodes.
 """
@@ -18,18 +18,18 @@ _NAMESPACE = "telegrad"
 _OPTIONS: dict[str, Any] = {"none_is_leaf": True, "namespace": _NAMESPACE}
 
 
-# Entered for good, and kept: dicts of this namespace are flattened in the order of their keys, as torch's are.
+# Entered permanently: dicts of this namespace are flattened in the order of their keys, as in torch.
 _IN_ORDER = optree.dict_insertion_ordered(True, namespace=_NAMESPACE)
 _IN_ORDER.__enter__()
 
 
 def tree_flatten(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
-    """The leaves of a tree in order, and its structure."""
+    """Return the leaves of a tree in order, and its structure."""
     return optree.tree_flatten(tree, is_leaf, **_OPTIONS)
 
 
 def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> PyTree:
-    """The tree of this structure with these leaves. Raises ValueError if their number differs."""
+    """Return a tree of this structure with these leaves. Raises ValueError if their number differs."""
     if not isinstance(treespec, TreeSpec):
         raise TypeError(
             "tree_unflatten(leaves, treespec): Expected `treespec` to be instance of PyTreeSpec but got item of type "
@@ -56,21 +56,21 @@ def tree_structure(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -
 def tree_map(
     func: Callable[..., Any], tree: PyTree, *rests: PyTree, is_leaf: Callable[[Any], bool] | None = None
 ) -> PyTree:
-    """A tree of the results of ``func`` on the leaves at the same place of all trees."""
+    """Return a tree of the results of ``func`` on the corresponding leaves of all trees."""
     return optree.tree_map(func, tree, *rests, is_leaf=is_leaf, **_OPTIONS)
 
 
 def tree_map_(
     func: Callable[..., Any], tree: PyTree, *rests: PyTree, is_leaf: Callable[[Any], bool] | None = None
 ) -> PyTree:
-    """Call ``func`` on the leaves for what it does to them; returns ``tree``."""
+    """Call ``func`` on the leaves for its side effects, and return ``tree``."""
     return optree.tree_map_(func, tree, *rests, is_leaf=is_leaf, **_OPTIONS)
 
 
 def map_only(
     type_or_types_or_pred: type | tuple[type, ...] | Callable[[Any], bool], /
 ) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
-    """Decorate a function of a leaf: leaves of another type, or that do not satisfy the predicate, stay as they are."""
+    """Decorate a function of a leaf to return leaves of other types, or that fail the predicate, unchanged."""
     applies = _predicate(type_or_types_or_pred)
     return lambda function: lambda leaf: function(leaf) if applies(leaf) else leaf
 
@@ -78,14 +78,14 @@ def map_only(
 def tree_map_only(
     type_or_types_or_pred: Any, /, func: Callable[[Any], Any], tree: PyTree, is_leaf: Any = None
 ) -> PyTree:
-    """``tree_map`` on the leaves of these types, or that satisfy the predicate."""
+    """Apply ``tree_map`` only to leaves of these types, or that satisfy the predicate."""
     return tree_map(map_only(type_or_types_or_pred)(func), tree, is_leaf=is_leaf)
 
 
 def tree_map_only_(
     type_or_types_or_pred: Any, /, func: Callable[[Any], Any], tree: PyTree, is_leaf: Any = None
 ) -> PyTree:
-    """``tree_map_`` on the leaves of these types, or that satisfy the predicate."""
+    """Apply ``tree_map_`` only to leaves of these types, or that satisfy the predicate."""
     return tree_map_(map_only(type_or_types_or_pred)(func), tree, is_leaf=is_leaf)
 
 
@@ -120,28 +120,28 @@ def arg_tree_leaves(*args: PyTree, **kwargs: PyTree) -> list[Any]:
 
 
 def tree_flatten_with_path(tree: PyTree, is_leaf: Any = None) -> tuple[list[tuple[tuple[Any, ...], Any]], TreeSpec]:
-    """The leaves of a tree, each with the keys that lead to it, and its structure."""
+    """The leaves of a tree, each with its path of keys, and the tree's structure."""
     paths, leaves, treespec = optree.tree_flatten_with_path(tree, is_leaf, **_OPTIONS)
     return list(zip(paths, leaves, strict=True)), treespec
 
 
 def tree_leaves_with_path(tree: PyTree, is_leaf: Any = None) -> list[tuple[tuple[Any, ...], Any]]:
-    """The leaves of a tree, each with the keys that lead to it."""
+    """The leaves of a tree, each with its path of keys."""
     return tree_flatten_with_path(tree, is_leaf)[0]
 
 
 def tree_map_with_path(func: Callable[..., Any], tree: PyTree, *rests: PyTree, is_leaf: Any = None) -> PyTree:
-    """``tree_map`` of a function that is also given the keys that lead to the leaf, as its first argument."""
+    """Apply ``tree_map`` with a function that gets the leaf's path of keys as its first argument."""
     return optree.tree_map_with_path(func, tree, *rests, is_leaf=is_leaf, **_OPTIONS)
 
 
 def keystr(path: Iterable[Any]) -> str:
-    """The keys that lead to a leaf, as an index expression."""
+    """Format a path of keys as an index expression."""
     return "".join(f"[{key!r}]" for key in path)
 
 
 def key_get(tree: PyTree, path: Iterable[Any]) -> Any:
-    """What the keys lead to."""
+    """Return the value at a path of keys."""
     for key in path:
         tree = getattr(tree, key) if isinstance(key, str) and not isinstance(tree, Mapping) else tree[key]
     return tree
@@ -153,7 +153,7 @@ def register_pytree_node(
     unflatten_fn: Callable[[Iterable[Any], Any], Any],
     **_: Any,
 ) -> None:
-    """Make a class a container: ``flatten_fn`` gives its children and a context, ``unflatten_fn`` takes them."""
+    """Register a class as a container: ``flatten_fn`` returns children and a context for ``unflatten_fn``."""
 
     def flatten(value: Any) -> tuple[Iterable[Any], Any]:
         children, context = flatten_fn(value)
@@ -167,7 +167,7 @@ def register_pytree_node(
 def register_dataclass(
     cls: type, *, field_names: list[str] | None = None, drop_field_names: Any = None, **_: Any
 ) -> None:
-    """Make a dataclass a container of the fields that its initialiser takes, or of these."""
+    """Register a dataclass as a container of these fields, by default those that its initializer takes."""
     names = field_names or [f.name for f in dataclasses.fields(cls) if f.init]
     names = [name for name in names if name not in (drop_field_names or ())]
     register_pytree_node(
@@ -193,12 +193,12 @@ def treespec_dict(mapping: Any = (), **kwargs: TreeSpec) -> TreeSpec:
 
 
 def treespec_pprint(treespec: TreeSpec) -> str:
-    """A structure as a tree with stars for leaves."""
+    """Format a structure as a tree with stars for leaves."""
     return str(tree_unflatten([_Star()] * treespec.num_leaves, treespec))
 
 
 def described(treespec: TreeSpec, indent: int = 0) -> str:
-    """A structure as torch prints it in its errors."""
+    """Format a structure as in torch's error texts."""
     if treespec.type is None:
         return "*"
     context = treespec.entries() if treespec.type in (dict, OrderedDict, defaultdict) else None
@@ -212,9 +212,9 @@ class _Star:
 
 
 def broadcast_prefix(prefix: PyTree, tree: PyTree) -> list[Any]:
-    """The leaves of ``prefix``, each as often as there are leaves of ``tree`` at its place.
+    """Return the leaves of ``prefix``, each repeated for every leaf of ``tree`` below it.
 
-    Raises ValueError where ``prefix`` is no prefix of ``tree``.
+    Raises ValueError unless ``prefix`` is a prefix of ``tree``.
     """
     return list(optree.broadcast_prefix(prefix, tree, **_OPTIONS))
 

@@ -1,7 +1,7 @@
-"""``telegrad.random``: where random numbers come from, as ``torch.random``.
+"""``telegrad.random``: the random number generators' state, as ``torch.random``.
 
-Tensors draw theirs in the session, samplers here. A state is a tensor of bytes in the session: keeping one and
-putting it back takes no message.
+Tensors draw in the session, samplers on the client. A state is a tensor of bytes in the session: saving and restoring
+one takes no message.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .tensor.handle import Tensor, handle
 
 
 class State(Tensor):
-    """A state of the session's random numbers, with that of the numbers that order samples."""
+    """A state of the session's generator, together with that of the client's, which orders samples."""
 
     order: Any = None
 
 
 def get_rng_state() -> Tensor:
-    """The state of the current session's random numbers, a tensor of bytes."""
+    """Return the state of the current session's generator, a tensor of bytes."""
     state: Any = state_of(current().recorder, State)
     state.order = copy.deepcopy(default_generator.numpy)
     found: Tensor = state
@@ -38,14 +38,14 @@ def get_rng_state() -> Tensor:
 
 
 def state_of(recorder: Recorder, kind: type[Tensor] = Tensor) -> Tensor:
-    """The state of a session's random numbers."""
+    """Return the state of a session's generator."""
     state = handle(recorder, Spec((SIZE,), np.dtype(np.uint8)), cls=kind)
     recorder.emit("get_rng_state", (), [state._id])
     return state
 
 
 def set_rng_state(new_state: Tensor) -> None:
-    """Go on from a state that ``get_rng_state`` gave. Raises TypeError for what are no bytes."""
+    """Restore a state from ``get_rng_state``. Raises TypeError for anything but a tensor of bytes."""
     if not isinstance(new_state, Tensor) or new_state.dtype.name != "uint8":
         raise TypeError("RNG state must be a torch.ByteTensor")
     new_state._recorder.emit("set_rng_state", [new_state._id])
@@ -54,7 +54,7 @@ def set_rng_state(new_state: Tensor) -> None:
 
 
 def seed() -> int:
-    """Restart the random numbers from a random seed, and return the seed."""
+    """Seed the generators with a random seed, and return the seed."""
     found = Generator().seed()
     manual_seed(found)
     return found

@@ -1,13 +1,13 @@
-"""``telegrad.save`` and ``telegrad.load``: safetensors files; of torch's own files the data is read, nothing is run.
+"""``telegrad.save`` and ``telegrad.load`` for safetensors files; torch's own files are read as data, running no code.
 
-A file is a plain safetensors container, so every library that reads those has the tensors: those of a state dict
-under its keys, nested ones under their path joined by dots. What safetensors cannot say (nesting, numbers,
-texts, the order) is JSON in the metadata, under the key "telegrad": in it
+A file is a plain safetensors container, so every library that reads those can read the tensors: those of a state dict
+under their keys, nested ones under their path joined by dots. Everything that safetensors cannot represent (nesting,
+numbers, strings, order) is JSON in the metadata, under the key "telegrad":
 
-- numbers, texts, true, false, null and lists are themselves;
-- ``{"tensor": name, "requires_grad": …}`` is the container's tensor of this name;
-- ``{"array": name}`` is one of NumPy's arrays, and ``{"scalar": name}`` one of its scalars;
-- ``{"dict": [[key, value], …]}`` is a dict, with keys that are texts or numbers;
+- numbers, strings, true, false, null and lists represent themselves;
+- ``{"tensor": name, "requires_grad": …}`` is the container's tensor with this name;
+- ``{"array": name}`` is a NumPy array, and ``{"scalar": name}`` a NumPy scalar;
+- ``{"dict": [[key, value], …]}`` is a dict whose keys are strings or numbers;
 - ``{"tuple": […]}`` is a tuple, ``{"set": […]}`` a set, ``{"bytes": text}`` bytes in base64, ``{"complex": [re, im]}``
   a complex number, ``{"dtype": name}`` a dtype.
 """
@@ -42,15 +42,15 @@ WRITTEN: dict[type, Callable[[Any], Any]] = {
     complex: lambda value: {"complex": [value.real, value.imag]},
     dtypes.DType: lambda value: {"dtype": value.name},
 }
-"""How what JSON does not have is written,"""
+"""The encoders of types that JSON lacks."""
 READ: dict[str, Callable[[Any], Any]] = {
     "bytes": base64.b64decode,
     "complex": lambda parts: complex(*parts),
     "dtype": dtypes.parse,
 }
-"""and read."""
+"""The decoders of types that JSON lacks."""
 PICKLES = (b"PK\x03\x04", b"\x80")
-"""How the files begin that torch.save writes, and pickles of protocol 2 and up."""
+"""The first bytes of files written by torch.save, and of pickles of protocol 2 and up."""
 PICKLE_TEXT = (
     "this file is a pickle, of the form that torch wrote before version 1.6 or another one, and reading one can run "
     "any code. Save it anew where you trust it: torch.save(torch.load(path), new_path)"
@@ -65,11 +65,11 @@ def save(
     _use_new_zipfile_serialization: bool = True,
     _disable_byteorder_record: bool = False,
 ) -> None:
-    """Write tensors, NumPy arrays, numbers and texts, in dicts, lists, tuples and sets, to a safetensors file.
+    """Write tensors, NumPy arrays, numbers and strings, in dicts, lists, tuples and sets, to a safetensors file.
 
-    ``f`` is a path or a file opened for writing bytes. The values are fetched with one message for each session
-    that they are in. Raises TypeError for anything else in ``obj``, and writes nothing then. torch's other options are
-    accepted and have no effect: nothing is pickled.
+    ``f`` is a path or a file opened for writing bytes. The values are fetched with one message per session. Raises
+    TypeError for anything else in ``obj``, without writing anything. torch's other options are accepted and have no
+    effect: nothing is pickled.
     """
     writer = _Writer()
     structure = writer.describe(obj, "")
@@ -92,12 +92,12 @@ def load(
     mmap: bool | None = None,
     **pickle_load_args: Any,
 ) -> Any:
-    """What :func:`save` wrote, with its tensors in the current session.
+    """Load an object written by :func:`save`, with its tensors in the current session.
 
     For other safetensors files, such as those of ``safetensors.torch``, the result is a dict of tensors by name. For
-    files of ``torch.save`` it is what was saved: their opcodes are read as data, and nothing is executed. The other
-    arguments are torch's and have no effect: tensors live where their session does, and only data is ever read.
-    Raises ValueError for files that name code, older pickles and damaged files.
+    files of ``torch.save`` it is the saved object: their opcodes are read as data, and nothing is executed. The other
+    arguments are torch's and have no effect: tensors live in their session, and only data is ever read.
+    Raises ValueError for files that refer to code, older pickles and damaged files.
     """
     if isinstance(f, (str, os.PathLike)):
         body = Path(f).read_bytes()
@@ -119,13 +119,13 @@ def load(
 
 
 def _uploaded(saved: torch_archive.SavedTensor) -> Tensor:
-    """A tensor of torch's file, in the current session."""
+    """Upload a tensor of torch's file to the current session."""
     tensor = upload(current().recorder, saved.array, None, saved.requires_grad and not saved.is_parameter)
     return Parameter(tensor, saved.requires_grad) if saved.is_parameter else tensor
 
 
 class _Writer:
-    """Describes an object as JSON, and gives each tensor in it a name."""
+    """Describes an object as JSON, and names each tensor in it."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, Any] = {}
@@ -168,7 +168,7 @@ class _Writer:
         return [key, self.describe(value, _join(path, key))]
 
     def _name(self, path: str) -> str:
-        """The path, followed by a number if another tensor has that name."""
+        """The path, with a number appended if another tensor has that name."""
         name, count = path, 1
         while name in self.tensors or name == "__metadata__":
             count += 1
@@ -181,7 +181,7 @@ def _join(path: str, key: Any) -> str:
 
 
 def _fetch(values_by_name: Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays by name, those of tensors fetched."""
+    """The arrays by name, with tensors replaced by their fetched values."""
     tensors = {name: value for name, value in values_by_name.items() if isinstance(value, Tensor)}
     recorders = {id(t._recorder): t._recorder for t in tensors.values()}
     values: dict[tuple[int, str], Any] = {}
@@ -193,7 +193,7 @@ def _fetch(values_by_name: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plausible(body: bytes) -> bool:
-    """Whether a container starts like this too: its first 8 bytes are a length, and then comes JSON."""
+    """Whether the body starts like a safetensors container: an 8-byte length, followed by JSON."""
     return int.from_bytes(body[:8], "little") <= len(body) and body[8:9] == b"{"
 
 

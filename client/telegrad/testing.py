@@ -1,6 +1,6 @@
 """``telegrad.testing``: ``assert_close`` and ``make_tensor``, as in torch.
 
-What is compared is fetched; where values differ the texts are torch's.
+The compared values are fetched; the error texts are torch's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TOLERANCES = {
 }
 """The relative and the absolute tolerance by dtype; other dtypes are compared exactly."""
 EXCLUDED = {"FileCheck": "there is no TorchScript to check"}
-"""What torch has here and Telegrad leaves out, and why."""
+"""Names that torch has here and Telegrad omits, with the reason."""
 Message = str | Callable[[str], str] | None
 
 
@@ -54,7 +54,7 @@ class _Options(NamedTuple):
     allow_subclasses: bool
 
     def tolerances(self, *dtypes: DType) -> tuple[float, float]:
-        """The relative and the absolute tolerance for values of these dtypes."""
+        """Return the relative and the absolute tolerance for values of these dtypes."""
         if self.rtol is not None and self.atol is not None:
             return self.rtol, self.atol
         found = [TOLERANCES.get(dtype, (0.0, 0.0)) for dtype in dtypes]
@@ -62,7 +62,7 @@ class _Options(NamedTuple):
 
 
 class _Difference(Exception):
-    """What differs, and at which items of the containers."""
+    """The text of a difference, and the keys of the items that contain it."""
 
     def __init__(self, text: str, path: tuple[Any, ...] = ()) -> None:
         super().__init__(text)
@@ -85,9 +85,9 @@ def assert_close(
 ) -> None:
     """Raise AssertionError unless ``actual`` and ``expected`` are close: ``|a - e| <= atol + rtol * |e|``.
 
-    Tensors, arrays, numbers, None, and sequences and mappings of them. Tensors must also have the same shape and
-    dtype; the tolerances depend on the dtype unless both are given. ``msg`` replaces the text, or makes another of
-    it. Raises TypeError for what cannot be compared, ValueError if one tolerance is given without the other.
+    They are tensors, arrays, numbers, None, or sequences and mappings of them. Tensors must also have the same shape
+    and dtype; the tolerances depend on the dtype unless both are given. ``msg`` replaces the text, or is called with it
+    and returns another. Raises TypeError for values that cannot be compared, ValueError if only one tolerance is given.
     """
     if (rtol is None) != (atol is None):
         missing = "rtol" if rtol is None else "atol"
@@ -110,7 +110,7 @@ def assert_allclose(
     equal_nan: bool = True,
     msg: str = "",
 ) -> None:
-    """The old name of :func:`assert_close`, for values that may differ in dtype and be no tensors. Deprecated."""
+    """Deprecated name of :func:`assert_close`; it ignores dtypes and also accepts values that are not tensors."""
     warnings.warn(
         "`torch.testing.assert_allclose()` is deprecated since 1.12 and will be removed in a future release. Please "
         "use `torch.testing.assert_close()` instead.",
@@ -211,7 +211,7 @@ def _close(actual: Any, expected: Any, rtol: float, atol: float, equal_nan: bool
         return np.isclose(actual.astype(np.float64), expected.astype(np.float64), rtol, atol, equal_nan)
 
 
-# Texts -------------------------------------------------------------------------------------------------------
+# Error texts -------------------------------------------------------------------------------------------------
 
 
 def _scalars(actual: Any, expected: Any, rtol: float, atol: float) -> str:
@@ -282,11 +282,11 @@ def make_tensor(
     exclude_zero: bool = False,
     memory_format: Any = None,
 ) -> Tensor:
-    """A tensor of random numbers from ``low`` to ``high``, which is not among them, drawn in the session.
+    """Return a tensor of random numbers from ``low`` to ``high`` (excluded), drawn in the session.
 
-    By default from -9 to 9, for uint8 from 0, for bool of both. ``exclude_zero`` replaces zeros by the smallest
-    positive number. ``noncontiguous`` gives a view of every other element. Raises ValueError for bounds that do not
-    fit the dtype, for gradients of integers and for what excludes each other, TypeError for an unknown dtype.
+    The default range is -9 to 9; for uint8 it starts at 0, and bools have both values. ``exclude_zero`` replaces zeros
+    by the smallest positive number. ``noncontiguous`` returns a view of every other element. Raises ValueError for
+    bounds that do not fit the dtype, gradients of integers and exclusive options, TypeError for an unknown dtype.
     """
     size = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (list, tuple)) else tuple(shape)
     if noncontiguous and memory_format is not None:
@@ -309,7 +309,7 @@ def make_tensor(
         result = result.to(dtype=dtype)
     else:
         unit = functions.rand(size, dtype=float64 if dtype is float64 else float32)
-        # Written so that bounds near the largest number do not overflow.
+        # This form does not overflow for bounds near the largest number.
         result = (unit * last + (1 - unit) * first).to(dtype=dtype)
     if noncontiguous and result.numel() > 1:
         result = functions.repeat_interleave(result, 2, dim=-1)[..., ::2]
@@ -320,7 +320,7 @@ def make_tensor(
 
 
 def _interval(dtype: DType, low: float | None, high: float | None) -> tuple[float, float]:
-    """The bounds of the numbers, the second excluded."""
+    """The bounds of the numbers, with the second one excluded."""
     lowest, highest = _LIMITS.get(dtype) or (-_LARGEST[dtype], _LARGEST[dtype])
     default = (0, 2) if dtype is bool_ else (0, 10) if dtype is uint8 else (-9, 10) if dtype in _LIMITS else (-9, 9)
     low, high = default[0] if low is None else low, default[1] if high is None else high

@@ -1,9 +1,8 @@
-"""Reads the files that ``torch.save`` writes, as data: nothing in them is executed or unpickled.
+"""Reads files of ``torch.save`` as data, without executing or unpickling anything in them.
 
-Such a file is a zip archive with a pickle of the structure and a file for each storage. The pickle's opcodes are read
-one by one, by what is below: numbers, texts and containers are made as they come, and of the names of classes and
-functions that a pickle can have called, only those in ``NAMES`` mean something: what they would make, as plain data.
-Every other name is refused.
+Such a file is a zip archive with a pickle of the structure and one file per storage. This module interprets the
+pickle's opcodes itself: it builds numbers, strings and containers, and of the classes and functions that a pickle can
+call it replaces those in ``NAMES`` by functions that make plain data. It rejects every other name.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from telegrad_engine import dtypes
 from telegrad_engine.errors import InvalidValue
 
 EXPANDED = 2**26
-"""Bytes that a file's tensors may have beyond four times the file: those that were saved expanded are written out."""
+"""The bytes that a file's tensors may have beyond four times its size, since expanded tensors are written out."""
 STORAGES: dict[str, tuple[str, Any]] = {
     "DoubleStorage": ("f8", None),
     "FloatStorage": ("f4", None),
@@ -36,8 +35,7 @@ STORAGES: dict[str, tuple[str, Any]] = {
     "ByteStorage": ("u1", None),
     "BoolStorage": ("?", None),
 }
-"""torch's classes of storages: how their elements lie in the file, and what they stand for if that is no dtype of
-NumPy's."""
+"""torch's storage classes: the dtype of their elements in the file, and the ml_dtypes dtype if NumPy lacks it."""
 
 
 class SavedTensor(NamedTuple):
@@ -49,7 +47,7 @@ class SavedTensor(NamedTuple):
 
 
 class _Name(NamedTuple):
-    """A class or function that a pickle names; not the thing itself."""
+    """The name of a class or function in a pickle."""
 
     module: str
     name: str
@@ -65,12 +63,12 @@ class _Storage(NamedTuple):
 
 
 def is_archive(body: bytes) -> bool:
-    """Whether these are the bytes of a zip archive."""
+    """Whether these bytes start like a zip archive."""
     return body.startswith(b"PK\x03\x04")
 
 
 def read(body: bytes, make: Callable[[SavedTensor], Any]) -> Any:
-    """The contents of a file; ``make`` is called with each tensor in it. Raises ValueError for anything but data."""
+    """Return a file's contents; ``make`` converts each tensor in it. Raises ValueError for anything but data."""
     try:
         with zipfile.ZipFile(io.BytesIO(body)) as archive:
             return _Archive(archive, make, 4 * len(body) + EXPANDED).read()
@@ -83,7 +81,7 @@ DAMAGE = (KeyError, IndexError, TypeError, AttributeError, OverflowError, EOFErr
 
 
 class _Archive:
-    """One file, while it is read; its tensors may have so many bytes."""
+    """A file while it is read; ``limit`` is the maximum size of its tensors in bytes."""
 
     def __init__(self, archive: zipfile.ZipFile, make: Callable[[SavedTensor], Any], limit: int) -> None:
         self._archive, self._make, self._left = archive, make, limit
@@ -115,10 +113,10 @@ class _Archive:
             self._arrays[storage.key] = array if dtype is None else array.view(dtype)
         return self._arrays[storage.key]
 
-    # What the names in a pickle come to ----------------------------------------------------
+    # Functions for the names in a pickle ----------------------------------------------------
 
     def tensor(self, storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any = False, *_: Any) -> Any:
-        """``torch._utils._rebuild_tensor_v2``: a tensor that shows part of a storage."""
+        """Implement ``torch._utils._rebuild_tensor_v2``: a tensor with a copy of part of a storage."""
         if not isinstance(storage, _Storage):
             raise InvalidValue("this file is damaged: a tensor without a storage")
         numbers = [offset, *size, *stride]
@@ -139,11 +137,11 @@ class _Archive:
         return SavedTensor(np.array(shown), bool(requires_grad))
 
     def parameter(self, data: Any, requires_grad: Any = True, *_: Any) -> Any:
-        """``torch._utils._rebuild_parameter``."""
+        """Implement ``torch._utils._rebuild_parameter``."""
         return SavedTensor(data.array, bool(requires_grad), True)
 
     def finished(self, value: Any) -> Any:
-        """A value of the file as its reader gets it: what was one there stays one."""
+        """Convert a value of the file for the reader; a shared tensor or tuple is converted once."""
         if not isinstance(value, tuple):
             return value
         if id(value) not in self._done:
@@ -167,7 +165,7 @@ NAMES: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_parameter": _Archive.parameter,
     "torch._utils._rebuild_parameter_with_state": _Archive.parameter,
 }
-"""What a pickle may have called, and what becomes of it here. None of these runs anything of the file's."""
+"""The classes and functions that a pickle may call, with their replacements. None of these runs code of the file."""
 CODE_TEXT = (
     "this file names {name}, which is code, and code in a file is never run; only tensors, numbers, texts and "
     "containers of them are read. Where you trust it, load it with torch and save a state_dict()"
@@ -175,7 +173,7 @@ CODE_TEXT = (
 
 
 class _Unpacker:
-    """The stack machine that a pickle is written for, without the opcodes that reach beyond data."""
+    """The stack machine of pickles, without the opcodes that are not needed for data."""
 
     def __init__(self, code: bytes, archive: _Archive) -> None:
         self._code, self._archive = code, archive
@@ -184,7 +182,7 @@ class _Unpacker:
         self._memo: dict[int, Any] = {}
 
     def run(self) -> Any:
-        """The value that is left at the end."""
+        """Run the pickle and return its final value."""
         try:
             for opcode, argument, _ in pickletools.genops(self._code):
                 if opcode.name == "STOP":
@@ -235,7 +233,7 @@ class _Unpacker:
             arguments = stack.pop()
             stack.append(self._made(stack.pop(), arguments))
         elif name == "BUILD":
-            stack.pop()  # attributes, of which plain data has none
+            stack.pop()  # attributes, which plain data does not have
         elif name == "BINPERSID":
             stack.append(self._persistent(stack.pop()))
         else:
@@ -290,7 +288,7 @@ class _Unpacker:
         return NAMES[str(named)](self._archive, *arguments)
 
     def _persistent(self, reference: Any) -> _Storage:
-        kind, storage, key, _, size = reference  # as torch.save writes it; anything else is a TypeError or ValueError
+        kind, storage, key, _, size = reference  # torch.save's form; others raise TypeError or ValueError
         if kind != "storage" or not isinstance(storage, _Name) or storage.name not in STORAGES:
             raise InvalidValue(f"a tensor of this file has a dtype that is not in Telegrad: {storage}")
         return _Storage(storage.name, str(key), int(size))

@@ -1,4 +1,4 @@
-"""``telegrad.autograd``: gradients, as ``torch.autograd``."""
+"""``telegrad.autograd``: the counterpart of ``torch.autograd``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Anomaly mode: the session looks for what goes wrong in a pass, and here is known which line it comes from.
+"""Anomaly mode: the session finds the node that fails in a pass, and the client knows which line recorded it.
 
-While it is on, nodes of the shadow keep the stack they were recorded under, and each pass is waited for. The session
-says which node failed by its place in the pass, and the shadow's node at that place knows where it was made.
+While the mode is on, nodes of the client graph keep the stack that recorded them, and the client waits for each pass.
+The session reports a failed node by its position in the pass, and the client graph's node at that position has the
+stack.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from ..tensor.handle import Tensor
 
 
 def attributes(anomaly: AnomalyMode) -> dict[str, Any]:
-    """What an instruction that starts a pass says of the mode."""
+    """The anomaly mode's attributes of an instruction that starts a pass."""
     return {"detect_anomaly": True} if anomaly.check_nan else {"detect_anomaly": True, "check_nan": False}
 
 
 @contextmanager
 def explained(recorder: Recorder, roots: Sequence[Tensor]) -> Iterator[None]:
-    """Wait for the pass that is recorded within, and say of a node that failed where it comes from."""
+    """Wait for the pass recorded in the block, and if a node failed, warn with the stack that recorded it."""
     nodes = list(walk(*[root.grad_fn for root in roots if root.grad_fn is not None]))
     leaves = {leaf for node in nodes for leaf in node.next_edges if leaf is not None and leaf.is_leaf_target}
     without = [leaf for leaf in leaves if isinstance(leaf, Tensor) and not leaf._has_grad]
@@ -45,7 +46,7 @@ def explained(recorder: Recorder, roots: Sequence[Tensor]) -> Iterator[None]:
         if isinstance(position, int) and position < len(nodes):
             warn(nodes[position])
         for leaf in without:
-            leaf.grad = None  # the shadow's pass went further than the session's
+            leaf.grad = None  # the client's pass ran further than the session's
         raise
 
 

@@ -1,8 +1,8 @@
-"""``backward`` and ``grad`` where Python of the user's is on the way: the session's pass and the shadow's in lock step.
+"""``backward`` and ``grad`` through the user's Python code: the session's pass and the client's run in lock step.
 
-The shadow's pass stops at the same places as the session's. At each, what was recorded is sent, the session says
-which gradients have arrived, the user's code computes with them as with any tensors, and both passes go on with what
-it returned. That is one round trip a stop; after the last one nothing waits.
+Both passes stop at the same points. At each, the client sends what was recorded, the session names the gradients that
+have arrived, the user's code computes with them as with any tensors, and both passes continue with its results. Each
+stop costs one round trip; after the last one the client does not wait.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from ..tensor.handle import Tensor, handle, refs
 
 
 def mark_whole(results: Sequence[Any]) -> None:
-    """Have no pass for chosen inputs go through the nodes that made these tensors."""
+    """Mark the nodes that made these tensors: a pass with chosen inputs may not go through them."""
     for result in results:
         if isinstance(result, Tensor) and result.grad_fn is not None:
             result._recorder.whole.add(result.grad_fn)
 
 
 def check_partial(recorder: Recorder, roots: Sequence[Tensor], inputs: Tensor | Sequence[Tensor]) -> None:
-    """Raise InvalidOperation if such a node is between the roots and the inputs."""
+    """Raise InvalidOperation if a node from :func:`mark_whole` is between the roots and the inputs."""
     ends = {place(t)[0] for t in ([inputs] if isinstance(inputs, Tensor) else inputs)}
     for root in roots:
         for node in walk(root.grad_fn) if root.grad_fn is not None else ():
@@ -54,16 +54,16 @@ def check_partial(recorder: Recorder, roots: Sequence[Tensor], inputs: Tensor | 
 
 
 class PythonHooks(ClientHook):
-    """The user's hooks of one kind on one tensor or node, which the session calls by one id."""
+    """The user's hooks of one kind on one tensor or node, registered in the session under one id."""
 
     def __init__(self, recorder: Recorder, kind: str) -> None:
         super().__init__(recorder.new_id(), kind)
         self.functions = TensorHooks()
         self.leaf: Callable[[], Tensor | None] = lambda: None
-        """Whom hooks that run once its gradient was accumulated are called with."""
+        """Return the leaf that post-accumulate hooks are called with."""
 
     def around(self, grads: tuple[Any, ...], outer: tuple[Any, ...]) -> list[Any]:
-        """What hooks on a node make of gradients; those after its derivatives see the outputs' as well."""
+        """Run the hooks of a node on gradients; hooks after its derivatives also get the outputs' gradients."""
         hooks = NodeHooks()
         if self.kind == NODE_PREHOOK:
             hooks.before = self.functions
@@ -74,21 +74,22 @@ class PythonHooks(ClientHook):
 
 class _Current(threading.local):
     derivation: Derivation | None = None
-    """What is being differentiated, while user's code runs in a pass."""
+    """The pass that is running while the user's code is called."""
 
 
 current = _Current()
 
 
 def run(recorder: Recorder, derivation: Derivation, begin: Callable[[], None]) -> tuple[Any, ...]:
-    """Differentiate in the shadow and in the session; the results as the shadow has them.
+    """Run the pass in the client graph and in the session, and return the client graph's results.
 
-    ``begin`` records the instruction. An error, be it the user's, leaves no pass waiting in the session.
+    ``begin`` records the instruction. After an error, including one of the user's code, no pass is left waiting in the
+    session.
     """
     dialogue = _Dialogue(recorder, derivation.values, begin)
     outer, current.derivation = current.derivation, derivation
     try:
-        # No other thread records while both passes stand at the same place.
+        # No other thread may record while both passes are at the same stop.
         with recorder.lock, derivation.values:
             shadow = derivation.new_pass()
             stop = shadow.begin()
@@ -108,7 +109,7 @@ def run(recorder: Recorder, derivation: Derivation, begin: Callable[[], None]) -
 
 @contextmanager
 def _explaining(shadow: Any, stop: Stop) -> Iterator[None]:
-    """In anomaly mode, say of a backward of the user's that raises where its forward was called."""
+    """In anomaly mode, explain an error in the user's backward with the call of its forward."""
     try:
         yield
     except Exception as error:
@@ -119,42 +120,42 @@ def _explaining(shadow: Any, stop: Stop) -> Iterator[None]:
 
 
 class _Dialogue:
-    """What is said to the session in the course of one pass."""
+    """The exchange with the session during one pass."""
 
     def __init__(self, recorder: Recorder, values: Any, begin: Callable[[], None]) -> None:
         self.recorder = recorder
         self.values = values
         self.begin: Callable[[], None] | None = begin
         self.pending: dict[str, Any] | None = None
-        """What the session waits for."""
+        """The stop that the session's pass is waiting at."""
         self.reply: list[Any] | None = None
-        """What the user's code returned for it, not recorded yet: an error in the shadow's pass takes it back."""
+        """The results of the user's code for that stop, recorded later: an error in the client's pass discards them."""
 
     def meet(self, stop: Stop) -> None:
-        """Have the user's code compute what the shadow, and the session with it, stopped for."""
+        """Run the user's code for a stop that the client's pass and the session's have reached."""
         self.values.commit()
         if self.begin is not None or self.reply is not None:
             self._go_on()
         pending = self.pending
         if pending is None or (pending["ctx"], pending["kind"]) != (stop.source.client_id, stop.kind):
-            # A derivative gave no gradient after all, of which the shadow cannot know. It goes on as if there were.
+            # A derivative produced no gradient, which the client's pass cannot know. It continues as if there were one.
             stop.then(_assumed(stop))
         else:
             self._answer(stop, pending)
 
     def end(self) -> None:
-        """After the shadow's pass: record what lets the session's run to its end."""
+        """Record what lets the session's pass finish, after the client's pass has ended."""
         if self.pending is not None and self.reply is None:
             raise InternalError(f"the session waits where the shadow does not: {self.pending}")
         self._record()
 
     def cancel(self) -> None:
-        """Leave no pass waiting."""
+        """Cancel the session's pass if it is waiting."""
         if self.pending is not None and not self.recorder.closed:
             self.recorder.emit("cancel", (), (), {"call": self.pending["call"]})
 
     def _go_on(self) -> None:
-        """Have the session's pass run to where it stops next."""
+        """Let the session's pass run to its next stop."""
         self._record()
         self.pending = self.recorder.advance()
 
@@ -172,13 +173,13 @@ class _Dialogue:
             for name, grad, spec in zip(pending["gradients"], stop.grads, stop.specs, strict=True)
         ]
         results = self._evaluate(stop, grads)
-        # A hook that changed nothing, or something in place, has nothing to send.
+        # A hook that returned the gradients themselves, changed in place or not, sends nothing.
         unchanged = stop.kind != BACKWARD and all(map(operator.is_, results, grads))
         self.reply = [] if unchanged else results
         stop.then(results)
 
     def _evaluate(self, stop: Stop, grads: list[Any]) -> list[Any]:
-        """What the user's code makes of gradients, with the mode that torch would have set."""
+        """Run the user's code on gradients, with the grad mode that torch would set."""
         source: Any = stop.source
         enabled = state.grad_enabled
         try:
@@ -196,7 +197,7 @@ class _Dialogue:
             state.grad_enabled = enabled
 
     def _gradient(self, name: str, grad: Any, spec: Any) -> Tensor:
-        """A handle on a gradient that the session has, with the history that the shadow knows."""
+        """A handle for a gradient of the session, with its history from the client graph."""
         if isinstance(grad, Meta) and grad._node is not None and grad._node.is_leaf_target:
             self.recorder.release(name)
             leaf: Any = grad._node
@@ -209,7 +210,7 @@ class _Dialogue:
 
 
 def _assumed(stop: Stop) -> list[Any]:
-    """What user's code that was not called would have returned."""
+    """Stand-ins for the results of user code that was not called."""
     if isinstance(stop.source, ClientNode):
         return [None if spec is None else Meta(spec) for spec in stop.source.ctx._specs if spec is not None]
     return [None if grad is None else Meta(Spec(*spec)) for grad, spec in zip(stop.grads, stop.specs, strict=True)]

@@ -1,7 +1,7 @@
 """``backward`` and ``grad``.
 
-The shadow graph is walked here and now, so mistakes raise on the caller's line; the gradients
-themselves are computed in the session, when a value is asked for.
+The client graph is walked at once, so that mistakes raise on the caller's line; the session computes the gradients
+when a value is requested.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def backward(
     grad_variables: Any = None,
     inputs: Any = None,
 ) -> None:
-    """Accumulate the sum of the tensors' gradients into the leaves, or into ``inputs`` alone.
+    """Accumulate the sum of the tensors' gradients into the leaves, or into ``inputs`` only.
 
-    ``grad_tensors`` has one tensor (or None for a tensor of one element) per tensor; ``grad_variables`` is its old
-    name, which warns. Raises InvalidOperation if both are given.
+    ``grad_tensors`` has one tensor (or None for a tensor of one element) per tensor; ``grad_variables`` is its
+    deprecated name and warns. Raises InvalidOperation if both are given.
     """
     if grad_variables is not None:
         warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
@@ -54,7 +54,7 @@ def backward(
     tensors, inputs = tensors_of(tensors), None if inputs is None else tensors_of(inputs)
     gradients = None if grad_tensors is None else _seeds(tensors, grad_tensors)
     if not tensors and inputs != []:
-        return  # and torch says nothing, either
+        return  # torch does nothing here, either
     recorder = recorder_of(tuple(tensors))
     if recorder.whole and inputs is not None:
         backward_callbacks.check_partial(recorder, tensors, inputs)
@@ -92,11 +92,11 @@ def grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> Any:
-    """The gradients of ``outputs`` with respect to ``inputs``, leaving ``.grad`` alone.
+    """Return the gradients of ``outputs`` with respect to ``inputs``, without changing ``.grad``.
 
-    One tensor per input, of its shape and dtype; None for an input that was not used, if
-    ``allow_unused``, or zeros, if ``materialize_grads``. With ``is_grads_batched`` the ``grad_outputs`` have a
-    leading dimension of their own, and so have the results: a row for each. Of a dict of inputs, a dict.
+    There is one tensor per input, of its shape and dtype. For an unused input it is None with ``allow_unused``, or
+    zeros with ``materialize_grads``. With ``is_grads_batched`` the ``grad_outputs`` have an extra leading dimension,
+    and so do the results: one row each. For a dict of inputs, returns a dict.
     """
     if isinstance(inputs, dict):
         rest = only_inputs, allow_unused, is_grads_batched, materialize_grads
@@ -120,7 +120,7 @@ def grad(
     recorder = recorder_of(outs or ins)
     if recorder.whole:
         backward_callbacks.check_partial(recorder, outs, ins)
-    # An unused input's name is given out but never bound.
+    # An unused input's id is allocated but never bound.
     names = [recorder.new_id() for _ in ins]
 
     def record() -> None:
@@ -154,7 +154,7 @@ def _grad_rows(
     allow_unused: bool | None,
     materialize_grads: bool,
 ) -> tuple[Any, ...]:
-    """``grad`` for rows of gradients: one instruction, unless the results have a history of their own."""
+    """``grad`` for a batch of gradients: one instruction, unless the results need a history of their own."""
     recorder = recorder_of(outs or ins)
     gradients: list[Any] = [None] * len(outs) if grad_outputs is None else listed(grad_outputs)
     count = check_rows(outs, gradients)
@@ -192,7 +192,7 @@ def _grad_rows(
 
 
 def _seeds(outputs: Sequence[Any], gradients: Any) -> list[Any]:
-    """The gradients that a pass starts with: whole numbers and bools in the dtypes of the outputs."""
+    """The gradients that a pass starts with; integers and bools are cast to the outputs' floating dtypes."""
     seeds = listed(gradients)
     for i, (output, seed) in enumerate(zip(outputs, seeds, strict=False)):
         if isinstance(seed, Tensor) and not seed.is_floating_point() and output.is_floating_point():
@@ -201,20 +201,20 @@ def _seeds(outputs: Sequence[Any], gradients: Any) -> list[Any]:
 
 
 def tensors_of(value: Any) -> list[Any]:
-    """One tensor, or several, as a list; a gradient edge stands for its tensor."""
+    """One tensor or several as a list; a gradient edge is replaced by its tensor."""
     if not isinstance(value, Tensor) and hasattr(value, "_tensor"):
         return [value._tensor]
     return [x if isinstance(x, Tensor) else getattr(x, "_tensor", x) for x in listed(value)]
 
 
 def _went_over(tensors: Sequence[Any], inputs: Sequence[Any] | None, *options: Any) -> bool:
-    """Whether that was all: a pass from one tensor, without any option, over what is not in the shadow graph yet."""
+    """Whether a lazy graph handled the pass: only for one tensor, without options, whose graph is not built yet."""
     plain = len(tensors) == 1 and all(each is None or each is False for each in options)
     return plain and pass_over(tensors[0], inputs)
 
 
 def _result(recorder: Recorder, name: str, stand_in: Any, create_graph: bool) -> Tensor | None:
-    """A handle on a gradient that the session computes, for the one that the shadow has."""
+    """A handle for a gradient that the session computes, described by the client graph's stand-in."""
     if stand_in is None:
         return None
     result = handle(recorder, Spec(stand_in._data.shape, stand_in._data.dtype), name=name)

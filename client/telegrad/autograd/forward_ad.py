@@ -1,7 +1,7 @@
-"""``telegrad.autograd.forward_ad``: tangents that travel with the values they belong to, as in torch.
+"""``telegrad.autograd.forward_ad``: forward-mode differentiation, as in torch.
 
-Within a level a tensor may have a tangent. An op on such a tensor is recorded together with its product with the
-tangents: its derivative, which is linear in the gradient, differentiated once more by the gradient.
+Within a level a tensor may have a tangent. An op on such a tensor is recorded together with its Jacobian-vector
+product: the op's derivative, which is linear in the gradient, is differentiated by the gradient.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .pullback import Arguments, Outputs, Pullback, recorded
 
 
 class DualLevel(Transform):
-    """The transform that gives results their tangents. Levels do not nest."""
+    """The transform that computes the tangents of results. Levels do not nest."""
 
     def __init__(self) -> None:
         self.tangents = Tangents()
@@ -36,16 +36,16 @@ class DualLevel(Transform):
             return self.tangents.of(tensor)
 
     def suspended(self) -> AbstractContextManager[None]:
-        """Within, tensors are values alone."""
+        """Return a context manager in which tensors have no tangents."""
         return below(self)
 
     def give(self, tensor: Any, tangent: Any) -> None:
-        """Give a tensor its tangent."""
+        """Set a tensor's tangent."""
         with below(self):
             self.tangents.give(tensor, tangent)
 
     def strip(self, tensor: Any) -> None:
-        """Have a tensor be without a tangent, even if its base has one."""
+        """Remove a tensor's tangent, even if its base has one."""
         self.tangents.strip(tensor)
 
     def concerns(self, op: Op, inputs: tuple[Any, ...]) -> bool:
@@ -56,7 +56,7 @@ class DualLevel(Transform):
             return self.tangents.concerns(inputs)
 
     def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-        """Apply an op, and give its results their tangents."""
+        """Apply an op and compute its results' tangents."""
         if op.composite:
             return op.kernel(functions, *inputs, **attrs)
         with below(self):
@@ -73,7 +73,7 @@ class DualLevel(Transform):
         return result
 
     def _push(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> tuple[Any, Sequence[Any]]:
-        """The op's result, and the tangents of its outputs; None for those that have no derivative."""
+        """The op's result and its outputs' tangents; None for outputs without a derivative."""
         moving = [x for value in inputs for x in (value if isinstance(value, tuple) else (value,)) if self._moves(x)]
         arguments = Arguments(moving)
         anew = iter(arguments.tensors)
@@ -95,7 +95,7 @@ class DualLevel(Transform):
         return isinstance(value, Tensor) and self.tangents.of(value) is not None
 
     def apply_inplace(self, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-        """Change a tensor in place, and its tangent with it: in place too, so that views see it."""
+        """Change a tensor and its tangent in place, so that views see both."""
         with below(self):
             target = self.tangents.of(tensor)
             if op.view:
@@ -132,7 +132,7 @@ class DualLevel(Transform):
     # Functions and gradients --------------------------------------------------------------------
 
     def enter_function(self, enter: Any, args: tuple[Any, ...]) -> Any:
-        """Run a Function's forward on values alone, and have its ``jvp`` push the tangents."""
+        """Run a Function's forward without tangents, and compute them with its ``jvp``."""
         with below(self):
             if not self.enabled or not self.tangents.concerns(args):
                 return NotImplemented
@@ -141,7 +141,7 @@ class DualLevel(Transform):
             return entry
 
     def grad(self, grad: Any, outputs: Any, inputs: Any, grad_outputs: Any, options: Mapping[str, Any]) -> Any:
-        """``autograd.grad``, whose results have tangents: the gradients of the outputs' tangents."""
+        """``autograd.grad`` for outputs with tangents: the results' tangents are the gradients of these."""
         with below(self):
             tangents = [self.tangents.of(x) for x in outputs]
             moving = [i for i, t in enumerate(tangents) if t is not None and t.requires_grad]
@@ -171,7 +171,7 @@ def _entered() -> DualLevel | None:
 
 
 def enter_dual_level() -> int:
-    """Begin forward mode on this thread; returns the level, which is 0: they do not nest."""
+    """Begin forward mode on this thread and return the level, which is always 0: levels do not nest."""
     if _entered() is not None:
         raise InvalidOperation("Nested forward mode AD is not supported at the moment")
     level = DualLevel()
@@ -180,7 +180,7 @@ def enter_dual_level() -> int:
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
-    """End forward mode: all tangents are gone. Raises InvalidOperation where no level was entered."""
+    """End forward mode and discard all tangents. Raises InvalidOperation if no level was entered."""
     found = _entered()
     check_exit(level, found)
     assert found is not None, "it was checked"
@@ -189,7 +189,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
 
 
 class dual_level(Mode):
-    """Forward mode inside a ``with`` block, or in a function that this decorates; as a context it is the level."""
+    """Forward mode inside a ``with`` block or a decorated function; the context value is the level."""
 
     def __enter__(self) -> int:  # type: ignore[override]
         return enter_dual_level()
@@ -199,24 +199,24 @@ class dual_level(Mode):
 
 
 def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
-    """A view of ``tensor`` with a tangent of the same shape.
+    """Return a view of ``tensor`` with a tangent of the same shape.
 
-    Raises InvalidOperation outside of a level or where there is a tangent already, InvalidValue for dtypes that
-    have no derivative, ShapeMismatch for another shape.
+    Raises InvalidOperation outside a level or if there is a tangent already, InvalidValue for dtypes without a
+    derivative, ShapeMismatch for another shape.
     """
     return make(tensor, tangent, level, _entered())
 
 
 def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
-    """The value of ``tensor`` without its tangent, and its tangent or None.
+    """Return the value of ``tensor`` without its tangent, and the tangent or None.
 
-    Raises InvalidArgument within a level for what is not a tensor.
+    Raises InvalidArgument within a level for anything but a tensor.
     """
     return unpack(tensor, level, _entered())
 
 
 class _set_fwd_grad_enabled(Mode):
-    """Switch forward mode off or on within a level, at once or, used with ``with``, until the block's end."""
+    """Turn forward mode off or on within a level: at once, or with ``with`` until the end of the block."""
 
     def __init__(self, mode: bool) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""``telegrad.autograd.function``: operations of the user's own, evaluated here with any Python inside.
+"""``telegrad.autograd.function``: user-defined operations, which run on the client and may contain any Python.
 
-Forward runs on the session's tensors, whose ops are recorded outside the graph. The results then get a node in the
-session's graph that only says who evaluates it, and one in the shadow that holds the ctx; a backward that comes to
-it waits for the user's code (backward_callbacks.py).
+Forward runs on the session's tensors, and its ops are recorded outside the graph. The results then get a node in the
+session's graph, which only names the client's operation, and one in the client graph, which holds the ctx. A backward
+that reaches the node waits for the user's code (backward_callbacks.py).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..tensor.handle import Tensor, recorder_of, refs
 
 
 class RecordedOutputs(Outputs):
-    """The results of a forward, entered into the shadow and, by one instruction, into the session's graph."""
+    """The results of a forward, added to the client graph and, by one instruction, to the session's graph."""
 
     node_class = ClientNode
 
     def save(self) -> None:
-        """Enter them into the session's graph, and save what forward asked for."""
+        """Add the results to the session's graph, and save what forward asked for."""
         if isinstance(self.node, ClientNode):
             self._record(self.node)
         super().save()
@@ -52,12 +52,12 @@ def _slots(results: tuple[Any, ...], which: set[int]) -> tuple[int, ...]:
 
 
 class Function(EngineFunction):
-    """An operation with a derivative of its own, as ``torch.autograd.Function``: subclass it, and call ``apply``.
+    """An operation with its own derivative, as ``torch.autograd.Function``: subclass it, and call ``apply``.
 
     Static methods of the subclass: ``forward(ctx, *args)``, or ``forward(*args)`` and
     ``setup_context(ctx, inputs, output)``; and ``backward(ctx, *grads)``, which returns a gradient or None for each
-    of forward's arguments. Each is plain Python on tensors of the session. A ``backward`` or ``grad`` that comes to
-    such an operation takes a round trip to the session for it.
+    of forward's arguments. Each is plain Python on tensors of the session. A ``backward`` or ``grad`` that reaches
+    such an operation takes one round trip to the session for it.
     """
 
     _outputs_cls = RecordedOutputs
@@ -66,9 +66,10 @@ class Function(EngineFunction):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
-        """What ``tg.vmap`` makes of it: from arguments with a batch at ``in_dims`` the outputs, and where theirs is.
+        """Return the outputs for arguments with a batch at ``in_dims``, and the batch dimension of each output.
 
-        ``info`` has ``batch_size`` and ``randomness``. To be overridden, unless ``generate_vmap_rule`` is set.
+        ``info`` has ``batch_size`` and ``randomness``. Override it to support ``tg.vmap``, or set
+        ``generate_vmap_rule``.
         """
         raise NotImplementedError("To use autograd.Function with vmap, you must override the vmap staticmethod")
 
@@ -82,10 +83,10 @@ class Function(EngineFunction):
 
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """Run forward and record it as one node, if gradients are recorded and an argument requires grad.
+        """Run forward, and record it as one node if gradients are recorded and an argument requires grad.
 
         Only tensors that are arguments themselves are differentiated, not those in lists. Raises InplaceOnLeaf or
-        InvalidOperation where ``ctx.mark_dirty`` was used wrongly, and whatever forward raises.
+        InvalidOperation if ``ctx.mark_dirty`` was used wrongly, and whatever forward raises.
         """
         for transform in reversed(active.stack):
             result = transform.apply_function(cls, args, kwargs)
@@ -95,7 +96,7 @@ class Function(EngineFunction):
 
     @classmethod
     def _enter(cls, ctx: FunctionCtx, args: tuple[Any, ...], separate: bool) -> Outputs:
-        """Run forward, and enter what it returns into the graph; transforms that are active see to their part."""
+        """Run forward and add its results to the graph, through the active transforms."""
         enter = super()._enter
         for transform in reversed(active.stack):
             entry = transform.enter_function(lambda: enter(ctx, args, separate), args)
@@ -106,14 +107,14 @@ class Function(EngineFunction):
 
 
 class Error(define.Error, Function):
-    """A node for gradients that cannot be differentiated again."""
+    """The node of gradients that cannot be differentiated again."""
 
 
 Error._backward_cls.__name__ = "Error"  # torch's name for this node
 
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a backward that is not recorded; differentiating what it returned raises InvalidOperation."""
+    """Decorate a backward that is not recorded; differentiating its results raises InvalidOperation."""
     return define.once_differentiable(backward, Error)
 
 

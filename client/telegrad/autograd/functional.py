@@ -1,6 +1,6 @@
 """``telegrad.autograd.functional``: products with Jacobians and Hessians of functions of a session's tensors.
 
-The engine's, over this package's ``grad``: what is computed is recorded, and travels when a value is needed.
+The engine's functions over this package's ``grad``: the ops are recorded, and sent when a value is needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .differentiation import grad
 
 
 def _rows(output: Any, inputs: Sequence[Any]) -> Sequence[Any]:
-    """For each input the gradients of every element of ``output``, by one instruction; None for an unused input."""
+    """The gradients of every element of ``output`` for each input, by one instruction; None for an unused input."""
     count = output.numel()
     basis = functions.eye(count, dtype=output.dtype).reshape((count, *output.shape))
     found: Sequence[Any] = grad(

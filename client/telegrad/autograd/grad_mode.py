@@ -1,4 +1,4 @@
-"""``telegrad.autograd.grad_mode``: the modes of recording, and the switch of torch's backward threads."""
+"""``telegrad.autograd.grad_mode``: the grad modes, and the setting for torch's backward threads."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _threads = _Threads()
 
 
 def is_multithreading_enabled() -> bool:
-    """The value that :class:`set_multithreading_enabled` set last."""
+    """Return the last value of :class:`set_multithreading_enabled`."""
     return _threads.enabled
 
 
 class set_multithreading_enabled(Mode):
-    """Say whether backward may use several threads, at once or, used with ``with``, until the block's end.
+    """Set whether backward may use several threads: at once, or with ``with`` until the end of the block.
 
-    It is noted and has no effect: a session computes a pass in order, whatever threads its kernels use.
+    The setting has no effect: a session computes a pass in order, however many threads its kernels use.
     """
 
     def __init__(self, mode: bool) -> None:

@@ -1,4 +1,4 @@
-"""``telegrad.autograd.gradcheck`` and ``gradgradcheck``: the engine's, over this package's ``grad``."""
+"""``telegrad.autograd.gradcheck`` and ``gradgradcheck``: the engine's functions over this package's ``grad``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``telegrad.autograd.graph``: nodes and edges of the graph, hooks on several tensors and on what is saved."""
+"""``telegrad.autograd.graph``: graph nodes and edges, hooks on several tensors, and hooks on saved tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .saved_tensors import (
 
 
 class Node(ABC):
-    """The type of ``grad_fn``: one recorded operation. All nodes are instances; none is made by hand."""
+    """The type of ``grad_fn``: one recorded operation. All nodes are instances; it is not instantiated directly."""
 
     @abstractmethod
     def name(self) -> str:
@@ -32,12 +32,12 @@ class Node(ABC):
     @property
     @abstractmethod
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
-        """The nodes that gradients flow on to, each with the output that it is."""
+        """The nodes that gradients flow on to, each with the number of its output."""
 
     @property
     @abstractmethod
     def metadata(self) -> dict[Any, Any]:
-        """A dictionary for whatever a user wants to keep with the node."""
+        """A dictionary for the user's own data about the node."""
 
     @abstractmethod
     def register_hook(self, fn: Callable[..., Any]) -> Any:
@@ -61,14 +61,14 @@ class _Edge(NamedTuple):
 class GradientEdge(_Edge):
     """A place in the graph where a gradient arrives: a node and the number of its output.
 
-    One from :func:`get_gradient_edge` can stand for its tensor in ``grad`` and ``backward``.
+    An edge from :func:`get_gradient_edge` can replace its tensor in ``grad`` and ``backward``.
     """
 
     _tensor: Tensor
 
 
 def get_gradient_edge(tensor: Any) -> GradientEdge:
-    """The edge at which the gradient of ``tensor`` arrives. Raises RuntimeError if it does not require grad."""
+    """Return the edge at which the gradient of ``tensor`` arrives. Raises RuntimeError if it does not require grad."""
     if not tensor.requires_grad:
         raise InvalidOperation(
             "It is not possible to get the gradient edge for a Tensor that does not require gradients"
@@ -80,9 +80,9 @@ def get_gradient_edge(tensor: Any) -> GradientEdge:
 
 
 def increment_version(tensor: Any) -> None:
-    """Count a modification of a tensor, or of several, that autograd has not seen.
+    """Record a modification of one or several tensors that autograd did not see.
 
-    Raises RuntimeError for what is neither a tensor nor an iterable of tensors.
+    Raises RuntimeError for anything but a tensor or an iterable of tensors.
     """
     tensors = (tensor,) if isinstance(tensor, Tensor) else tensor
     if not isinstance(tensors, Iterable):
@@ -90,7 +90,7 @@ def increment_version(tensor: Any) -> None:
     for t in tensors:
         if not isinstance(t, Tensor):
             raise InvalidOperation("increment_version expects each element of the iterable to be a tensor")
-        if not t.is_inference():  # such a tensor counts none
+        if not t.is_inference():  # inference tensors have no version counter
             t._version_counter[0] += 1
 
 
@@ -98,13 +98,13 @@ def increment_version(tensor: Any) -> None:
 
 
 class MultiHandle:
-    """Returned by registering a hook on several tensors; ``remove()`` takes the hook away."""
+    """The handle of a hook on several tensors; ``remove()`` removes the hook."""
 
     def __init__(self, handles: Sequence[Any]) -> None:
         self._handles = handles
 
     def remove(self) -> None:
-        """Remove the hook; a second time does nothing."""
+        """Remove the hook; a second call does nothing."""
         for handle in self._handles:
             handle.remove()
 
@@ -116,12 +116,12 @@ class MultiHandle:
 
 
 def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[[Any], None], *, mode: str = "all") -> MultiHandle:
-    """Call ``fn`` once a pass has the gradients of these tensors.
+    """Call ``fn`` once per pass with the gradients of these tensors.
 
-    With the mode "all" it is called with a list of them when the last that the pass computes is there, None for one
-    that it does not compute; with "any", with the first of them. Hooks run here, so a pass waits for the session at
-    each of the tensors. Raises ValueError for another mode, and AssertionError for a tensor that does not require
-    grad, which "any" passes over.
+    With the mode "all", ``fn`` gets a list when the last gradient that the pass computes is ready, with None for those
+    it does not compute; with "any", it gets the first gradient. Hooks run on the client, so a pass waits for the
+    session at each of the tensors. Raises ValueError for another mode, and with "all" AssertionError for a tensor that
+    does not require grad; "any" skips such tensors.
     """
     if mode not in ("all", "any"):
         raise InvalidValue(f"Expects mode to be one of ('all', 'any') but got {mode}")
@@ -177,7 +177,7 @@ class _All:
         return hook
 
     def _expected(self) -> set[int]:
-        """Which tensors get a gradient in this pass."""
+        """The indices of the tensors that get a gradient in this pass."""
         roots = [target for target, _, _ in self.derivation.roots]
         reached = _reached(roots)
         wanted = self.derivation.wanted
@@ -190,7 +190,7 @@ class _All:
 
 
 def _reached(targets: Sequence[Any]) -> set[int]:
-    """The nodes and leaves that gradients flow to from here, these included, by identity."""
+    """The ids of these nodes and leaves and of all that gradients flow to from them."""
     found = {id(target) for target in targets}
     for node in walk(*[target for target in targets if not target.is_leaf_target]):
         found.add(id(node))

@@ -1,4 +1,4 @@
-"""Hooks on a session's tensors and nodes: Python that runs here while the session's pass waits."""
+"""Hooks on a session's tensors and nodes: Python that runs on the client while the session's pass waits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .backward_callbacks import PythonHooks
 
 
 class RemovableHandle(Handle):
-    """Returned by registering a hook; ``remove()`` takes the hook away."""
+    """The handle of a registered hook; ``remove()`` removes the hook."""
 
     def __init__(self, own: PythonHooks, function: Any, place: Handle, recorder: Recorder) -> None:
         super().__init__(own.functions, max(own.functions, default=-1) + 1)
@@ -23,7 +23,7 @@ class RemovableHandle(Handle):
         self._own, self._place, self._recorder = own, place, recorder
 
     def remove(self) -> None:
-        """Remove the hook; a second time does nothing. After the last one passes no longer stop here."""
+        """Remove the hook; a second call does nothing. After the last hook, passes no longer stop here."""
         super().remove()
         if len(self._own.functions) == 0:
             self._place.remove()
@@ -32,13 +32,13 @@ class RemovableHandle(Handle):
 
 
 def register(tensor: Tensor, function: Any) -> Handle:
-    """Call ``function(grad)`` when the gradient of ``tensor`` is computed; what it returns replaces it."""
+    """Call ``function(grad)`` when the gradient of ``tensor`` is computed; its result replaces the gradient."""
     hooks = PythonHooks(tensor._recorder, HOOK)
     return add(tensor, function, hooks, Tracked.register_hook(tensor, hooks), "client_hook", {})
 
 
 def register_post_accumulate(leaf: Tensor, function: Any) -> Handle:
-    """Call ``function(leaf)`` each time its gradient has been accumulated."""
+    """Call ``function(leaf)`` each time the leaf's gradient has been accumulated."""
     hooks = PythonHooks(leaf._recorder, POST_ACCUMULATE)
     place = Tracked.register_post_accumulate_grad_hook(leaf, hooks)
     return add(leaf, function, hooks, place, "client_hook", {"post_accumulate": True})
@@ -54,9 +54,9 @@ def register_on_node(tensor: Tensor, hooks: NodeHooks, path: tuple[int, ...], fu
 
 
 def add(tensor: Tensor, function: Any, own: PythonHooks, place: Handle, verb: str, attrs: dict[str, Any]) -> Handle:
-    """Add to the hooks of this kind that are at ``place``, or to ``own``, which were just put there.
+    """Add ``function`` to the existing hooks of this kind, or to ``own``, which was just added at ``place``.
 
-    ``verb``, on the tensor and with these attributes, tells the session of them.
+    The instruction ``verb``, with the tensor and these attributes, registers new hooks in the session.
     """
     recorder = tensor._recorder
     key, first = next((key, hooks) for key, hooks in place.hooks.items() if isinstance(hooks, PythonHooks))

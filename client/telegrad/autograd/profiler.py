@@ -1,4 +1,4 @@
-"""``telegrad.autograd.profiler``: the older way into ``telegrad.profiler``."""
+"""``telegrad.autograd.profiler``: the older interface of ``telegrad.profiler``."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from ..profiler import record_function
 
 
 class profile(profiler.profile):
-    """As ``telegrad.profiler.profile``; nothing is recorded unless ``enabled``."""
+    """Like ``telegrad.profiler.profile``, but records nothing unless ``enabled``."""
 
     def __init__(self, enabled: bool = True, **options: Any) -> None:
         super().__init__(**options)
         self.enabled = enabled
 
     def start(self) -> None:
-        """Record from now on."""
+        """Start recording."""
         if self.enabled:
             super().start()
 
     def stop(self) -> None:
-        """Record no more, and bring back what was recorded."""
+        """Stop recording and fetch the recorded events."""
         if self.enabled:
             super().stop()
 

@@ -1,4 +1,4 @@
-"""A transformed function's graph, from new tensors in place of its arguments to its outputs, and its derivatives."""
+"""The graph of a transformed function, from new tensors in place of its arguments to its outputs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from .differentiation import grad
 class Arguments:
     """New tensors in place of a function's arguments, so that only their uses in the function are differentiated.
 
-    They cover all active levels of ``vmap``. The gradients of one sample are independent of the others, so an argument
-    that all samples share is expanded. Raises ValueError for what is not a tensor, RuntimeError for other dtypes than
-    floating ones.
+    They cover all active levels of ``vmap``. The gradients of the samples are independent, so an argument shared by
+    all samples is expanded. Raises ValueError for anything but a tensor, RuntimeError for non-floating dtypes.
     """
 
     def __init__(self, tensors: Sequence[Any]) -> None:
@@ -34,7 +33,7 @@ class Arguments:
                 raise DTypeMismatch(ONLY_FLOATING)
         self.levels = levels()
         self.recording = state.grad_enabled
-        """Whether what is computed from these arguments has a history outside of the transform."""
+        """Whether results computed from these arguments have a history outside the transform."""
         raws = [unwrapped(t, self.levels) for t in tensors]
         with outside(self.levels):
             self.raws = [self._anew(raw) for raw in raws]
@@ -58,7 +57,7 @@ class Outputs:
         self.connected = arguments.connected or (arguments.recording and self._uses_others())
 
     def _uses_others(self) -> bool:
-        """Whether a gradient depends on tensors that require grad besides the arguments."""
+        """Whether a gradient depends on tensors that require grad other than the arguments."""
         own = {id(raw) for raw in self.arguments.raws}
         nodes = [raw.grad_fn for raw in self.raws if raw.grad_fn is not None]
         return any(
@@ -68,15 +67,15 @@ class Outputs:
         )
 
     def outward(self, value: Any) -> Any:
-        """A result as the transform returns it: with a history only if the history leads outside of the function."""
+        """A result as the transform returns it: with a history only if the history leads outside the function."""
         if not isinstance(value, Tensor):
             raise InvalidOperation(f"Expected tensors, got unsupported type {type(value)}")
         return value if self.connected or not value.requires_grad else value.detach()
 
     def pull(self, cotangents: Sequence[Any] | None, retain: bool, create: bool = False) -> list[Tensor]:
-        """The gradients of the arguments, each zeros if it was not used.
+        """Return the gradients of the arguments; the gradient of an unused argument is zeros.
 
-        ``cotangents`` are those of the outputs, one each; they may be batched by levels that were entered since.
+        There is one cotangent per output; cotangents may be batched by levels entered since the call.
         """
         own, arguments = self.arguments.levels, self.arguments
         now = levels()
@@ -110,14 +109,14 @@ class Outputs:
         return state.grad_enabled and (self.connected or any(seed.requires_grad for seed in seeds or ()))
 
     def _rows_in_front(self, seed: Tensor, own: int, rows: int) -> Tensor:
-        """A seed (own levels, rows, …) with all rows as one first dimension."""
+        """Move a seed's row dimensions, (own levels, rows, …), to the front as one dimension."""
         ndim = seed.dim()
         order = (*range(own, own + rows), *range(own), *range(own + rows, ndim))
         turned: Tensor = seed.permute(order)
         return turned.flatten(0, rows - 1)
 
     def _rows_behind(self, gradient: Tensor, raw: Tensor, own: Sequence[Level], rows: Sequence[Level]) -> Tensor:
-        """A gradient with rows in front as (own levels, rows, …)."""
+        """Reshape a gradient with rows in front to (own levels, rows, …)."""
         if not rows:
             return gradient
         split = gradient.reshape((*[level.size for level in rows], *raw.shape))
@@ -126,7 +125,7 @@ class Outputs:
         return turned
 
     def pull_basis(self, index: int, chunk: int | None, create: bool = False) -> list[Tensor]:
-        """For each argument the gradients of every element of one output, as rows (elements, *argument.shape)."""
+        """Return each argument's gradients of every element of one output, as rows (elements, *argument.shape)."""
         raw, own = self.raws[index], len(self.arguments.levels)
         shape = tuple(self.tensors[index].shape)
         count = math.prod(shape)
@@ -179,16 +178,16 @@ def _batched_by(value: Any, level: Level) -> bool:
 
 @contextmanager
 def recorded() -> Iterator[None]:
-    """Within, operations are recorded: a transform differentiates them, whatever is the case outside."""
+    """Record operations in the block whatever the outer grad mode, since a transform differentiates them."""
     with set_grad_enabled(True):
         yield
 
 
 class Pullback:
-    """The gradients of outputs as a linear function of their cotangents, to be differentiated by these.
+    """The gradients of outputs as a linear function of their cotangents, which can be differentiated by them.
 
-    A product with a Jacobian from the right is the derivative of the product from the left, which is linear: where it
-    is differentiated does not matter.
+    A Jacobian-vector product is the derivative of the vector-Jacobian product. That product is linear, so the point at
+    which it is differentiated does not matter.
     """
 
     def __init__(self, outputs: Outputs) -> None:
@@ -219,12 +218,12 @@ class Pullback:
         self.graph.connected = outputs.connected
 
     def push(self, tangents: Sequence[Tensor], retain: bool) -> list[Tensor]:
-        """The outputs' tangents from the arguments'."""
+        """Return the outputs' tangents for the arguments' tangents."""
         pushed = self.graph.pull([tangents[i] for i in self.used], retain) if self.used else []
         return self._whole(pushed, lambda i: functions.zeros_like(self.outputs.tensors[i].detach()))
 
     def push_basis(self, index: int) -> list[Tensor] | None:
-        """For each output its derivatives by every element of one argument, as rows; None if it was not used."""
+        """Return for each output its derivatives by every element of one argument, as rows; None if it was not used."""
         if index not in self.used:
             return None
         columns = self.graph.pull_basis(self.used.index(index), None)
@@ -237,6 +236,6 @@ class Pullback:
         return self._whole(columns, zeros)
 
     def _whole(self, found: Sequence[Tensor], missing: Callable[[int], Tensor]) -> list[Tensor]:
-        """For each output what was found, or what stands for an output that does not depend on the arguments."""
+        """The found value for each output, or a default for an output that does not depend on the arguments."""
         known = dict(zip(self.chosen, found, strict=False))
         return [known[i] if i in known else missing(i) for i in range(len(self.outputs.raws))]

@@ -1,7 +1,7 @@
-"""Hooks on what the graph saves for backward, and saving what is modified afterwards.
+"""Hooks on tensors saved for backward, and saved copies of tensors that are modified afterwards.
 
-The session keeps what its nodes save. An op recorded while hooks are in force becomes an operation that the client
-differentiates: it packs what the op's derivative asks for, and backward unpacks it and applies the same rules.
+The session keeps what its nodes save. An op recorded while hooks are active becomes a client operation: forward packs
+the tensors that the op's derivative needs, and backward unpacks them and applies the same rules.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ DERIVATIVES: dict[str, Callable[..., Any]] = {
     "tanh_backward": lambda grad, output: grad * (1 - output * output),
     "getitem_scatter": _placed,
 }
-"""Replacements of ops that only derivatives use and programs may not name."""
+"""Replacements for ops that only derivatives use and that programs may not contain."""
 NOT_PACKED = frozenset({"ctc_losses"})
-"""Ops whose derivative is such an op, and nothing else."""
+"""Ops whose derivative consists of such an op only."""
 
 
 def _apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-    """Apply an op of a derivative."""
+    """Apply an op of a derivative, or its replacement."""
     other = DERIVATIVES.get(op.key)
     return functions._apply(op, inputs, attrs) if other is None else other(*inputs, **attrs)
 
@@ -55,7 +55,7 @@ _rules = Functions(_apply)
 
 
 def _plan(op: Op, inputs: tuple[Any, ...]) -> Plan | None:
-    """The op's plan, if it is recorded and saves tensors of its inputs or results and of nothing else."""
+    """The op's plan if it is recorded and saves inputs or results but no hidden values, else None."""
     if not state.grad_enabled or not op.differentiable or op.composite or op.key in NOT_PACKED:
         return None
     needs = tuple([tuple(map(_needs, x)) if isinstance(x, tuple) else _needs(x) for x in inputs])
@@ -64,7 +64,7 @@ def _plan(op: Op, inputs: tuple[Any, ...]) -> Plan | None:
     try:
         plan = op.plan(needs)
     except GradRequired:
-        return None  # the op says so itself
+        return None  # the op raises this error itself
     kinds = {save.source for save in plan.saves}
     return plan if kinds & {"input", "output"} and "hidden" not in kinds else None
 
@@ -74,7 +74,7 @@ def _needs(value: Any) -> bool:
 
 
 class _Call:
-    """One op with its attributes and the inputs that are no tensors: what forward and backward share."""
+    """One op with its attributes and non-tensor inputs, shared by forward and backward."""
 
     def __init__(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], plan: Plan, pair: Any) -> None:
         self.op, self.attrs, self.plan, self.pair = op, attrs, plan, pair
@@ -85,7 +85,7 @@ class _Call:
         self.tensors = [flat[i] for i in self.places]
 
     def inputs(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-        """The op's inputs with these tensors."""
+        """Return the op's inputs with these tensors filled in."""
         flat = list(self.constants)
         for place, tensor in zip(self.places, tensors, strict=True):
             flat[place] = tensor
@@ -131,7 +131,7 @@ def _packed_as(name: str) -> type[_Packed]:
 
 
 class _Pack:
-    """What a pack hook returned for a saved tensor, and the hook that turns it back into one."""
+    """The result of a pack hook for a saved tensor, with the hook that unpacks it."""
 
     def __init__(self, tensor: Tensor, pair: tuple[Hook, Hook]) -> None:
         version = tensor._version
@@ -143,7 +143,7 @@ class _Pack:
 
 
 def _kept(call: _Call, save: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
-    """What is kept of a value that the derivative asks for."""
+    """The saved form of a value that the derivative needs."""
     source, key = save
     if source == "attr":
         return call.attrs.get(key, call.op.defaults.get(key))
@@ -170,7 +170,7 @@ def _unpacked(kept: Any) -> Any:
 
 
 class _Hooks(Transform):
-    """Makes the ops that save tensors pack them."""
+    """The transform that packs the tensors ops save."""
 
     def __init__(self, pair: tuple[Hook, Hook]) -> None:
         self.pair = pair
@@ -180,7 +180,7 @@ class _Hooks(Transform):
         return _plan(op, inputs) is not None
 
     def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-        """Apply the op as an operation that packs what it saves."""
+        """Apply the op as a client operation that packs its saved tensors."""
         plan = _plan(op, inputs)
         assert plan is not None, "it was asked whether there is one"
         call = _Call(op, inputs, attrs, plan, self.pair)
@@ -190,16 +190,16 @@ class _Hooks(Transform):
         return op.bundle(list(result) if isinstance(result, tuple) else [result])
 
     def apply_inplace(self, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-        """Apply the in-place op as it is: what it saves is not packed."""
+        """Apply the in-place op unchanged: its saved tensors are not packed."""
         with below(self):
             return tensor._inplace(op, inputs, attrs)
 
 
 class saved_tensors_hooks:
-    """Within the block, keep ``pack_hook(tensor)`` for each saved tensor; backward takes ``unpack_hook(kept)``.
+    """Within the block, save ``pack_hook(tensor)`` for each saved tensor; backward uses ``unpack_hook(packed)``.
 
-    ``unpack_hook`` must return a tensor of the same shape and dtype. The innermost pair counts. Both run here, so a
-    backward waits for the session at each op that was recorded within.
+    ``unpack_hook`` must return a tensor of the same shape and dtype. The innermost pair applies. Both hooks run on the
+    client, so a backward waits for the session at each op recorded in the block.
     """
 
     def __init__(self, pack_hook: Hook, unpack_hook: Hook) -> None:
@@ -220,7 +220,7 @@ class saved_tensors_hooks:
 
 
 class save_on_cpu(saved_tensors_hooks):
-    """Accepted and without effect: torch moves saved tensors to the host's memory, here they stay in the session."""
+    """Accepted without effect: torch moves saved tensors to host memory, here they stay in the session."""
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
         super().__init__(lambda tensor: tensor, lambda tensor: tensor)
@@ -230,7 +230,7 @@ class save_on_cpu(saved_tensors_hooks):
             raise InvalidOperation(state.saved_hooks_refused)
 
     def __exit__(self, *exc: object) -> None:
-        """Do nothing: nothing was changed."""
+        """Do nothing: ``__enter__`` changes nothing."""
 
 
 @contextmanager
@@ -246,14 +246,14 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
 
 
 class _AllowMutationOnSavedContext(Transform):
-    """Makes ops save copies, so that their inputs and results may be modified afterwards."""
+    """The transform that makes ops save copies, so that their inputs and results may be modified afterwards."""
 
     def concerns(self, op: Op, inputs: tuple[Any, ...]) -> bool:
         """Whether the op saves tensors."""
         return _plan(op, inputs) is not None
 
     def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-        """Apply the op to copies of what it saves."""
+        """Apply the op to copies of the tensors that it saves."""
         plan = _plan(op, inputs)
         with below(self):
             result = functions._apply(op, _copied(plan, inputs), attrs)
@@ -262,13 +262,13 @@ class _AllowMutationOnSavedContext(Transform):
             return op.bundle([output.clone() if i in saved else output for i, output in enumerate(outputs)])
 
     def apply_inplace(self, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-        """Change the tensor by copies of the other inputs that are saved; its own old value is copied anyway."""
+        """Apply the in-place op with copies of the other inputs that it saves; its own old value is copied anyway."""
         plan = _plan(op, inputs)
         with below(self):
             return tensor._inplace(op, (tensor, *_copied(plan, inputs)[1:]), attrs)
 
     def clear(self) -> None:
-        """Do nothing: the copies belong to the graph."""
+        """Do nothing: the graph owns the copies."""
 
 
 def _copied(plan: Plan | None, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -284,7 +284,7 @@ def _copied(plan: Plan | None, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @contextmanager
 def allow_mutation_on_saved_tensors() -> Iterator[_AllowMutationOnSavedContext]:
-    """Within the block, tensors that ops save for backward may be modified in place afterwards: copies are saved."""
+    """Within the block, make ops save copies, so that saved tensors may be modified in place afterwards."""
     if any(isinstance(transform, _AllowMutationOnSavedContext) for transform in active.stack):
         raise InvalidOperation("allow_mutation_on_saved_tensors contexts cannot be nested")
     context = _AllowMutationOnSavedContext()

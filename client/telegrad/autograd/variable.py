@@ -1,4 +1,4 @@
-"""``telegrad.autograd.Variable``: the old name of a tensor."""
+"""``telegrad.autograd.Variable``: the deprecated name of a tensor."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ class _Variables(type):
 
 
 class Variable(metaclass=_Variables):
-    """``Variable(tensor, requires_grad)`` is a tensor over the same memory, and every tensor is an instance."""
+    """``Variable(tensor, requires_grad)`` returns a tensor that shares the memory; every tensor is an instance."""

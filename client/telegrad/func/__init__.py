@@ -1,4 +1,4 @@
-"""``telegrad.func``: functions of functions, as ``torch.func``: gradients, Jacobians, batches."""
+"""``telegrad.func``: function transforms, as ``torch.func``: gradients, Jacobians and vectorization."""
 
 from .einops_backend import rearrange
 from .gradients import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp

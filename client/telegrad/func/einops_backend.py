@@ -1,4 +1,4 @@
-"""``rearrange``: dimensions named in a pattern, moved, merged and split, through the library einops."""
+"""``rearrange``: permute, merge and split dimensions named in a pattern, with the einops library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..tensor.handle import Tensor, functions
 
 
 class TelegradBackend(AbstractBackend):
-    """What einops needs to know of tensors; it finds subclasses by itself."""
+    """The tensor operations that einops needs; einops finds the subclass by itself."""
 
     framework_name = "telegrad"
 
@@ -23,15 +23,15 @@ class TelegradBackend(AbstractBackend):
         return isinstance(tensor, Tensor)
 
     def transpose(self, x: Any, axes: Any) -> Any:
-        """The tensor with its dimensions in this order."""
+        """Permute the dimensions into this order."""
         return x.permute(tuple(axes))
 
     def stack_on_zeroth_dimension(self, tensors: Any) -> Any:
-        """The tensors along a new first dimension."""
+        """Stack the tensors along a new first dimension."""
         return functions.stack(list(tensors))
 
     def add_axes(self, x: Any, n_axes: int, pos2len: Any) -> Any:
-        """The tensor repeated along new dimensions."""
+        """Add new dimensions and repeat the tensor along them."""
         repeats = [-1] * n_axes
         for position, length in pos2len.items():
             x = functions.unsqueeze(x, position)
@@ -39,20 +39,20 @@ class TelegradBackend(AbstractBackend):
         return x.expand(tuple(repeats))
 
     def tile(self, x: Any, repeats: Any) -> Any:
-        """The tensor repeated."""
+        """Repeat the tensor along its dimensions."""
         return x.repeat(tuple(repeats))
 
     def concat(self, tensors: Any, axis: int) -> Any:
-        """The tensors one after the other."""
+        """Concatenate the tensors along ``axis``."""
         return functions.cat(list(tensors), axis)
 
     def is_float_type(self, x: Any) -> bool:
-        """Whether the dtype is a floating one."""
+        """Whether the dtype is floating."""
         return bool(x.is_floating_point())
 
 
 def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Tensor:
-    """The tensor, or the stacked list of tensors, with its dimensions as the right side of ``pattern`` names them.
+    """Rearrange a tensor, or a list of tensors to be stacked, as the right side of ``pattern`` describes.
 
     ``rearrange(x, "b (h w) c -> b c h w", h=4)``. Raises ValueError for a pattern that does not fit.
     """

@@ -1,4 +1,4 @@
-"""``grad``, ``vjp``, ``jvp``, Jacobians and Hessians as functions of functions."""
+"""The function transforms ``grad``, ``vjp``, ``jvp``, Jacobians and Hessians."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .vectorized_map import check_randomness
 
 ArgNums = int | tuple[int, ...]
 VJP, JVP = "vjp(f, *primals)", "jvp(f, primals, tangents)"
-"""What torch calls these functions in its errors, which Jacobians have too."""
+"""The names of these functions in torch's error texts, which Jacobians also use."""
 
 
-# What is differentiated ----------------------------------------------------------------------------
+# Arguments and outputs -------------------------------------------------------------------------------
 
 
 class _Chosen:
-    """The arguments of a call. Those that are differentiated are new tensors, in pytrees."""
+    """The arguments of a call, with new tensors in place of the differentiated ones. Arguments may be pytrees."""
 
     def __init__(self, args: tuple[Any, ...], argnums: Any, forward: bool = False) -> None:
         self.single = isinstance(argnums, int)
@@ -42,12 +42,12 @@ class _Chosen:
             self.args[i] = value
 
     def nested(self, values: Sequence[Any]) -> Any:
-        """Values, one a leaf, in the structure of the chosen arguments."""
+        """Return the values, one per leaf, in the structure of the chosen arguments."""
         return tree_unflatten(values, self.spec)
 
 
 def _checked(argnums: Any, count: int) -> tuple[int, ...]:
-    """The positions that ``argnums`` names, counted from the first."""
+    """The positions in ``argnums``, as non-negative numbers. Raises InvalidOperation for invalid ones."""
     numbers = (argnums,) if isinstance(argnums, int) else argnums
     if not isinstance(numbers, tuple):
         raise InvalidOperation(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
@@ -65,7 +65,7 @@ def _checked(argnums: Any, count: int) -> tuple[int, ...]:
 
 
 def _outputs(result: Any, what: str, arguments: Arguments) -> tuple[Outputs, TreeSpec]:
-    """The outputs of a function, which are tensors, and their structure."""
+    """The outputs of a function, which must be tensors, and their structure."""
     leaves, spec = tree_flatten(result)
     if not leaves or (len(leaves) == 1 and leaves[0] is None):
         raise InvalidOperation(f"{what}: Expected f to be a function that has non-empty output (got output = {leaves})")
@@ -84,7 +84,7 @@ def _with_aux(result: Any, what: str) -> tuple[Any, Any]:
 
 
 class _Evaluated:
-    """A function evaluated on arguments anew, whose outputs are to be differentiated."""
+    """A function evaluated on new arguments, with its outputs ready to be differentiated."""
 
     def __init__(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: Any, arguments: Arguments, has_aux: bool, what: str
@@ -97,11 +97,11 @@ class _Evaluated:
         self.has_aux = has_aux
 
     def value(self) -> Any:
-        """The function's result, as the caller of the transform gets it."""
+        """Return the function's result as the transform's caller gets it."""
         return tree_map(self.outputs.outward, self.result)
 
     def with_aux(self, *results: Any) -> Any:
-        """What a transform returns: these results and, if the function has one, its auxiliary output."""
+        """Return a transform's results, followed by the function's auxiliary output if it has one."""
         if self.has_aux:
             results = (*results, tree_map(self.outputs.outward, self.aux))
         return results if len(results) > 1 else results[0]
@@ -111,7 +111,7 @@ class _Evaluated:
 
 
 def grad_and_value(func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """A function that returns the gradient of ``func``, which gives one number, and that number.
+    """Return a function that computes the gradient of ``func``, which returns one number, and that number.
 
     The arguments and the result are as in :func:`grad`; with ``has_aux`` the second result is ``(value, aux)``.
     """
@@ -142,11 +142,11 @@ def grad_and_value(func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool
 
 
 def grad(func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """A function that returns the gradient of ``func``, which gives one number, by the arguments of these positions.
+    """Return a function that computes the gradient of ``func``, which returns one number, by the arguments ``argnums``.
 
-    The gradient has the structure of the argument, which may be a nest of tensors, or is a tuple for several. With
+    The gradient has the structure of the argument, which may be a pytree, or is a tuple for several arguments. With
     ``has_aux`` ``func`` returns ``(value, aux)``, and the result is ``(gradient, aux)``. Raises RuntimeError for
-    positions that there are not, and for a result that is no 0-dim tensor.
+    invalid positions and for a result that is not a 0-dim tensor.
     """
     both = grad_and_value(func, argnums, has_aux)
 
@@ -162,9 +162,9 @@ def grad(func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False) 
 
 
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """``func(*primals)``, and a function of cotangents like the result: their products with the Jacobian.
+    """Return ``func(*primals)`` and a function that multiplies cotangents, shaped like the result, with the Jacobian.
 
-    That function returns a tuple with one result for each of the primals, as often as it is called.
+    That function returns a tuple with one result per primal, and can be called repeatedly.
     """
     leaves, spec = tree_flatten(primals)
     arguments = Arguments(leaves)
@@ -192,9 +192,10 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
 
 def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> Any:
-    """``func(*primals)``, and the product of its Jacobian with ``tangents``, which are like ``primals``, a tuple.
+    """Return ``func(*primals)`` and its Jacobian's product with ``tangents``.
 
-    ``strict`` refuses an output that does not depend on the primals; otherwise its tangent is zeros.
+    ``primals`` is a tuple, and ``tangents`` has its structure. With ``strict``, an output that does not depend on the
+    primals raises an error; otherwise its tangent is zeros.
     """
     if not isinstance(primals, tuple):
         raise InvalidOperation(f"{JVP}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals).")
@@ -230,7 +231,7 @@ def _depends(raw: Tensor, arguments: Arguments) -> bool:
 
 
 def _check_duals(primals: Sequence[Any], tangents: Sequence[Any]) -> None:
-    """Whether tangents fit the tensors that they are tangents of."""
+    """Raise an error unless the tangents match their primals."""
     for what, values in (("primals", primals), ("tangents", tangents)):
         if not values:
             raise InvalidOperation(f"{JVP}: Expected {what} to contain at least one Tensor.")
@@ -244,9 +245,9 @@ def _check_duals(primals: Sequence[Any], tangents: Sequence[Any]) -> None:
 
 
 def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
-    """``func(*primals)``, and the function of tangents that gives their products with its Jacobian there.
+    """Return ``func(*primals)`` and a function that multiplies tangents with its Jacobian at that point.
 
-    ``func`` is evaluated once, however often that function is called.
+    ``func`` is evaluated once, however often the returned function is called.
     """
     leaves, spec = tree_flatten(primals)
     arguments = Arguments(leaves)
@@ -277,7 +278,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     return evaluated.value(), jvp_fn
 
 
-# Whole matrices ------------------------------------------------------------------------------------------
+# Jacobians and Hessians ----------------------------------------------------------------------------------
 
 
 def jacrev(
@@ -288,10 +289,10 @@ def jacrev(
     chunk_size: int | None = None,
     _preallocate_and_copy: bool = False,
 ) -> Callable[..., Any]:
-    """A function that returns the Jacobian of ``func``, row by row: ``(*output.shape, *input.shape)``.
+    """Return a function that computes the Jacobian of ``func`` row by row: ``(*output.shape, *input.shape)``.
 
-    For nests of outputs and inputs, a nest of outputs of nests of inputs. ``chunk_size`` bounds the rows that are
-    computed together.
+    For pytrees, the result has the outputs' structure with the inputs' structure at each leaf. ``chunk_size`` is the
+    maximum number of rows computed together.
     """
     if chunk_size is not None and chunk_size <= 0:
         raise InvalidValue("jacrev: `chunk_size` should be greater than 0.")
@@ -314,7 +315,7 @@ def jacrev(
 def jacfwd(
     func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False, *, randomness: str = "error"
 ) -> Callable[..., Any]:
-    """A function that returns the Jacobian of ``func``, column by column; otherwise as :func:`jacrev`.
+    """Return a function that computes the Jacobian of ``func`` column by column; otherwise like :func:`jacrev`.
 
     ``func`` is evaluated once, so all columns see the same random numbers, and ``randomness`` has no effect.
     """
@@ -342,5 +343,5 @@ def jacfwd(
 
 
 def hessian(func: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
-    """A function that returns the second derivatives of ``func``: ``(*output.shape, *input.shape, *input.shape)``."""
+    """Return a function that computes the Hessian of ``func``: ``(*output.shape, *input.shape, *input.shape)``."""
     return jacrev(jacrev(func, argnums), argnums)

@@ -1,4 +1,4 @@
-"""Modules as functions of their parameters: ``functional_call``, and several models stacked; ``functionalize``."""
+"""Modules as functions of their parameters: ``functional_call``, stacked models and ``functionalize``."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """``module(*args, **kwargs)`` with these tensors for its parameters and buffers, by dotted name.
+    """Return ``module(*args, **kwargs)`` with these tensors as its parameters and buffers, by dotted name.
 
-    Names that are not given stay the module's own. With ``tie_weights`` a tensor also takes the places of parameters
-    that are the same as the one it is given for. What the module assigns to buffers meanwhile is found in the dict.
-    A name that the module does not have is an attribute for the time of the call. ``strict`` wants all names and no
-    others. Raises ValueError for a name in two dicts or for other tensors under tied names, TypeError for what is no
-    tensor, AttributeError for a submodule that there is not, and with ``strict`` RuntimeError.
+    Other parameters and buffers stay the module's own. With ``tie_weights`` a tensor also replaces the parameters tied
+    to the one it is given for. Values that the module assigns to buffers during the call are stored in the dict.
+    A name that the module does not have becomes an attribute during the call. ``strict`` requires exactly the module's
+    names. Raises ValueError for a name in two dicts or different tensors under tied names, TypeError for a value that
+    is not a tensor, AttributeError for a missing submodule, and with ``strict`` RuntimeError.
     """
     return call_with(module, _merged(parameter_and_buffer_dicts), args, kwargs, tie_weights, strict)
 
@@ -51,7 +51,7 @@ def _merged(dicts: Any) -> dict[str, Tensor]:
 
 
 def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parameters and the buffers of models of one class, each stacked along a new first dimension.
+    """Return the parameters and the buffers of models of one class, each stacked along a new first dimension.
 
     The stacked parameters are leaves that require grad if the models' do. Raises RuntimeError for models that differ
     in class, mode or in what requires grad.
@@ -82,7 +82,7 @@ def _stacked(name: str, tensors: Sequence[Tensor]) -> Tensor:
 
 
 def replace_all_batch_norm_modules_(root: Module) -> Module:
-    """Have the batch and instance norms of a model keep no running statistics, which ``vmap`` cannot update."""
+    """Remove the running statistics of a model's batch and instance norms, which ``vmap`` cannot update."""
     for module in root.modules():
         if isinstance(module, _Norm):
             module.running_mean = module.running_var = module.num_batches_tracked = None
@@ -93,8 +93,8 @@ def replace_all_batch_norm_modules_(root: Module) -> Module:
 def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
     """Return a function that does what ``func`` does.
 
-    In torch, too, functionalizing changes no result: it rewrites in-place ops for tracers, and Telegrad traces nothing.
-    Raises RuntimeError for an unknown ``remove``.
+    Functionalizing changes no result in torch, either: it rewrites in-place ops for tracers, which Telegrad does not
+    need. Raises RuntimeError for an unknown ``remove``.
     """
     if remove not in ("mutations", "mutations_and_views"):
         raise InvalidOperation(

@@ -1,4 +1,4 @@
-"""``vmap``: a function of one sample, applied to all samples of a batch at once."""
+"""``vmap``: apply a function of one sample to all samples of a batch at once."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def vmap(
     *,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:
-    """``func`` mapped over a dimension of its tensors: each call inside sees one sample, each op computes all of them.
+    """Map ``func`` over a dimension of its tensors: ``func`` sees one sample, and each op computes all of them.
 
-    ``in_dims`` says which dimension of each input is mapped, None for an input that all samples share: an int for
-    all, or a nest of ints like the inputs. ``out_dims`` says where the dimension appears in the outputs. Keyword
-    arguments are not mapped. Random ops raise, or draw ``"same"`` or ``"different"`` numbers for each
-    sample. ``chunk_size`` bounds the samples that are computed together. Raises ValueError for dimensions that do not
-    fit the inputs or outputs, RuntimeError for control flow that depends on a sample's value.
+    ``in_dims`` is the mapped dimension of each input, None for an input that all samples share: one int for all inputs,
+    or ints in the inputs' structure. ``out_dims`` is the position of the batch in the outputs. Keyword arguments are
+    not mapped. With ``randomness``, random ops raise an ``"error"``, or draw the ``"same"`` or ``"different"`` numbers
+    for each sample. ``chunk_size`` is the maximum number of samples computed together. Raises ValueError for dimensions
+    that do not fit the inputs or outputs, RuntimeError for control flow that depends on a sample's value.
     """
     if chunk_size is not None and chunk_size <= 0:
         raise InvalidValue(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
@@ -47,7 +47,7 @@ def vmap(
 
 
 def check_randomness(randomness: Any) -> None:
-    """Raise InvalidOperation for what is no value of the argument ``randomness``."""
+    """Raise InvalidOperation unless ``randomness`` is a valid value of that argument."""
     if randomness not in RANDOMNESS:
         raise InvalidOperation(
             f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}"
@@ -55,14 +55,14 @@ def check_randomness(randomness: Any) -> None:
 
 
 def name_of(func: Any) -> str:
-    """The name of a function, as texts about it have it."""
+    """The name of a function in error texts."""
     if isinstance(func, functools.partial):
         return f"functools.partial({name_of(func.func)}, ...)"
     return getattr(func, "__name__", None) or repr(func)
 
 
 class _Inputs:
-    """The arguments of a mapped call: their leaves, the mapped dimension of each, and the size of the batch."""
+    """The arguments of a mapped call: their leaves, the mapped dimension of each, and the batch size."""
 
     def __init__(self, func: Any, in_dims: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         call = f"vmap({name_of(func)}, in_dims={in_dims}, ...)(<inputs>)"
@@ -117,7 +117,7 @@ class _Inputs:
         return dim % leaf.dim()
 
     def chunk(self, start: int, length: int) -> list[Any]:
-        """The leaves with that part of their mapped dimension."""
+        """Return the leaves with a part of their mapped dimension."""
         return [
             x if d is None else functions.narrow(x, d, start, length)
             for x, d in zip(self.leaves, self.dims, strict=True)
@@ -133,7 +133,7 @@ def _run(
 
 
 def _in_chunks(func: Callable[..., Any], inputs: _Inputs, out_dims: Any, randomness: str, chunk_size: int) -> Any:
-    """The batch in parts, one after the other."""
+    """Process the batch in chunks, one after the other."""
     parts = []
     for start in range(0, inputs.size, chunk_size):
         length = min(chunk_size, inputs.size - start)
@@ -149,7 +149,7 @@ def _in_chunks(func: Callable[..., Any], inputs: _Inputs, out_dims: Any, randomn
 def _values(
     func: Callable[..., Any], inputs: _Inputs, leaves: Sequence[Any], size: int, out_dims: Any, randomness: str
 ) -> tuple[list[Any], list[int | None], TreeSpec]:
-    """The outputs' leaves with the batch as dimension 0, where the batch belongs in each, and their structure."""
+    """The outputs' leaves with the batch at dimension 0, the final batch dimension of each, and their structure."""
     level = Level(size, randomness)
     fronts = [
         x if d is None else Batched(x if d == 0 else functions.movedim(x, d, 0), level)
@@ -200,7 +200,7 @@ def _check_output(func: Any, level: Level, value: Any, dim: int | None) -> None:
 
 
 def _moved(value: Any, dim: int | None) -> Any:
-    """The tensor with dimension 0 at ``dim``."""
+    """Move dimension 0 to ``dim``."""
     if not dim:
         return value
     ndim = value.dim()
@@ -212,9 +212,9 @@ def _moved(value: Any, dim: int | None) -> Any:
 
 
 def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:
-    """The whole batch of a tensor inside ``vmap``: of all levels or, without ``recurse``, of its own level.
+    """Return the whole batch of a tensor inside ``vmap``: of all levels or, without ``recurse``, of its own level.
 
-    It is meant for debugging: a result must not depend on it.
+    This is for debugging: a result must not depend on it.
     """
     if not isinstance(tensor, Tensor):
         raise InvalidArgument(f"debug_unwrap(): argument 'tensor' must be Tensor, not {type(tensor).__name__}")

@@ -1,1 +1,1 @@
-"""Registered functions: Python that is traced to a definition, which a server keeps and runs."""
+"""Registered functions: Python code traced to a definition that a server stores and runs."""

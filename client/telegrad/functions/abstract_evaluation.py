@@ -1,8 +1,8 @@
 """Evaluates registered functions without values: the shapes, dtypes and graph of their results.
 
-A function is data, so without values all that it does follows from the kinds of its tensors. The graph that it leaves
-is kept as a pattern, from which the next call with tensors of these kinds makes its own: when it is looked at, if the
-tensors are leaves.
+A function is data, so everything it does without values depends only on the shapes and dtypes of its tensors. Its
+graph is cached as a pattern, from which later calls with such tensors build their own graph: only when it is needed,
+if the tensors are leaves.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from ..tape.lazy_graph import BETWEEN, Input, LazyGraph, Passes, as_input, stand
 _new = object.__new__
 Key = tuple[Any, ...]
 Edge = tuple[int, int] | None
-"""Where an edge leads: to an earlier node and which of its outputs, or to the place of a given tensor (~ its
-position, and nothing)."""
+"""The target of an edge: an earlier node and its output number, or a given tensor (``~`` its position, and 0)."""
 VARY = frozenset({"next_edges", "output_nrs", "sequence", "versions"})
 """The attributes of a node that differ from call to call."""
 PLAIN = (None, None, None, None)
-"""Without autocast, hooks on what is saved, anomaly mode, and an observer of this thread."""
+"""The plain state: no autocast, saved-tensor hooks, anomaly mode or observer."""
 PATTERNS = 64
-"""How many patterns of one function are kept: those used last."""
+"""The number of patterns kept per function, by last use."""
 _known: weakref.WeakKeyDictionary[Applicable, LRU[Key, Pattern | None]] = weakref.WeakKeyDictionary()
 
 
@@ -41,21 +40,21 @@ class Drawn(NamedTuple):
     facts: Mapping[str, Any]
     edges: Sequence[Edge]
     versions: Sequence[tuple[int, Any]]
-    """Which of its saved values are tensors', and the version's counter, or the position of a given tensor for it."""
+    """The indices of saved tensors, each with its version counter or the position of the given tensor that has it."""
 
 
 class Pattern(NamedTuple):
-    """The graph that a function leaves."""
+    """The graph of a function call."""
 
     nodes: Sequence[Drawn]
     results: Sequence[tuple[Any, Edge]]
-    """For each result its spec, and the edge of its gradient."""
+    """For each result its spec and the edge of its gradient."""
     passes: Passes
-    """The plain passes, by the position of the result they start from."""
+    """The plain passes, by the position of the result that they start from."""
 
 
 class PatternGraph(LazyGraph):
-    """The nodes of a pattern between tensors that are leaves, or have no history, and a call's results."""
+    """The nodes of a pattern between given tensors, which are leaves or have no history, and a call's results."""
 
     __slots__ = ("_names", "_pattern", "_sequence")
 
@@ -69,7 +68,7 @@ class PatternGraph(LazyGraph):
         return len(self._pattern.results)
 
     def adopt(self, made: Sequence[Any]) -> None:
-        """Make these handles those of the results."""
+        """Make these handles the call's results."""
         self._names = [tensor._id for tensor in made]
         for tensor, (data, edge) in zip(made, self._pattern.results, strict=True):
             tensor._data = data
@@ -77,14 +76,14 @@ class PatternGraph(LazyGraph):
                 tensor._requires_grad, tensor._output_nr, tensor._lazy = True, edge[1], self
 
     def build(self) -> dict[str, Any]:
-        """Draw the pattern as it was to be drawn when the function was called."""
+        """Build the pattern's nodes as of the time of the call."""
         given = self.inputs.values()
         ages = (self._sequence + index * BETWEEN for index in count())
         results = _draw(self._pattern, [*map(stand_in, given)], [version for *_, version in given], ages)
         return {name: result._node for name, result in zip(self._names, results, strict=True)}
 
     def pass_from(self, root: Any, inputs: Sequence[Any] | None) -> bool:
-        """Go through it from a result of one element, once, and while nothing was written to that it was given."""
+        """Run a pass from a one-element result over the pattern, once, while the given tensors are unmodified."""
         if root._data.shape != () or not self.unchanged:
             return False
         return self.go_over(root, self._names.index(root._id), self._pattern.passes, inputs)
@@ -93,7 +92,7 @@ class PatternGraph(LazyGraph):
 def evaluate(
     function: Applicable, tensors: Sequence[Any], parameters: Mapping[str, Any], look: Callable[[Sequence[Any]], Any]
 ) -> Sequence[Any] | PatternGraph:
-    """Stand-ins for the results at the tensors' places; ``look`` finds them out, of stand-ins for the tensors."""
+    """Return stand-ins for the results, from a cached pattern or by calling ``look`` with the tensors' stand-ins."""
     for tensor in tensors:
         tensor._refresh()
     now = [*map(as_input, tensors)]
@@ -121,7 +120,7 @@ def _aliases(tensors: Sequence[Any]) -> list[Any]:
 
 
 def _is_plain(tensors: Sequence[Any], now: Sequence[Input | None]) -> bool:
-    """Whether nothing but the kinds of these tensors matters, and they can be told apart."""
+    """Whether the result depends only on the tensors' shapes and dtypes, and no two of them are the same."""
     if (state.autocast, state.saved_hooks, state.anomaly, state.observer) != PLAIN:
         return False
     if len({id(tensor._version_counter) for tensor in tensors}) != len(tensors):
@@ -133,7 +132,7 @@ def _is_plain(tensors: Sequence[Any], now: Sequence[Input | None]) -> bool:
 
 
 def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> Pattern | None:
-    """The pattern of the nodes made since ``start``; None unless they are plain nodes between tensors and results."""
+    """The pattern of the nodes made since ``start``, or None unless they are plain nodes."""
     roots = [result._node for result in results if result._node is not None]
     if any(root.is_leaf_target for root in roots) or any(
         type(result) is not Meta or result._base is not None for result in results
@@ -170,7 +169,7 @@ def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> Patter
 
 
 def _draw(pattern: Pattern, given: Sequence[Any], seen: Sequence[int], ages: Iterator[float]) -> list[Meta]:
-    """The nodes of a pattern and its results, at the places of these stand-ins, whose versions were ``seen``."""
+    """Build the nodes of a pattern and its results from these stand-ins, whose versions were ``seen``."""
     nodes: list[Node] = []
 
     def target(edge: Edge) -> tuple[Any, int]:

@@ -1,4 +1,4 @@
-"""Registered functions of a session, and calls of them: one instruction, whose output shapes are known at once."""
+"""A session's registered functions and calls of them: one instruction, whose output shapes are known at once."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from ..tensor.handle import Tensor, handle, refs
 from .abstract_evaluation import PatternGraph, evaluate
 
 _known: weakref.WeakKeyDictionary[Recorder, dict[str, Applicable]] = weakref.WeakKeyDictionary()
-"""The functions that each session is known to have."""
+"""The known functions of each session."""
 _sent: weakref.WeakKeyDictionary[Recorder, set[str]] = weakref.WeakKeyDictionary()
 """The names that this process registered in each session, and may replace there."""
 Definition = Mapping[str, Any]
 Lookup = Callable[[str], tuple[Definition, str] | None]
-"""Gives for a name the definition that this process registered, and its scope."""
+"""Return the definition that this process registered under a name, and its scope, or None."""
 
 
 def forget(name: str) -> None:
-    """Have every session look up the function of this name again, because it was registered again."""
+    """Make every session look up this function again, after it was registered again."""
     for found in _known.values():
         found.pop(name, None)
 
 
 def names(recorder: Recorder) -> set[str]:
-    """The names of the functions that a session is known to have."""
+    """Return the names of a session's known functions."""
     return set(_known.get(recorder, ()))
 
 
 def find(recorder: Recorder, name: str, lookup: Lookup) -> Applicable:
-    """The function of this name in a session; sent there, if this process registered it and the session lacks it.
+    """Return a session's function by name, after sending it if this process registered it and the session lacks it.
 
     Raises UnknownFunction.
     """
@@ -48,7 +48,7 @@ def find(recorder: Recorder, name: str, lookup: Lookup) -> Applicable:
     if name not in found:
         ours = lookup(name)
         if ours is None:
-            recorder.flush()  # a program that registers it may be waiting
+            recorder.flush()  # a program that registers it may not be sent yet
             found[name] = recorder.transport.function(name)
         else:
             found[name] = _send(recorder, name, *ours, lookup)
@@ -62,19 +62,19 @@ def _send(recorder: Recorder, name: str, definition: Definition, scope: str, loo
         recorder.flush()
         present = _present(recorder, name)
         if present is not None and present.definition == definition:
-            return program  # a session before this one, or another process, has registered it
+            return program  # an earlier session or another process has registered it
     if scope == "session" and name in sent:
         recorder.emit("remove_function", attrs={"name": name})
     recorder.emit("register_function", attrs={"definition": definition, "scope": scope})
     if scope == "session" and name not in sent:
         if not recorder.captured:
-            recorder.flush()  # another client of the session may have registered one of this name: it says so here
+            recorder.flush()  # raise here if another client of the session has registered this name
         sent.add(name)
     return program
 
 
 def _present(recorder: Recorder, name: str) -> Applicable | None:
-    """The session's function of this name, also if another client registered it."""
+    """The session's function of this name, even if another client registered it, or None."""
     try:
         return recorder.transport.function(name)
     except UnknownFunction:
@@ -82,7 +82,7 @@ def _present(recorder: Recorder, name: str) -> Applicable | None:
 
 
 def remove(recorder: Recorder, name: str, scope: str) -> None:
-    """Forget a function of a session, or of the server that it is on."""
+    """Remove a function from a session, or from its server."""
     recorder.emit("remove_function", attrs={"name": name, "scope": scope})
     _sent.get(recorder, set()).discard(name)
     forget(name)
@@ -91,7 +91,7 @@ def remove(recorder: Recorder, name: str, scope: str) -> None:
 def call(
     recorder: Recorder, function: Applicable, tensors: Sequence[Any], parameters: Mapping[str, Any]
 ) -> list[Tensor]:
-    """Record a call: the outputs get ids, shapes, dtypes and their place in the shadow graph."""
+    """Record a call: the outputs get ids, shapes, dtypes and nodes in the client graph."""
     try:
         found = _evaluated(recorder, function, tensors, parameters, Budget(asking=True))
     except DataDependentShape:
@@ -109,7 +109,7 @@ def _evaluated(
     parameters: Mapping[str, Any],
     budget: Budget,
 ) -> Sequence[Any] | PatternGraph:
-    """Stand-ins for the results, computed from stand-ins for the tensors: nothing is recorded in the session."""
+    """Stand-ins for the results, computed from stand-ins for the tensors without recording anything."""
     device = recorder.transport.device
     before, state.default_dtype = state.default_dtype, recorder.default_dtype
     try:
@@ -150,7 +150,7 @@ def _emit(
 def _call_and_ask(
     recorder: Recorder, function: Applicable, tensors: Sequence[Tensor], parameters: Mapping[str, Any]
 ) -> list[Tensor]:
-    """Where values decide what comes out: run it now, and ask what was decided, or else what came out."""
+    """Run a call whose outputs depend on values at once, and fetch its decisions, or else the results' specs."""
     made = [handle(recorder, None) for _ in range(function.outputs)]
     if not isinstance(function, FunctionProgram):
         _emit(recorder, function, tensors, parameters, made)
@@ -166,7 +166,7 @@ def _call_and_ask(
 
 
 def _ask(recorder: Recorder, function: Applicable, tensors: Sequence[Any], made: list[Tensor]) -> list[Tensor]:
-    """Ask the session for the results' specs, and assume that each result depends on every tensor."""
+    """Fetch the results' specs from the session, and assume that each result depends on every tensor."""
     answer = recorder.fetch([t._id for t in made], values=False)
     known = [answer[t._id].description for t in made]
     specs = [Spec(tuple(k["shape"]), parse(k["dtype"]).numpy) for k in known]
@@ -179,16 +179,16 @@ def _ask(recorder: Recorder, function: Applicable, tensors: Sequence[Any], made:
 
 
 class Opaque(Function):
-    """The node of a function in the shadow graph, when only its results' specs are known."""
+    """The client graph's node of a function of which only the results' specs are known."""
 
     @staticmethod
     def forward(ctx: Any, name: str, specs: Sequence[Spec], *tensors: Any) -> Any:
-        """Stand-ins for what came out."""
+        """Return stand-ins for the results."""
         ctx.save_for_backward(*tensors)
         return tuple([Meta(spec) for spec in specs])
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        """Stand-ins for the gradients, which may depend on everything."""
+        """Return stand-ins for the gradients, which may depend on every tensor."""
         everything = sum(functions.sum(t) for t in (*ctx.saved_tensors, *grads))
         return (None, None, *[functions.mul(functions.zeros_like(t), everything) for t in ctx.saved_tensors])

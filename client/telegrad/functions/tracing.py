@@ -1,7 +1,7 @@
-"""Makes a definition, the data that a server takes, of a Function or of a plain Python function.
+"""Traces a Function or a plain Python function to a definition, the data that a server accepts.
 
-Its code runs on tensors without values (:mod:`.tracing_tensors`), along all its paths (:mod:`.tracing_paths`), with
-symbols for what it is given besides tensors (:mod:`.tracing_symbols`).
+The code runs on tensors without values (:mod:`.tracing_tensors`), along all its paths (:mod:`.tracing_paths`), with
+symbols for its non-tensor arguments (:mod:`.tracing_symbols`).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from .tracing_symbols import UNKNOWN, Symbol, here, to_json
 
 
 class Traces(NamedTuple):
-    """A definition, and what it takes for granted about the inputs: expressions and the values that they must have."""
+    """A definition and its assumptions about the inputs: expressions and the values that they must have."""
 
     definition: Data
     guards: dict[str, Any]
 
 
 def trace(function: Any, name: str, example: Sequence[Any] | None = None) -> Traces:
-    """The definition of a Function (or a plain function) under a name.
+    """Return the definition of a Function or a plain function under a name.
 
-    ``example`` has tensors and values for the arguments: then the shapes' lengths are known, and sizes where the code
-    wants numbers. Raises NeedsExample for code that cannot do without, and errors that name the line of code that
+    ``example`` has tensors and values for the arguments: then the number of dimensions is known, and sizes where the
+    code needs numbers. Raises NeedsExample for code that requires one, and errors that name the line of code that
     cannot be traced.
     """
     source = Source(function)
@@ -43,13 +43,13 @@ def trace(function: Any, name: str, example: Sequence[Any] | None = None) -> Tra
         found, suspects = _definition(source, name, arguments)
         if not suspects:
             return found
-        # Kept on ctx as it was, and without a gradient: that is how Functions keep what is no tensor.
+        # Kept on ctx unchanged, and without a gradient: that is how Functions keep non-tensor arguments.
         arguments = [a._replace(type="number") if a.name in suspects else a for a in arguments]
     return _definition(source, name, arguments)[0]
 
 
 def _definition(source: Source, name: str, arguments: list[Argument]) -> tuple[Traces, set[str]]:
-    """The definition, and the inputs that seem to be no tensors."""
+    """The definition, and the inputs that are probably not tensors."""
     forward = Explorer("v", lambda tracer: _run_forward(source, tracer, arguments)).program()
     outputs, saved, attributes, constants, kept = forward.result.rest
     names = forward.result.tensors
@@ -90,19 +90,19 @@ def _definition(source: Source, name: str, arguments: list[Argument]) -> tuple[T
 
 
 def _of_inputs(guards: dict[str, Any], arguments: Sequence[Argument]) -> dict[str, Any]:
-    """What a trace on an example takes for granted, said of the inputs alone; their dimensions in any case."""
+    """The guards of a trace on an example, expressed by the inputs alone, plus the inputs' dimensions."""
     examples = {a.name: a.example for a in arguments if a.is_tensor and a.example is not UNKNOWN}
     found = {json.dumps({"ndim": name}): tensor.dim() for name, tensor in examples.items()}
     for text, value in guards.items():
         if set(mentioned(json.loads(text))) <= set(examples):
             found[text] = value
-        else:  # of a tensor made on the way: what it is like follows from all of the inputs' shapes
+        else:  # an intermediate tensor: its properties follow from the shapes of all inputs
             found |= {json.dumps({"shape": name}): list(tensor.shape) for name, tensor in examples.items()}
     return found
 
 
 def _requirements(guards: dict[str, Any]) -> list[Data]:
-    """Instructions that refuse inputs other than those that the trace holds for."""
+    """Instructions that reject inputs for which the trace does not hold."""
     return [
         {
             "op": "require",
@@ -121,7 +121,7 @@ def _parameter(argument: Argument) -> Data:
 
 
 def mentioned(value: Any) -> list[str]:
-    """The tensors whose shapes the expressions in a value refer to."""
+    """Return the tensors whose shapes or dtypes the expressions in a value refer to."""
     found: list[str] = []
     if isinstance(value, Mapping):
         for word, operand in value.items():
@@ -196,7 +196,7 @@ def _value(tracer: Tracer, argument: Argument) -> Any:
 
 
 def _plain(tracer: Tracer, name: str, value: Any) -> Any:
-    """What is kept on ctx besides tensors, as data."""
+    """A non-tensor value on ctx, as data."""
     data = to_json(value)
     try:
         json.dumps(data, allow_nan=False)
@@ -213,7 +213,7 @@ def _plain(tracer: Tracer, name: str, value: Any) -> Any:
 def _derive(
     code: Callable[..., Any], prefix: str, context: Left, arguments: Sequence[Argument], like: Sequence[str]
 ) -> Program:
-    """Trace backward, or jvp, given a gradient for each of the tensors that ``like`` names."""
+    """Trace backward or jvp with a gradient for each of the tensors named in ``like``."""
     needs = tuple(a.is_tensor for a in arguments)
 
     def run(tracer: Tracer) -> Result:

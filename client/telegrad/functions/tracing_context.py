@@ -1,4 +1,4 @@
-"""The ctx of a Function that is traced: what forward puts there, and how backward finds it."""
+"""The ctx of a traced Function: what forward stores on it, and how backward reads it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .tracing_tensors import Traced
 
 
 class ForwardCtx:
-    """The ctx of a forward that is traced: what it is told is kept for the definition."""
+    """The ctx of a traced forward: it collects what the definition needs."""
 
     needs_input_grad: tuple[bool, ...]
 
@@ -25,11 +25,11 @@ class ForwardCtx:
         self.__dict__["_constants"] = ()
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Keep tensors for backward."""
+        """Save tensors for backward."""
         self.__dict__["_saved"] = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """As for backward: jvp is given the same."""
+        """Save tensors for jvp, which gets the same ones as backward."""
         self.__dict__["_saved"] = self._saved or tensors
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
@@ -37,23 +37,23 @@ class ForwardCtx:
         self.__dict__["_constants"] = tensors
 
     def mark_dirty(self, *tensors: Any) -> None:
-        """Not possible here."""
+        """Raise InvalidOperation: traced code may not write to its inputs."""
         raise InvalidOperation(f"{here()}: {WRITES_TO_INPUT}")
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Gradients that are absent are zeros in any case."""
+        """Do nothing: missing gradients are always zeros."""
 
     _saved: tuple[Any, ...]
     _constants: tuple[Any, ...]
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What the code put on it under names of its own."""
+        """The attributes that the code set on ctx."""
         return {k: v for k, v in vars(self).items() if k not in ("needs_input_grad", "_saved", "_constants")}
 
 
 class Left:
-    """What forward left on ctx, for each run of backward to take."""
+    """What forward stored on ctx, for each run of backward."""
 
     def __init__(
         self, saves: list[str], leaving: list[str], saved: tuple[bool, ...], attributes: Data, kept: Sequence[str]
@@ -66,10 +66,10 @@ class Left:
         self.tensors = dict(zip(kept, leaving[count:], strict=True))
         self.attributes = attributes
         self.raw = set(self.tensors.values()) - set(leaving[:count])
-        """Tensors that are attributes of ctx, and were not saved in the way that tensors are."""
+        """Tensors that are attributes of ctx and were not saved with ``save_for_backward``."""
 
     def make(self, tracer: Tracer, given: dict[str, Traced], needs: tuple[bool, ...]) -> Any:
-        """The ctx of one run."""
+        """Return the ctx of one run."""
         ctx = BackwardCtx()
         ctx.needs_input_grad = needs
         ctx.saved_tensors = tuple([None if name is None else given[name] for name in self.saved])
@@ -81,7 +81,7 @@ class Left:
 
 
 class BackwardCtx:
-    """The ctx of a backward that is traced."""
+    """The ctx of a traced backward."""
 
     needs_input_grad: tuple[bool, ...]
     saved_tensors: tuple[Any, ...]

@@ -1,6 +1,6 @@
-"""Loops that depend on values: ``while_loop`` and ``scan``, within a traced function one instruction each.
+"""Loops that depend on values: ``while_loop`` and ``scan``, each one instruction of a traced function.
 
-Elsewhere they are Python loops on tensors, with the same results.
+Outside of tracing they are Python loops on tensors, with the same results.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def while_loop(
 def scan(body_fn: Callable[..., Any], init: Sequence[Any], xs: Sequence[Any]) -> tuple[Any, ...]:
     """Run ``body_fn(*carried, *slices)`` for each slice of ``xs`` along their first dimension, in order.
 
-    It returns the carried tensors, as many as ``init`` has, and perhaps more; these are stacked. Returns what is
-    carried at the end and the stacks.
+    ``body_fn`` returns the carried tensors, as many as ``init`` has, and optionally more, which are stacked. Returns
+    the last carried tensors and the stacks.
     """
     carried, sequences, tracer = tuple(init), tuple(xs), active()
     if tracer is not None:
@@ -67,7 +67,7 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def _block(tracer: Tracer, code: Callable[..., Any], like: Sequence[Any], outputs: int | None) -> Data:
-    """The program of one turn of a loop, which may use the tensors around it."""
+    """The program of one iteration of a loop, which may use outer tensors."""
     inputs = [Traced(tracer, tracer.new_id(), None) for _ in like]
     questions = len(tracer.asked)
     tracer.segments.append([])

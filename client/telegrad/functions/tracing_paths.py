@@ -1,7 +1,8 @@
-"""Follows both answers to every question that traced code asks about values, and joins the paths by ``cond``.
+"""Follows both answers to every question that traced code asks about values, and joins the paths with ``cond``.
 
-The code runs once for each way through it. Two runs agree up to the question that they answer differently, down
-to the names of their tensors; so what comes before stands once in the program, and what follows in its branches.
+The code runs once for each path. Two runs agree up to the question that they answer differently, including the names
+of their tensors. So the instructions before the question appear once in the program, and those after it in its
+branches.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ MAX_PATHS = 64
 
 
 class Result(NamedTuple):
-    """What one run ends with: names of tensors, and what must be the same on all paths."""
+    """The result of one run: names of tensors, and data that must be the same on all paths."""
 
     tensors: tuple[str, ...]
     rest: Any
 
 
 class Program(NamedTuple):
-    """The instructions of all paths, and what they end with."""
+    """The instructions of all paths and their joined result."""
 
     instructions: list[Data]
     result: Result
@@ -39,7 +40,7 @@ class _Run(NamedTuple):
 
 
 class Explorer:
-    """Runs traced code along all its paths. ``code`` computes on tensors of the tracer that it is given."""
+    """Runs traced code along all its paths. ``code`` computes on tensors of the tracer passed to it."""
 
     def __init__(self, prefix: str, code: Callable[[Tracer], Result]) -> None:
         self._prefix = prefix
@@ -50,7 +51,7 @@ class Explorer:
         self._metas: dict[str, Meta] = {}
 
     def program(self) -> Program:
-        """The program of all paths. Raises LimitExceeded beyond 64, naming the line, and what the code raises."""
+        """Return the program of all paths. Raises LimitExceeded, naming the line, for more than 64 paths."""
         instructions, result = self._join([], self._run([]))
         return Program(instructions, result, self._guards, self._metas)
 
@@ -63,7 +64,7 @@ class Explorer:
         return _Run(tracer, result)
 
     def _join(self, taken: list[bool], run: _Run) -> tuple[list[Data], Result]:
-        """The instructions from the last of the decisions ``taken`` on, and what they end with."""
+        """The instructions after the last of the decisions ``taken``, and their result."""
         tracer = run.tracer
         before = tracer.segments[len(taken)]
         if len(tracer.asked) == len(taken):
@@ -84,7 +85,7 @@ class Explorer:
             )
         made = {name for instruction in [*then, *other] for name in instruction.get("out", ())}
         pairs = list(zip(result.tensors, otherwise.tensors, strict=True))
-        # What stood before the question and is the same on both paths needs no joining.
+        # A tensor made before the question that is the result of both paths needs no join.
         joined = tuple([a if a == b and a not in made else self._name() for a, b in pairs])
         self._metas |= {j: self._metas[t] for j, t in zip(joined, result.tensors, strict=True) if t in self._metas}
         leaving = [(j, a, b) for j, (a, b) in zip(joined, pairs, strict=True) if j != a]

@@ -1,7 +1,7 @@
-"""The tracer: it takes a recorder's place, and writes a program instead of sending one.
+"""The tracer, which replaces a recorder and writes a program instead of sending one.
 
-What the SDK's tensors tell their recorder, and what is done with traced tensors, becomes instructions. Where the
-code asks for a truth, the tracer answers as it was told to, and cuts the program.
+The instructions of SDK tensors and the operations on traced tensors are added to the program. When the code asks
+for a truth value, the tracer gives the prescribed answer and starts a new segment of the program.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from .tracing_symbols import UNKNOWN, Symbol, here, to_json
 from .tracing_tensors import Traced, Unknown, encode, hinted, hints, is_known
 
 MAX_DECISIONS = 64
-"""Questions that one run may ask."""
+"""The maximum number of questions that one run may ask."""
 Data = dict[str, Any]
 _thread = threading.local()
 
 
 class Tracer:
-    """One run of traced code: its instructions, cut where it asked for a truth.
+    """One run of traced code: its instructions, split where it asked for a truth value.
 
-    ``decisions`` are the answers that it gets; where there are no more, it gets True.
+    ``decisions`` are the answers; after the last one every answer is True.
     """
 
     segment, parent, effect = None, None, None
-    """It has no tape, no other process owns it, and nothing is undone."""
+    """A tracer has no tape, no owner process and no effects to undo."""
 
     def __init__(self, prefix: str, decisions: Sequence[bool]) -> None:
         self.segments: list[list[Data]] = [[]]
@@ -64,23 +64,23 @@ class Tracer:
         )
         self.inputs: set[str] = set()
         self.metas: dict[str, Meta] = {}
-        """What is known of tensors by name, where the code is traced on an example."""
+        """The shapes and dtypes of tensors by name, if the code is traced on an example."""
         self._answers: dict[str, bool] = {}
         self._prefix = prefix
         self._decisions = decisions
         self._last = 0
 
-    # In a recorder's place ---------------------------------------------------------------
+    # Recorder interface -------------------------------------------------------------------
 
     def new_id(self) -> str:
-        """A name for the next tensor; the same in every run up to the point where the runs differ."""
+        """Return a name for the next tensor, the same in every run until the runs diverge."""
         self._last += 1
         return f"{self._prefix}{self._last}"
 
     def emit(
         self, op: str, inputs: Sequence[Any] = (), outputs: Sequence[str] = (), attrs: Any = NO_ATTRS, nbytes: int = 0
     ) -> None:
-        """Write down an instruction that a tensor of the SDK records itself."""
+        """Write an instruction that an SDK tensor records itself."""
         if op == "tensor":
             array = attrs["data"]
             attrs = {**attrs, "data": to_lists(array), "dtype": from_numpy(array.dtype).name}
@@ -90,12 +90,12 @@ class Tracer:
         """Do nothing: a trace frees nothing."""
 
     def refuse(self, names: Sequence[str], error: Exception) -> None:
-        """The error ends the trace."""
+        """Do nothing: the error ends the trace."""
 
     # Tracing -----------------------------------------------------------------------------
 
     def input(self, name: str, meta: Meta | None = None) -> Traced:
-        """A tensor that the program is given."""
+        """Return a tensor for an input of the program."""
         self.inputs.add(name)
         return Traced(self, name, meta)
 
@@ -123,7 +123,7 @@ class Tracer:
         return [self._ref(v) for v in x] if isinstance(x, (list, tuple)) else to_json(x)
 
     def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
-        """Write down an op; its outputs."""
+        """Write an op and return its outputs."""
         metas = self.evaluate(lambda: Meta._apply(op, hints(inputs), hinted(attrs)), inputs)
         if op.lists_outputs and metas is None:
             raise NeedsExample(
@@ -133,14 +133,14 @@ class Tracer:
         if op.lists_outputs:
             for x in inputs:
                 if isinstance(x, Traced):
-                    x.pin()  # so many outputs it has for this shape
+                    x.pin()  # the number of outputs holds for this shape only
         count = len(metas) if op.lists_outputs and metas is not None else len(op.outputs)
         made = [Traced(self, self.new_id(), None if metas is None else metas[i]) for i in range(count)]
         self.write(op.key, inputs, [t._id for t in made], encode(op, attrs))
         return op.bundle(made)
 
     def apply_function(self, function: Applicable, inputs: Sequence[Any], parameters: Mapping[str, Any]) -> list[Any]:
-        """Write down the application of another registered function; its outputs."""
+        """Write the call of another registered function and return its outputs."""
         metas = self.evaluate(lambda: function.call(hints(inputs), hinted(parameters)), (inputs, *parameters.values()))
         made = [Traced(self, self.new_id(), None if metas is None else metas[i]) for i in range(function.outputs)]
         attrs: Data = {"function": function.name}
@@ -150,7 +150,7 @@ class Tracer:
         return made
 
     def evaluate(self, run: Any, inputs: Any) -> list[Any] | None:
-        """What the outputs look like, if all that it takes to know that is known."""
+        """The outputs' stand-ins, or None unless everything they depend on is known."""
         if not is_known(inputs):
             return None
         try:
@@ -161,10 +161,10 @@ class Tracer:
         return list(result) if isinstance(result, (list, tuple)) else [result]
 
     def decide(self, predicate: Any, hint: Any = UNKNOWN) -> bool:
-        """The answer that this run gets to a question about values."""
+        """Return this run's answer to a question about values."""
         key = str(predicate)
         if not isinstance(predicate, str) and key in self._answers:
-            return self._answers[key]  # nothing changes the value of an expression
+            return self._answers[key]  # the value of an expression never changes
         position = len(self.asked)
         answer = self._decisions[position] if position < len(self._decisions) else True
         self._answers[key] = answer
@@ -178,12 +178,12 @@ class Tracer:
         return answer
 
     def check_writable(self, tensor: Traced) -> None:
-        """Refuse to change what the program is given: it is the caller's."""
+        """Raise InvalidOperation if the tensor is an input of the program, which belongs to the caller."""
         if tensor._id in self.inputs:
             raise InvalidOperation(f"{here()}: {WRITES_TO_INPUT}")
 
     def refuse_value(self, what: str) -> InvalidOperation:
-        """The error for traced code that asks for a value."""
+        """Return the error for traced code that asks for a value."""
         return InvalidOperation(
             f"{here()}: {what} asks for the value of a tensor, and there is none while a function is traced. "
             "Compute with the tensor itself, or do not register the function: apply() runs any Python"
@@ -192,9 +192,9 @@ class Tracer:
 
 @contextmanager
 def tracing(tracer: Tracer) -> Iterator[None]:
-    """Have what this thread computes written down by ``tracer``, and new tensors made there.
+    """Write this thread's computations to ``tracer``, and create new tensors there.
 
-    Whether casts are automatic is known in a call: what is written down has none.
+    Autocast applies when the function is called: the traced program contains no automatic casts.
     """
     before, outer = sessions.known(), getattr(_thread, "tracer", None)
     autocast, state.autocast = state.autocast, None
@@ -210,7 +210,7 @@ def tracing(tracer: Tracer) -> Iterator[None]:
 
 
 def active() -> Tracer | None:
-    """The tracer that writes down what this thread computes."""
+    """The tracer of this thread, or None."""
     return getattr(_thread, "tracer", None)
 
 
@@ -219,6 +219,6 @@ _compute = ENGINE.apply_spec
 
 
 def _apply_spec(op: Op, inputs: tuple[Any, ...], attrs: Any, make: Any, composites: Any) -> Any:
-    """In the place of the SDK's own from the first trace on: writes an op down where code is traced."""
+    """Replaces the SDK's function after the first trace: writes an op to the program if code is being traced."""
     tracer = active()
     return _compute(op, inputs, attrs, make, composites) if tracer is None else tracer.apply(op, inputs, attrs)

@@ -1,4 +1,4 @@
-"""The code that is traced: a Function in either form or a plain function, and what its arguments are."""
+"""The code to trace, a Function in either form or a plain function, and its arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TYPES = {
     "bool": "bool",
     "str": "str",
 }
-"""The type of a parameter, by the annotation of the argument; written as a word under ``from __future__``."""
+"""Parameter types by annotation; ``from __future__ import annotations`` makes annotations strings."""
 
 
 class Argument(NamedTuple):
@@ -54,7 +54,7 @@ class Source:
         )
 
     def arguments(self, example: Sequence[Any] | None) -> list[Argument]:
-        """The arguments of forward, with the example's values."""
+        """Return the arguments of forward, with the example's values."""
         params = list(inspect.signature(self.forward).parameters.values())[int(self.takes_ctx) :]
         if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in params):
             raise InvalidArgument(
@@ -79,7 +79,7 @@ def _argument(parameter: inspect.Parameter, example: Any) -> Argument:
 
 
 def in_order(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """The arguments of a call in forward's order, its defaults among them. Raises TypeError as Python does."""
+    """Return a call's arguments in forward's order, including defaults. Raises TypeError like a Python call."""
     source = Source(function)
     bound = inspect.signature(source.forward).bind(*(None,) * source.takes_ctx, *args, **kwargs)
     bound.apply_defaults()

@@ -1,7 +1,7 @@
-"""Symbols: stand-ins for numbers while a function is traced, such as parameters, sizes, and expressions of them.
+"""Symbols: stand-ins for numbers during tracing, such as parameters, sizes and expressions of them.
 
-A symbol records what is done with it as an expression of the function's definition. Asked for its truth, the
-tracer follows both answers; asked for its value, it has one only where the function is traced on an example.
+A symbol records operations on it as an expression of the function's definition. When the code asks for a symbol's
+truth, the tracer follows both answers; a symbol has a value only if the function is traced on an example.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from telegrad_engine.program.registered_functions.expressions import CALCULATION
 from ..call_site import users_line
 
 UNKNOWN: Any = object()
-"""The hint of a symbol that has no value yet."""
+"""The hint of a symbol without a known value."""
 
 
 def here() -> str:
-    """The user's line."""
+    """The user's line, as text."""
     return str(users_line())
 
 
 class Symbol:
-    """A number, a word or a shape that is known only in a call. ``hint`` is its value in the example, if any."""
+    """A number, string or shape that is known only in a call. ``hint`` is its value in the example, if any."""
 
     is_symbolic = True
     _data = None
-    """Has an op's parameters take it for no plain number, which would be checked and copied."""
+    """Keeps an op's parameters from treating the symbol as a plain number, which would be checked and copied."""
 
     def __init__(self, tracer: Any, expression: Any, hint: Any = UNKNOWN) -> None:
         self.tracer = tracer
@@ -40,7 +40,7 @@ class Symbol:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """Passes for an int where ``view(2, n)`` asks whether all are."""
+        """Report ``int``, so that the check for all-int arguments in ``view(2, n)`` passes."""
         return int
 
     def __repr__(self) -> str:
@@ -50,7 +50,7 @@ class Symbol:
         return bool(self.tracer.decide(self.expression, self.hint))
 
     def _value(self) -> Any:
-        """The value in the example, on which what is traced depends from now on."""
+        """The value in the example, which becomes a guard of the trace."""
         if self.hint is UNKNOWN:
             raise NeedsExample(
                 f"{here()}: the value of {json.dumps(self.expression)} is asked for, and is known only in a call. "
@@ -85,14 +85,14 @@ class Symbol:
         return self.calculate("item", self, index)
 
     def numel(self) -> Symbol:
-        """The number of elements of a shape."""
+        """Return the number of elements of a shape."""
         if not (isinstance(self.expression, dict) and "shape" in self.expression):
             raise AttributeError("numel")
         hint = UNKNOWN if self.hint is UNKNOWN else math.prod(self.hint)
         return Symbol(self.tracer, {"numel": self.expression["shape"]}, hint)
 
     def calculate(self, word: str, *operands: Any) -> Symbol:
-        """What an operation makes of symbols and plain values."""
+        """Return the symbol of an operation on symbols and plain values."""
         hints = [o.hint if isinstance(o, Symbol) else o for o in operands]
         known = not any(h is UNKNOWN for h in hints)
         hint = CALCULATIONS[word][1](*hints) if known else UNKNOWN
@@ -100,7 +100,7 @@ class Symbol:
 
 
 def to_json(value: Any) -> Any:
-    """A value of an instruction as its definition has it."""
+    """Return an instruction's value in the form that definitions use."""
     if isinstance(value, Symbol):
         return value.expression
     if isinstance(value, DType):
@@ -115,7 +115,7 @@ def to_json(value: Any) -> Any:
 def _operator(word: str, swapped: bool) -> Callable[..., Any]:
     def operate(self: Symbol, *others: Any) -> Any:
         if any(hasattr(o, "_data") and not isinstance(o, Symbol) for o in others):
-            return NotImplemented  # a tensor's to compute
+            return NotImplemented  # let the tensor compute it
         return self.calculate(word, *others, self) if swapped else self.calculate(word, self, *others)
 
     return operate

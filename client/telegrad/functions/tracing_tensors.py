@@ -1,7 +1,7 @@
-"""Tensors without values that have a tracer write down what is done with them.
+"""Tensors without values that record operations on them in a tracer.
 
-A traced tensor's shape is a symbol, so that the program is good for all shapes; where the code is traced on an
-example, ``meta`` says what the tensor is like there.
+A traced tensor's shape is a symbol, so that the program works for all shapes. If the code is traced on an example,
+``meta`` has the tensor's shape and dtype there.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .tracing_symbols import UNKNOWN, Symbol, here, to_json
 
 
 class Unknown(Exception):
-    """A symbol has no hint."""
+    """Raised when a symbol has no hint."""
 
 
 def is_known(value: Any) -> bool:
-    """Whether it is known what a value is like: a tensor's shape and dtype, a symbol's value."""
+    """Whether a tensor's shape and dtype, or a symbol's value, are known."""
     if isinstance(value, (list, tuple)):
         return all(map(is_known, value))
     if isinstance(value, Symbol):
@@ -33,7 +33,7 @@ def is_known(value: Any) -> bool:
 
 
 def hints(value: Any) -> Any:
-    """Stand-ins for traced tensors, and the example's values for symbols."""
+    """Return stand-ins for traced tensors, and the example's values for symbols."""
     if isinstance(value, (list, tuple)):
         return tuple([hints(v) for v in value])
     if isinstance(value, Symbol):
@@ -46,7 +46,7 @@ def hints(value: Any) -> Any:
 
 
 def hinted(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes with the example's values for symbols."""
+    """Replace symbols in attributes by the example's values."""
     return {name: hints(value) if _has_symbol(value) else value for name, value in attrs.items()}
 
 
@@ -55,16 +55,16 @@ def _has_symbol(value: Any) -> bool:
 
 
 def encode(op: Op, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as a definition has them."""
+    """Encode attributes as in a definition."""
     plain = op.encode_attrs({name: value for name, value in attrs.items() if not _has_symbol(value)})
     return {name: to_json(plain.get(name, value)) for name, value in attrs.items()}
 
 
 class Traced(Tensor):
-    """A tensor of the program that is being written."""
+    """A tensor of the program that is being traced."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Traced:
-        """No tensor of a session: nothing is made there."""
+        """Create the object only: a traced tensor belongs to no session."""
         return object.__new__(cls)
 
     def __init__(self, tracer: Any, name: str, meta: Meta | None) -> None:
@@ -83,7 +83,7 @@ class Traced(Tensor):
         return f"<traced tensor {self._id}>"
 
     def pin(self) -> None:
-        """Have the trace hold for this shape alone."""
+        """Restrict the trace to the example's shape of this tensor."""
         if self.meta is not None:
             self._recorder.guards[json.dumps({"shape": self._id})] = list(self.meta._data.shape)  # type: ignore[attr-defined]
 
@@ -92,12 +92,12 @@ class Traced(Tensor):
 
     @property
     def shape(self) -> Any:
-        """The sizes, known in a call."""
+        """The shape, known only in a call."""
         return self._symbol({"shape": self._id}, lambda meta: tuple(meta.shape))
 
     @property
     def dtype(self) -> Any:
-        """The element type, known in a call."""
+        """The dtype, known only in a call."""
         return self._symbol({"dtype": self._id}, lambda meta: meta.dtype)
 
     def size(self, dim: int | None = None) -> Any:
@@ -105,7 +105,7 @@ class Traced(Tensor):
         return self.shape if dim is None else self.shape[dim]
 
     def dim(self) -> int:
-        """The number of dimensions: known with an example, all of whose traces depend on it."""
+        """The number of dimensions, known only with an example; every trace on an example depends on it."""
         return len(self._data.shape) if self.meta is None else self.meta.dim()
 
     @property
@@ -114,11 +114,11 @@ class Traced(Tensor):
         return self.dim()
 
     def is_floating_point(self) -> bool:
-        """Whether the dtype is a floating one, which the example says."""
+        """Whether the dtype is floating, according to the example."""
         return from_numpy(self._data.dtype).is_floating_point
 
     def numel(self) -> Any:
-        """The number of elements, known in a call."""
+        """The number of elements, known only in a call."""
         return self._symbol({"numel": self._id}, lambda meta: meta.numel())
 
     def __len__(self) -> int:
@@ -135,11 +135,11 @@ class Traced(Tensor):
         raise self._recorder.refuse_value("this")  # type: ignore[attr-defined]
 
     def numpy(self) -> Any:
-        """There is no value: raises InvalidOperation, as all that asks for one."""
+        """Raise InvalidOperation: a traced tensor has no value."""
         raise self._recorder.refuse_value("numpy()")  # type: ignore[attr-defined]
 
     def item(self) -> Any:
-        """There is no value."""
+        """Raise InvalidOperation: a traced tensor has no value."""
         raise self._recorder.refuse_value("item()")  # type: ignore[attr-defined]
 
     def __index__(self) -> int:
@@ -148,7 +148,7 @@ class Traced(Tensor):
     def __format__(self, spec: str) -> str:
         return repr(self)
 
-    # Writing down ------------------------------------------------------------------------
+    # Recording ---------------------------------------------------------------------------
 
     def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
         tracer: Any = self._recorder
@@ -157,7 +157,7 @@ class Traced(Tensor):
         return self
 
     def detach(self) -> Any:
-        """A tensor outside the graph."""
+        """Return a tensor outside the graph."""
         tracer: Any = self._recorder
         made = Traced(tracer, tracer.new_id(), self.meta)
         tracer.write("detach", [self], [made._id], {})
@@ -177,7 +177,7 @@ class Traced(Tensor):
 
 
 class _Unseen:
-    """Where a tensor's shape and dtype would be."""
+    """The ``_data`` of a traced tensor without an example: reading its shape or dtype raises NeedsExample."""
 
     def _refuse(self) -> Any:
         raise NeedsExample(
@@ -189,7 +189,7 @@ class _Unseen:
 
 
 class _Seen:
-    """A traced tensor's shape and dtype in the example, on which the trace depends once they are looked at."""
+    """A traced tensor's shape and dtype in the example; reading either adds a guard to the trace."""
 
     def __init__(self, tensor: Traced) -> None:
         self._tensor = tensor
@@ -209,7 +209,7 @@ class _Seen:
 
 
 def _index(tracer: Any, index: Any) -> list[Any]:
-    """An index expression as a definition has it."""
+    """An index expression in the form that definitions use."""
     items = index if isinstance(index, tuple) else (index,)
     return [_item(tracer, item) for item in items]
 

@@ -1,4 +1,4 @@
-"""The traces of one function: usually one for all inputs; where the code took sizes from an example, one for each."""
+"""The traces of one function: usually one for all inputs, or one per input shape if the code reads sizes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .tracing import Traces, trace
 from .tracing_source import in_order
 
 VARIANT = "__"
-"""Between a function's name and the number of its trace, from the second on."""
+"""The separator between a function's name and the number of a trace after the first."""
 
 
 class Variants:
-    """A function of the user's and what was traced of it."""
+    """A user's function and its traces."""
 
     def __init__(self, name: str, function: Any, scope: str, example: Sequence[Any] | None) -> None:
         self.name = name
@@ -35,15 +35,15 @@ class Variants:
 
     @property
     def first(self) -> Traces | None:
-        """The trace that has the function's own name; None as long as it needs an example and nobody gave one."""
+        """The trace under the function's own name, or None while the required example is missing."""
         return self._found[0] if self._found else None
 
     def definition(self, name: str) -> Mapping[str, Any] | None:
-        """The definition that has this name."""
+        """Return the definition with this name, or None."""
         return next((t.definition for t in self._found if t.definition["name"] == name), None)
 
     def fitting(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Traces:
-        """The trace for the arguments of a call; made now, if there is none yet."""
+        """Return the trace that fits a call's arguments, after tracing one if none does."""
         if self._found and not self._found[0].guards:
             return self._found[0]
         values = in_order(self._function, args, kwargs)
@@ -60,7 +60,7 @@ class Variants:
 
 
 def _holds(found: Traces, args: Sequence[Any]) -> bool:
-    """Whether the arguments are such as the trace takes for granted."""
+    """Whether the arguments satisfy the trace's guards."""
     definition = found.definition
     inputs = definition["forward"]["inputs"]
     names = definition.get("order", inputs)

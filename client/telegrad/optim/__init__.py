@@ -1,4 +1,4 @@
-"""Optimizers, as ``torch.optim``: a step is one instruction, and the state stays in the session."""
+"""Optimizers, as in ``torch.optim``: a step is one instruction, and the state stays in the session."""
 
 from __future__ import annotations
 

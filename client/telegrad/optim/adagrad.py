@@ -1,4 +1,4 @@
-"""Adagrad, and Adadelta, which forgets where Adagrad sums."""
+"""Adagrad, and Adadelta, which uses decaying averages in place of Adagrad's sums."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Adagrad(Optimizer):
     ) -> None:
         super().__init__(params, options_in(locals()))
         self.initial = {"sum": float(initial_accumulator_value)}
-        # As torch's: its state is there before the first step.
+        # As in torch, the state exists before the first step.
         for group in self.param_groups:
             for param in group["params"]:
                 self._state(param, "t", group)
@@ -38,7 +38,7 @@ class Adagrad(Optimizer):
 
 
 class Adadelta(Optimizer):
-    """Steps as long as the steps before, by the gradient's size: Zeiler 2012."""
+    """Scale the gradient by the ratio of the RMS of past updates to that of past gradients: Zeiler 2012."""
 
     algorithm_name = "adadelta"
 

@@ -37,7 +37,7 @@ class Adam(Optimizer):
         super().__init__(params, options)
 
     def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """``adam``, ``adamw`` for a group with decoupled weight decay, or ``adam_amsgrad``."""
+        """Return ``adam``, ``adam_amsgrad``, or ``adamw`` with decoupled weight decay, and the settings."""
         if group["amsgrad"]:
             return settings_of("adam_amsgrad", group)
         return settings_of("adamw" if group["decoupled_weight_decay"] else "adam", group)
@@ -190,7 +190,7 @@ class Adafactor(Optimizer):
         return [[p for p in params if p.dim() > 1], [p for p in params if p.dim() <= 1]]
 
     def _algorithm_of(self, group: dict[str, Any], params: list[Tensor]) -> tuple[str, dict[str, Any]]:
-        """``adafactor`` for parameters of at least 2 dimensions, ``adafactor_vector`` for the others."""
+        """``adafactor``, or ``adafactor_vector`` for parameters of fewer than 2 dimensions, with the settings."""
         least = group["eps"][0]
         if least is None:
             least = epsilon(params[0].dtype)
@@ -199,7 +199,7 @@ class Adafactor(Optimizer):
 
 
 def _check_tensors(lr: Any, betas: Any, foreach: bool | None) -> None:
-    """Raise ValueError for betas of two types, and for tensors together with ``foreach``."""
+    """Raise ValueError for betas of two types, invalid tensors, and tensors together with ``foreach``."""
     kinds = [next((kind for kind in (float, Tensor) if isinstance(beta, kind)), None) for beta in betas[:2]]
     if kinds[0] is None or kinds[0] != kinds[1]:
         raise InvalidValue("betas must be either both floats or both Tensors")

@@ -1,6 +1,6 @@
 """L-BFGS: Nocedal and Wright 2006, algorithm 7.5, with or without a line search.
 
-How it goes on depends on values after every evaluation, so it is written in ops, not as one instruction; the
+The algorithm branches on values after every evaluation, so it is written in ops instead of one instruction. The
 directions stay in the session, and only numbers are fetched.
 """
 
@@ -18,7 +18,7 @@ from .optimizer import Optimizer
 from .options import options_in
 
 LEAST_CURVATURE = 1e-10
-"""A pair of differences with less than this is not remembered: the direction would not descend."""
+"""The minimum curvature of a remembered pair of differences; below it, the direction would not descend."""
 
 
 class LBFGS(Optimizer):
@@ -46,7 +46,7 @@ class LBFGS(Optimizer):
 
     @no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Iterate until a limit or a tolerance is reached; the loss before the first step."""
+        """Iterate until a limit or tolerance is reached, and return the loss before the first step."""
         if closure is None:
             raise TypeError("LBFGS.step() missing 1 required positional argument: 'closure'")
         evaluate = enable_grad()(closure)
@@ -100,7 +100,7 @@ class LBFGS(Optimizer):
         return first_loss
 
     def _direction(self, state: dict[str, Any], grad: Tensor, history_size: int) -> Tensor:
-        """Minus the gradient times the approximate inverse Hessian, after taking the last change into it."""
+        """The negative gradient times the approximate inverse Hessian, which is first updated with the last change."""
         if state["n_iter"] == 1:
             state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1)
             return -grad
@@ -128,7 +128,7 @@ class LBFGS(Optimizer):
     def _search(
         self, closure: Callable[[], Any], start: Trial, direction: Tensor, t: float, limit: int
     ) -> tuple[Trial, int]:
-        """A point along ``direction``; the parameters are back at the start afterwards."""
+        """Search for a point along ``direction``, and reset the parameters to the start."""
         group = self.param_groups[0]
         if group["line_search_fn"] != "strong_wolfe":
             raise InvalidOperation("only 'strong_wolfe' is supported")
@@ -144,11 +144,11 @@ class LBFGS(Optimizer):
             return Trial(t, loss, grad, slope)
 
         (reach,) = numbers(direction.abs().max())
-        # As torch: the group's tolerance is for the iterations, not for the search.
+        # As in torch, the group's tolerance applies to the iterations, not to the search.
         return strong_wolfe(evaluate, start, t, reach, 1e-9, limit)
 
     def _flat_grad(self) -> Tensor:
-        """The gradients of all parameters in one vector, zeros where there is none."""
+        """The gradients of all parameters as one vector, with zeros for missing gradients."""
         params = self.param_groups[0]["params"]
         parts = [p.new_zeros(p.numel()) if p.grad is None else p.grad.detach().reshape(-1) for p in params]
         flat: Tensor = functions.cat(parts)
@@ -162,7 +162,7 @@ class LBFGS(Optimizer):
 
 
 def numbers(*values: Any) -> list[float]:
-    """The values of tensors of one element, brought by one message; numbers stay what they are."""
+    """Return the values of one-element tensors, fetched with one message; numbers are returned as floats."""
     tensors = [v for v in values if isinstance(v, Tensor)]
     fetched = recorder_of(tensors).fetch([t._id for t in tensors]) if tensors else {}
     return [float(fetched[v._id].array.item()) if isinstance(v, Tensor) else float(v) for v in values]

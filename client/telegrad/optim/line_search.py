@@ -1,6 +1,6 @@
 """A step length that satisfies the strong Wolfe conditions: Nocedal and Wright 2006, algorithms 3.5 and 3.6.
 
-Where the book leaves a choice, the trial steps are those of PyTorch, so that the iterates are the same.
+Where the book leaves a choice, the trial steps are PyTorch's, so that the iterates are the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DECREASE, CURVATURE = 1e-4, 0.9
 
 
 class Trial(NamedTuple):
-    """A point on the line: how far out, the loss, the gradient, and the slope along the line."""
+    """A point on the line: its distance, the loss, the gradient, and the slope along the line."""
 
     t: float
     loss: float
@@ -27,10 +27,10 @@ class Trial(NamedTuple):
 def strong_wolfe(
     evaluate: Callable[[float], Trial], start: Trial, t: float, reach: float, tolerance: float, limit: int
 ) -> tuple[Trial, int]:
-    """The point chosen on the line from ``start``, whose ``t`` is 0, and how often ``evaluate`` was called.
+    """Return the chosen point on the line from ``start``, whose ``t`` is 0, and the number of calls of ``evaluate``.
 
-    ``t`` is tried first, and at most ``limit`` others. ``reach`` is the largest element of the direction: steps
-    that differ by less than ``tolerance`` in every element are not told apart.
+    The first trial is ``t``; at most ``limit`` others follow. ``reach`` is the largest element of the direction: steps
+    whose elements differ by less than ``tolerance`` count as equal.
     """
     previous, trial = start, evaluate(t)
     tried = 0
@@ -89,12 +89,12 @@ def _flat_enough(trial: Trial, start: Trial) -> bool:
 
 
 def _order(bracket: list[Trial]) -> tuple[int, int]:
-    """Which end is the lower one, and which the other."""
+    """The indices of the bracket's ends, that with the lower loss first."""
     return (0, 1) if bracket[0].loss <= bracket[1].loss else (1, 0)
 
 
 def _away_from_ends(t: float, lowest: float, highest: float, stuck: bool) -> tuple[float, bool]:
-    """``t``, moved inwards if it is close to an end for the second time, and whether it is for the first."""
+    """Return ``t``, moved inwards if it is close to an end for the second time, and whether it is the first time."""
     margin = 0.1 * (highest - lowest)
     if min(highest - t, t - lowest) >= margin:
         return t, False

@@ -1,4 +1,4 @@
-"""The base of all optimizers: parameter groups, state, and one instruction per group and step."""
+"""The base class of all optimizers: parameter groups, state, and one instruction per group and step."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from ..tensor.handle import Tensor, functions, recorder_of, upload
 from ..tensor.interop import in_session_of, is_array
 
 STEP = "step"
-"""The state that counts steps: a float32 tensor without dimensions, kept in the session as the rest."""
+"""The state that counts steps: a float32 tensor without dimensions, kept in the session like the rest."""
 
 
 SCALARS = tuple([STEP if label == "t" else label for label in algorithms.SCALARS])
-"""The states that are one number, as state dicts name them."""
+"""The scalar states, by their names in state dicts."""
 
 
 def settings_of(name: str, group: Mapping[str, Any], **given: Any) -> tuple[str, dict[str, Any]]:
-    """An algorithm of the engine and its settings: ``given`` ones, and options of ``group``."""
+    """Return an engine algorithm's name and its settings: those in ``given``, the others from options of ``group``."""
     options = {key: "decoupled_weight_decay" if key == "decoupled" else key for key in algorithms.get(name).defaults}
     return name, {key: given[key] if key in given else group[option] for key, option in options.items()}
 
 
 HOOKS = ("step_pre", "step_post", "state_dict_pre", "state_dict_post", "load_state_dict_pre", "load_state_dict_post")
-"""The places at which an optimizer calls hooks."""
+"""The points at which an optimizer calls hooks."""
 _pre_hooks_of_all, _post_hooks_of_all = Hooks(), Hooks()
 """The hooks around the steps of all optimizers."""
 
 
 def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> Handle:
-    """Call ``hook(optimizer, args, kwargs)`` before each step of every optimizer; it may return new ones."""
+    """Call ``hook(optimizer, args, kwargs)`` before each step of every optimizer; it may return new arguments."""
     return _pre_hooks_of_all.add(hook)
 
 
@@ -54,11 +54,11 @@ def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> Handle:
 
 
 def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
-    """A class's ``step`` with the hooks around it."""
+    """Wrap a class's ``step`` so that it calls the hooks."""
 
     @functools.wraps(step)
     def hooked(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        # A step that calls the base class's is one step.
+        # A step that calls the base class's step counts as one step.
         hooks = self._hooks or len(_pre_hooks_of_all) or len(_post_hooks_of_all)
         if not hooks or type(self).step is not hooked:
             return step(self, *args, **kwargs)
@@ -79,24 +79,24 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Optimizer:
-    """Base of the optimizers: moves parameters by their gradients, in place.
+    """Base class of the optimizers, which update parameters in place by their gradients.
 
     ``params`` is an iterable of leaf tensors, or of dicts with ``params`` and the options that differ
-    from ``defaults``. Raises TypeError and ValueError, in torch's words, for anything else.
+    from ``defaults``. Raises TypeError and ValueError, with torch's texts, for anything else.
     """
 
     unsaved: ClassVar[tuple[str, ...]] = ()
-    """State that torch's optimizer of this name does not have, and that the state dict leaves out."""
+    """State that torch's optimizer of this name does not have; the state dict omits it."""
     algorithm_name: ClassVar[str | None] = None
-    """The engine's algorithm, if the options are its settings as they are."""
+    """The name of the engine's algorithm, if its settings are exactly the options."""
     initial: Mapping[str, float | str] = {}
     """The initial values of states that do not start at 0: a number, or the name of an option."""
     _opt_called = False
-    """Whether a step was made since a scheduler began to watch."""
-    _hooks: dict[str, Hooks] = {}  # replaced, never written to
-    """The hooks of this optimizer, by where they are called."""
+    """Whether a step was made since a scheduler started to record steps."""
+    _hooks: dict[str, Hooks] = {}  # replaced, never modified
+    """The hooks of this optimizer, by the point at which they are called."""
     _condition: Tensor | None = None
-    """The tensor that tells the session whether to make the step that is being recorded."""
+    """The tensor that decides in the session whether the recorded step is applied."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -120,13 +120,13 @@ class Optimizer:
             self.add_param_group(group)
 
     def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """The engine's algorithm for a group, and its settings."""
+        """Return the name of a group's engine algorithm, and its settings."""
         if self.algorithm_name is None:
             raise NotImplementedError
         return settings_of(self.algorithm_name, group)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Optimize more parameters, with options of their own: layers that are unfrozen, for example."""
+        """Add a group of parameters with its own options, for example for layers that are unfrozen."""
         if not isinstance(param_group, dict):
             raise InvalidArgument(f"param_group must be a dict, but got {type(param_group)}")
         params = param_group["params"]
@@ -167,7 +167,7 @@ class Optimizer:
 
     @_with_hooks
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Move every parameter that has a gradient; nothing is sent.
+        """Update every parameter that has a gradient; the step is recorded, not sent.
 
         ``closure`` recomputes the gradients and returns the loss, which is then returned.
         """
@@ -176,7 +176,7 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         before = state.grad_enabled
-        try:  # not by no_grad(): a Ctrl-C on the way into its __exit__ would leave the mode on
+        try:  # not with no_grad(): a KeyboardInterrupt before its __exit__ would leave the mode on
             state.grad_enabled = False
             for group in self.param_groups:
                 self._step(group)
@@ -185,9 +185,9 @@ class Optimizer:
         return loss
 
     def step_if(self, condition: Tensor) -> bool:
-        """Record a step that the session makes if a bool tensor of one element is true. Return whether it was recorded.
+        """Record a step that the session applies if a one-element bool tensor is true. Return whether it was recorded.
 
-        It is not recorded for an optimizer with hooks, or with a ``step`` of its own: these need to know the value.
+        It is not recorded for an optimizer with hooks or its own ``step``, which need to know the value.
         """
         if self._hooks or len(_pre_hooks_of_all) or len(_post_hooks_of_all) or type(self).step is not Optimizer.step:
             return False
@@ -205,16 +205,16 @@ class Optimizer:
                 self._emit_step(group, portion)
 
     def _portions(self, params: list[Tensor]) -> list[list[Tensor]]:
-        """The parameters of a group, by those that one algorithm moves."""
+        """Split a group's parameters by the algorithm that updates them."""
         return [params]
 
     def _emit_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
-        """Move parameters by one instruction."""
+        """Update parameters by one instruction."""
         name, given = self._algorithm_of(group, params)
         algorithm = algorithms.get(name)
         tensors = {key: value for key, value in given.items() if has_tensors(value)}
         settings = algorithm.settings({key: value for key, value in given.items() if key not in tensors})
-        # The count first: in torch's state dicts it is.
+        # Create the step count first, as in torch's state dicts.
         labels = algorithm.states_for({**settings, **tensors})
         made = {label: [self._state(p, label, group) for p in params] for label in sorted(labels, key=_scalars_first)}
         states = [made[label] for label in labels]
@@ -238,11 +238,11 @@ class Optimizer:
             tensor._version_counter[0] += 1
 
     def _algorithm_of(self, group: dict[str, Any], params: list[Tensor]) -> tuple[str, dict[str, Any]]:
-        """The algorithm and settings for some parameters of a group."""
+        """The name and settings of the algorithm for some parameters of a group."""
         return self.algorithm(group)
 
     def _state(self, param: Tensor, label: str, group: Mapping[str, Any]) -> Tensor:
-        """A state tensor of the algorithm, made before the first step."""
+        """Return a state tensor of the algorithm, creating it before the first step."""
         own = self.state[param]
         name = STEP if label == "t" else label
         if name not in own:
@@ -266,7 +266,7 @@ class Optimizer:
     # Hooks -------------------------------------------------------------------------------
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> Handle:
-        """Call ``hook(optimizer, args, kwargs)`` before each step; a pair that it returns takes their place."""
+        """Call ``hook(optimizer, args, kwargs)`` before each step; a pair that it returns replaces the arguments."""
         return self._register("step_pre", hook)
 
     def register_step_post_hook(self, hook: Callable[..., Any]) -> Handle:
@@ -278,15 +278,15 @@ class Optimizer:
         return self._register("state_dict_pre", hook, prepend)
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
-        """Call ``hook(optimizer, state_dict)`` on each state dict; what it returns, if not None, takes its place."""
+        """Call ``hook(optimizer, state_dict)`` on each state dict; a result other than None replaces it."""
         return self._register("state_dict_post", hook, prepend)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
-        """Call ``hook(optimizer, state_dict)`` before one is loaded; what it returns, if not None, is loaded."""
+        """Call ``hook(optimizer, state_dict)`` before a state dict is loaded; a result other than None replaces it."""
         return self._register("load_state_dict_pre", hook, prepend)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
-        """Call ``hook(optimizer)`` after a state dict was loaded."""
+        """Call ``hook(optimizer)`` after a state dict has been loaded."""
         return self._register("load_state_dict_post", hook, prepend)
 
     def _register(self, place: str, hook: Callable[..., Any], prepend: bool = False) -> Handle:
@@ -300,7 +300,7 @@ class Optimizer:
     # Saving ------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """``{"state": {index: {name: tensor}}, "param_groups": […]}``, as torch's; the tensors are live."""
+        """Return ``{"state": {index: {name: tensor}}, "param_groups": […]}``, as in torch, without copying tensors."""
         for hook in self._hooks_at("state_dict_pre"):
             hook(self)
         made = self._state_dict()
@@ -318,12 +318,12 @@ class Optimizer:
         }
         groups = [{**group, "params": [index[p] for p in group["params"]]} for group in self.param_groups]
         for group in groups:
-            group["params"] = group.pop("params")  # last, as torch has it
+            group["params"] = group.pop("params")  # last, as in torch
         return {"state": state, "param_groups": groups}
 
     @no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over options and a copy of the state, from this library or from torch.
+        """Load the options and a copy of the state from a state dict of this library or of torch.
 
         Raises ValueError if the groups or their sizes differ.
         """
@@ -359,10 +359,10 @@ class Optimizer:
             hook(self)
 
     def _loaded(self) -> None:
-        """Complete a state that was loaded."""
+        """Complete a state that was just loaded."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without hooks, and without what a scheduler put there: a copy's ``step`` must move the copy."""
+        """Omit hooks and what a scheduler added: a copy's ``step`` must update the copy."""
         return {name: value for name, value in self.__dict__.items() if name not in ("step", "_opt_called", "_hooks")}
 
     def _params(self) -> list[Tensor]:
@@ -382,12 +382,12 @@ class Optimizer:
 
 
 def has_tensors(value: Any) -> bool:
-    """Whether an option is a tensor, or a tuple with one."""
+    """Whether an option is a tensor, or a tuple that contains one."""
     return isinstance(value, Tensor) or (isinstance(value, tuple) and any(isinstance(v, Tensor) for v in value))
 
 
 def _as_numbers(values: list[Any], recorder: Any) -> Tensor:
-    """Numbers, pairs of numbers, and tensors of one, one after the other in a tensor of float64."""
+    """Concatenate numbers, pairs of numbers and one-element tensors to one float64 tensor."""
     flat = [v for value in values for v in (value if isinstance(value, (tuple, list)) else (value,))]
     if not any(isinstance(v, Tensor) for v in flat):
         return upload(recorder, np.array(flat, np.float64))
@@ -400,14 +400,14 @@ def _as_numbers(values: list[Any], recorder: Any) -> Tensor:
 
 
 def _own_option(params: list[Tensor], value: Any) -> Any:
-    """An option of a loaded state dict; a tensor is copied into the session of the parameters."""
+    """An option of a loaded state dict; a tensor is copied to the parameters' session."""
     if is_array(value) and not isinstance(value, np.generic):
         return in_session_of(params[0], value).detach().clone()
     return copy.deepcopy(value)
 
 
 def _copied(param: Tensor, label: str, value: Any) -> Any:
-    """One state of a loaded state dict: tensors, and lists of them, as tensors of their own beside ``param``."""
+    """A copy of one state of a loaded state dict, with tensors and lists of tensors in the session of ``param``."""
     if isinstance(value, list):
         return [_copied(param, label, item) for item in value]
     if not is_array(value):
@@ -418,12 +418,12 @@ def _copied(param: Tensor, label: str, value: Any) -> Any:
 
 
 def _scalars_first(label: str) -> int:
-    """The order of torch's state dicts: the count, other numbers, then what has the parameter's shape."""
+    """The sort key of torch's state dicts: the step count, other scalars, then states of the parameter's shape."""
     return algorithms.SCALARS.index(label) if label in algorithms.SCALARS else len(algorithms.SCALARS)
 
 
 def _check_flags(options: Mapping[str, Any]) -> None:
-    """Refuse what is not there; foreach, fused and capturable only say how fast, and are ignored."""
+    """Raise an error for unsupported flags; foreach, fused and capturable affect only speed and are ignored."""
     if options.get("fused"):
         if options.get("differentiable"):
             raise InvalidOperation("`fused` does not support `differentiable`")

@@ -1,4 +1,4 @@
-"""The options of an optimizer: its constructor's arguments, checked by their names in torch's words."""
+"""The options of an optimizer: its constructor's arguments, checked by name with torch's error texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from telegrad_engine.errors import InvalidValue
 from ..tensor.handle import Tensor
 
 Check = Callable[[Any], None]
-"""Raises ValueError for a value that the option of a name cannot have, whichever optimizer it is an option of."""
+"""Raises ValueError for an invalid value of the option; the check is the same for every optimizer."""
 
 
 def _learning_rate(lr: Any) -> None:
@@ -33,7 +33,7 @@ def _rho(rho: float) -> None:
 
 def _not_negative(called: str) -> Check:
     def check(value: float) -> None:
-        if not value >= 0.0:  # nor NaN
+        if not value >= 0.0:  # rejects NaN, too
             raise InvalidValue(f"Invalid {called} value: {value}")
 
     return check
@@ -51,14 +51,14 @@ CHECKS: dict[str, Check] = {
     "initial_accumulator_value": _not_negative("initial_accumulator_value"),
     "alpha": _not_negative("alpha"),
 }
-"""In torch's order, of which Adagrad alone has another (eps last): of several mistakes the first is told."""
+"""The checks in torch's order, so that the same error is reported first; only Adagrad differs in torch (eps last)."""
 
 
 def options_in(arguments: Mapping[str, Any], unchecked: Collection[str] = ()) -> dict[str, Any]:
-    """The options in the ``locals()`` of a constructor that begins with this call, checked but for ``unchecked``.
+    """Return the options in the ``locals()`` of a constructor that starts with this call, checked except ``unchecked``.
 
-    All arguments but the parameters are options, so a constructor's signature is the one place that names them.
-    Raises ValueError for what torch does not take; to check a tensor, its value is fetched.
+    All arguments except the parameters are options, so only the constructor's signature names them. Raises ValueError
+    for values that torch rejects; to check a tensor, its value is fetched.
     """
     options = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
     for name, check in CHECKS.items():
@@ -74,6 +74,6 @@ def require(condition: bool, text: str) -> None:
 
 
 def require_rate(lr: Any) -> None:
-    """Raise ValueError for a negative learning rate, in the words of torch's newer optimizers."""
+    """Raise ValueError for a negative learning rate, with the text of torch's newer optimizers."""
     require(not isinstance(lr, Tensor) or lr.numel() == 1, "Tensor lr must be 1-element")
     require(bool(lr >= 0.0), f"Learning rate should be >= 0 but is: {lr}")

@@ -1,4 +1,4 @@
-"""Rprop, which follows the signs of full-batch gradients, and RMSprop, its relative for mini-batches."""
+"""Rprop, which uses the signs of full-batch gradients, and RMSprop, its counterpart for mini-batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .options import options_in
 
 
 class Rprop(Optimizer):
-    """Resilient backpropagation: Riedmiller and Braun 1993. Steps grow by ``etas[1]`` and shrink by ``etas[0]``."""
+    """Riedmiller and Braun 1993: step sizes grow by ``etas[1]`` or shrink by ``etas[0]``, by the gradient's sign."""
 
     initial = {"step_size": "lr"}
 
@@ -34,12 +34,12 @@ class Rprop(Optimizer):
         super().__init__(params, options)
 
     def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """``rprop``."""
+        """Return ``rprop`` and its settings."""
         return settings_of("rprop", group, weight_decay=0.0)
 
 
 class RMSprop(Optimizer):
-    """Divide by a moving average of the gradient's size (Tieleman and Hinton 2012); ``centered``: Graves 2013."""
+    """Divide by the root mean square of recent gradients (Tieleman and Hinton 2012); ``centered``: Graves 2013."""
 
     algorithm_name = "rmsprop"
 

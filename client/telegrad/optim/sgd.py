@@ -13,9 +13,9 @@ from .options import CHECKS, options_in, require, require_rate
 
 
 class SGD(Optimizer):
-    """``p -= lr * grad``, with momentum (Sutskever et al. 2013, in torch's form), Nesterov's or not."""
+    """``p -= lr * grad``, with plain momentum (Sutskever et al. 2013, in torch's form) or Nesterov's."""
 
-    # It tells the first step from the others; torch does by the absence of the buffer.
+    # The step count marks the first step; torch marks it by a missing momentum buffer.
     unsaved = (STEP,)
 
     def __init__(
@@ -38,7 +38,7 @@ class SGD(Optimizer):
         super().__init__(params, options)
 
     def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """``sgd``, or ``sgd_momentum`` for a group that has any."""
+        """Return ``sgd``, or ``sgd_momentum`` for a group with momentum, and the settings."""
         return settings_of("sgd_momentum" if group["momentum"] else "sgd", group)
 
     def _loaded(self) -> None:
@@ -104,7 +104,7 @@ class Muon(Optimizer):
             )
 
     def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """``muon``."""
+        """Return ``muon`` and its settings."""
         require(group["ns_steps"] < 100, "Number of steps must be less than 100 for computational efficiency")
         require(len(group["ns_coefficients"]) == 3, "Coefficients must be a tuple of exactly 3 values")
         like_adamw = group["adjust_lr_fn"] == "match_rms_adamw"

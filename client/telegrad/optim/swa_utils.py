@@ -29,7 +29,10 @@ def _check_decay(decay: float) -> None:
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Average:
-    """An average that forgets: ``decay`` of what it was, the rest of what is new. Raises ValueError outside [0, 1]."""
+    """Return an exponential moving average: ``decay`` of the old value plus the rest of the new one.
+
+    Raises ValueError for a decay outside [0, 1].
+    """
     _check_decay(decay)
 
     @no_grad()
@@ -41,7 +44,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAverage:
-    """As above, for lists of parameters, in place."""
+    """Like :func:`get_ema_avg_fn`, for lists of parameters, in place."""
     _check_decay(decay)
 
     @no_grad()
@@ -56,7 +59,7 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAverage:
 
 
 def get_swa_avg_fn() -> Average:
-    """The average of all, each of the same weight."""
+    """Return the average that weighs all models equally."""
 
     @no_grad()
     def swa_update(averaged_param: Tensor, current_param: Tensor, num_averaged: Any) -> Tensor:
@@ -67,7 +70,7 @@ def get_swa_avg_fn() -> Average:
 
 
 def get_swa_multi_avg_fn() -> MultiAverage:
-    """As above, for lists of parameters, in place."""
+    """Like :func:`get_swa_avg_fn`, for lists of parameters, in place."""
     single = get_swa_avg_fn()
 
     @no_grad()
@@ -81,16 +84,16 @@ def get_swa_multi_avg_fn() -> MultiAverage:
 
 
 class AveragedModel(Module):
-    """A copy of ``model`` whose parameters become averages of the model's at each ``update_parameters``.
+    """A copy of ``model`` whose parameters are averages, updated from the model by each ``update_parameters``.
 
-    ``avg_fn`` gives the average of a parameter from what it was, the model's and the number of models so far;
-    ``multi_avg_fn`` moves lists of them in place. Without either, all models weigh the same. With ``use_buffers``
-    buffers are averaged too, otherwise copied. Raises AssertionError if both functions are given.
+    ``avg_fn`` computes the new average of a parameter from the old average, the model's parameter and the number of
+    models so far; ``multi_avg_fn`` updates lists of averages in place. Without either, all models weigh the same. With
+    ``use_buffers`` buffers are averaged too, otherwise copied. Raises AssertionError if both functions are given.
     """
 
     n_averaged: Tensor
     _counted: tuple[Any, int, int] | None = None
-    """Of ``n_averaged`` its version counter, the version, and what it holds: known without asking the session."""
+    """The version counter, version and value of ``n_averaged``, known without asking the session."""
 
     def __init__(
         self,
@@ -111,11 +114,11 @@ class AveragedModel(Module):
         self._note(0)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The output of the averaged copy."""
+        """Return the output of the averaged copy."""
         return self.module(*args, **kwargs)
 
     def update_parameters(self, model: Module) -> None:
-        """Take the model's present parameters into the averages; the first time, copy them."""
+        """Update the averages with the model's current parameters; the first call copies them."""
         count = self._count()
         own, new = [self._averaged_of(part) for part in (self.module, model)]
         pairs = [(ours.detach(), theirs.detach()) for ours, theirs in zip(own, new, strict=False)]
@@ -159,7 +162,7 @@ class AveragedModel(Module):
 
 @no_grad()
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
-    """Recompute the running statistics of a model's batch norms, by one pass over the data.
+    """Recompute the running statistics of a model's batch norms with one pass over the data.
 
     A batch of ``loader`` is a tensor, or a list or tuple whose first element is one.
     """
@@ -189,7 +192,7 @@ def _cosine(t: float) -> float:
 
 
 class SWALR(LRScheduler):
-    """From each group's rate to ``swa_lr`` in ``anneal_epochs``, along half a cosine ("cos") or a line ("linear")."""
+    """Move each group's rate to ``swa_lr`` in ``anneal_epochs``, along half a cosine ("cos") or a line ("linear")."""
 
     _unsaved = ("optimizer", "anneal_func")
 
@@ -216,7 +219,7 @@ class SWALR(LRScheduler):
         self.anneal_func = _cosine if strategy == "cos" else _linear
 
     def _rate(self, index: int, lr: float, base: float) -> float:
-        """Undo the share of ``swa_lr`` that the present rate has, and give it the new one."""
+        """Remove the current share of ``swa_lr`` from the rate, and add the new share."""
         target: float = self.optimizer.param_groups[index]["swa_lr"]
         step = self._step_count - 1
         if self.anneal_epochs == 0:
@@ -228,6 +231,6 @@ class SWALR(LRScheduler):
         return target * now + start * (1 - now)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over a ``state_dict()``, from this library or from torch."""
+        """Load a ``state_dict()`` of this library or of torch."""
         super().load_state_dict(state_dict)
         self._set_strategy(self._anneal_strategy)

@@ -1,4 +1,4 @@
-"""``telegrad.device``, and questions about GPUs: a session computes on its server's device."""
+"""``telegrad.device`` and checks of GPU devices: a session computes on its server's device."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ NO_CUDA = (
 
 
 class device:
-    """A type of device and, maybe, which of them: ``device("cuda:0")``, ``device("cuda", 0)``.
+    """A device type and an optional index: ``device("cuda:0")``, ``device("cuda", 0)``.
 
-    Equal to another device of the same type and index, as torch's, and to nothing else. Raises RuntimeError for a
-    name that is none.
+    Equal only to a device of the same type and index, as in torch. Raises RuntimeError for an unknown name.
     """
 
     __slots__ = ("index", "type")
@@ -33,7 +32,7 @@ class device:
     index: int | None
 
     def __new__(cls, type: Any, index: int | None = None) -> device:
-        """The device of this name; one that exists already stays itself."""
+        """Return the device with this name; a ``device`` is returned as it is."""
         if isinstance(type, device):
             return type
         made = super().__new__(cls)
@@ -41,7 +40,7 @@ class device:
         return made
 
     def __enter__(self) -> device:
-        """``with device("cpu"):`` makes tensors where the session computes, if that is this device."""
+        """Raise RuntimeError unless this is "cpu" or the session's device, where tensors are created in any case."""
         return check_device(self)
 
     def __exit__(self, *exc: object) -> None:
@@ -89,15 +88,15 @@ def _parsed(name: str, index: int | None) -> tuple[str, int | None]:
 
 
 def require_cuda(present: str) -> None:
-    """Raise AssertionError, in torch's words, unless a session's tensors are on a GPU."""
+    """Raise AssertionError, with torch's text, unless the session's device is a GPU."""
     if not present.startswith("cuda"):
         raise InvalidChoice(NO_CUDA.format(present))
 
 
 def check_device(wanted: Any) -> device:
-    """The device of this name. Raises RuntimeError unless it is the current session's, or "cpu", which all have.
+    """Return the device with this name. Raises RuntimeError unless it is "cpu" or the current session's device.
 
-    Values come to the host when asked for, so a session on a GPU takes "cpu" as well.
+    Values are fetched to the host on request, so a session on a GPU accepts "cpu" as well.
     """
     found = device(wanted) if not isinstance(wanted, int) else device("cuda", wanted)
     present = device(current().recorder.transport.device)

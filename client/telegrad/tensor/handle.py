@@ -1,7 +1,7 @@
-"""The SDK's Tensor: a handle on a tensor in a session, with the shadow of its graph.
+"""The SDK's Tensor: a handle for a tensor in a session, with a client-side copy of its graph.
 
-Shape, dtype, history and errors are known here and now; the value is elsewhere, and only asking for it
-(``item``, ``numpy``, ``print``, ``bool``) sends what was recorded.
+Shape, dtype, history and errors are known at once. The value is in the session, and only reading it
+(``item``, ``numpy``, ``print``, ``bool``) sends the recorded instructions.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _new = object.__new__
 
 
 class _Place:
-    """A tensor's node in the shadow graph where nothing was noted of it: one that is drawn now, or none."""
+    """A tensor's node in the client graph before it is set: built on access from the lazy graph, or None."""
 
     def __get__(self, tensor: Tensor, _: type[Tensor]) -> Any:
         found = vars(tensor)
@@ -61,14 +61,14 @@ class _Place:
         if lazy is None:
             return found.setdefault("_node", None)
         with tensor._recorder.lock:
-            if "_node" not in found:  # by another thread, in between
+            if "_node" not in found:  # another thread may have set it meanwhile
                 tensor._node = lazy.node(tensor._id)
                 tensor._lazy = None
         return found["_node"]
 
 
 ONLY_FLOATING = "Only Tensors of floating point and complex dtype can require gradients"
-"""As torch says it when a tensor is made; ``requires_grad_`` has a text of its own."""
+"""torch's text for creating a tensor; ``requires_grad_`` has its own text."""
 
 
 NON_LEAF_GRAD = (
@@ -81,32 +81,32 @@ NON_LEAF_GRAD = (
 
 @explain_missing
 class Tensor(ElementwisePython, Tracked):
-    """A tensor in a session. Make one with :func:`telegrad.tensor` or by an op."""
+    """A tensor in a session, created by :func:`telegrad.tensor` or by an op."""
 
-    __module__ = "telegrad"  # where users find it, as in torch
+    __module__ = "telegrad"  # the public module, as in torch
 
     _id: str
-    _recorder: Recorder = None  # type: ignore[assignment]  # of what is no tensor yet, if it dies
+    _recorder: Recorder = None  # type: ignore[assignment]  # None until the handle is initialized, for __del__
     _has_grad: bool = False
-    """Whether the session's tensor has a gradient; the handle on it is made when asked for."""
+    """Whether the session's tensor has a gradient; its handle is created on access."""
     _grad_history: Tracked | None = None
-    """Under create_graph: where in the graph that gradient stands."""
+    """The position of that gradient in the graph, if it was computed with create_graph."""
     _node: Node | None = _Place()  # type: ignore[assignment]
     _given: tuple[Any, list[int]] | None = None
-    """Of a small tensor of integers that was uploaded: its values, as long as this is its version counter, at 0."""
+    """The values of a small uploaded integer tensor, valid while this is its version counter, at 0."""
     _construct: ClassVar[Callable[..., Tensor]]
-    """The legacy constructor, which legacy_constructors.py sets: it is written with this class."""
+    """The legacy constructor, set by legacy_constructors.py, which needs this class."""
     _differentiate: ClassVar[Callable[..., None]]
-    """``backward`` of several tensors, which autograd/differentiation.py sets."""
+    """``backward`` of several tensors, set by autograd/differentiation.py."""
     _add_hook: ClassVar[Callable[..., Handle]]
     _add_post_accumulate_hook: ClassVar[Callable[..., Handle]]
     _add_node_hook: ClassVar[Callable[..., Handle]]
-    """The ways to register hooks, which hooks.py sets."""
+    """The functions that register hooks, set by hooks.py."""
     _lazy: LazyGraph | None = None
-    """What has the node, where it is not built yet (tape/lazy_graph.py)."""
+    """The lazy graph that will build the node (tape/lazy_graph.py), or None."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
-        """torch's legacy constructor: from a shape, values, or a tensor to share memory with; of the default dtype."""
+        """torch's legacy constructor: a tensor of the default dtype from a shape, values or another tensor."""
         return cls._construct(None, args, kwargs, cls)
 
     def __del__(self) -> None:
@@ -119,25 +119,25 @@ class Tensor(ElementwisePython, Tracked):
         return self._recorder.fetch([self._id])[self._id].array
 
     def numpy(self) -> Any:
-        """The value as a new NumPy array. Raises for tensors that require grad."""
+        """Return the value as a new NumPy array. Raises for tensors that require grad."""
         if self.requires_grad:
             raise InvalidOperation(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
             )
         array = self._fetch()
-        # In this process it is the session's own; from a server it came for this call alone.
+        # A local session returns its own array, which is copied; a server's array belongs to this call alone.
         return array if self._recorder.transport.remote and array.flags.writeable else np.array(array)
 
     async def value(self) -> Any:
-        """The value as a new NumPy array, for ``await``: the event loop goes on while it is computed and fetched."""
+        """Return the value as a new NumPy array, without blocking the event loop."""
         return (await asyncio.to_thread(self._recorder.fetch, [self._id]))[self._id].array.copy()
 
     def tolist(self) -> Any:
-        """The value as nested lists of Python numbers."""
+        """Return the value as nested lists of Python numbers."""
         return self._fetch().tolist()
 
     def item(self) -> Any:
-        """The value of a tensor of one element as a Python number."""
+        """Return the value of a one-element tensor as a Python number."""
         return item(self._data if self.numel() != 1 else self._fetch())
 
     def __bool__(self) -> bool:
@@ -169,15 +169,15 @@ class Tensor(ElementwisePython, Tracked):
         return np.asarray(self.numpy(), dtype=dtype)
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Tensor:
-        """What NumPy's functions on tensors return: a tensor, of uint8 where NumPy answers bools, as in torch."""
+        """Convert the results of NumPy functions to tensors, with bools as uint8, as in torch."""
         return upload(self._recorder, array.astype(np.uint8) if array.dtype == bool else array)
 
     def __dlpack__(self, **options: Any) -> Any:
-        """A copy of the value, for libraries that take DLPack."""
+        """Return a DLPack capsule with a copy of the value."""
         return self.numpy().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)  # the CPU: that is where the copy is
+        return (1, 0)  # the CPU, where the copy is
 
     def __repr__(self) -> str:
         return format_tensor(self, show_values(self), self.shape, tangent_of(self))
@@ -186,7 +186,7 @@ class Tensor(ElementwisePython, Tracked):
         return tensor_html(self)
 
     def cpu(self, memory_format: Any = None) -> Tensor:
-        """The tensor itself: values are fetched when asked for."""
+        """Return the tensor itself: values are fetched on request."""
         return self
 
     @property
@@ -200,22 +200,22 @@ class Tensor(ElementwisePython, Tracked):
         return self.device.type == "cuda"
 
     def cuda(self, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
-        """The tensor itself, if its session computes on a GPU. Raises AssertionError otherwise."""
+        """Return the tensor itself if its session computes on a GPU. Raises AssertionError otherwise."""
         require_cuda(self._recorder.transport.device)
         return self
 
     def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-        """A new tensor from ``data`` in this tensor's session, of its dtype unless told."""
+        """Return a new tensor from ``data`` in this tensor's session, by default with its dtype."""
         if device is not None:
             check_device(device)
         return upload(self._recorder, data, self.dtype if dtype is None else dtype, requires_grad)
 
     def new(self, *args: Any, **kwargs: Any) -> Tensor:
-        """As ``telegrad.Tensor(…)``, of this tensor's dtype."""
+        """Like ``telegrad.Tensor(…)``, with this tensor's dtype."""
         return self._construct(self.dtype, args, kwargs)
 
     def as_subclass(self, cls: type[Any]) -> Any:
-        """This tensor, at the same place in the graph, as an object of a subclass of Tensor."""
+        """Return this tensor as an object of a subclass of Tensor, with the same history."""
         if not (isinstance(cls, type) and issubclass(cls, Tensor)):
             raise TypeError(f"as_subclass(): argument 'cls' (position 1) must be type, not {type(cls).__name__}")
         result: Any = self.view(tuple(self.shape)) if self.requires_grad else self.detach()
@@ -223,7 +223,7 @@ class Tensor(ElementwisePython, Tracked):
         return result
 
     def get_device(self) -> int:
-        """The number of the GPU that the session computes on; -1 if it is none."""
+        """Return the index of the GPU that the session computes on, or -1 without one."""
         place = self.device
         return (place.index or 0) if place.type != "cpu" else -1
 
@@ -233,7 +233,7 @@ class Tensor(ElementwisePython, Tracked):
         return self.device.type == "cpu"
 
     def pin_memory(self, device: Any = None) -> Tensor:
-        """The tensor itself, if its session computes on a GPU. Raises RuntimeError otherwise."""
+        """Return the tensor itself if its session computes on a GPU. Raises RuntimeError otherwise."""
         if not self.is_cuda:
             raise InvalidOperation("Cannot access accelerator device when none is available.")
         return self
@@ -275,7 +275,7 @@ class Tensor(ElementwisePython, Tracked):
         return None if node is None else shown(node, self)
 
     def _receive_grad(self) -> None:
-        """Note that backward added to this tensor's gradient: in place, so the handle stays good."""
+        """Record that backward added to this tensor's gradient in place, so the gradient's handle stays valid."""
         grad = self._grad
         self._recorder.received.append((ref(self), self._has_grad, None if grad is None else grad._version_counter))
         if self._grad is not None:
@@ -283,7 +283,7 @@ class Tensor(ElementwisePython, Tracked):
         self._has_grad = True
 
     def _replace_grad(self, grad: Meta | None = None) -> None:
-        """Note that backward gave this tensor a new gradient: with this stand-in's history, or none."""
+        """Record that backward gave this tensor a new gradient, with the history of this stand-in or none."""
         self._recorder.received.append((ref(self), self._has_grad, None))
         self._grad = None
         self._grad_history = grad if grad is not None and grad._requires_grad else None
@@ -296,9 +296,9 @@ class Tensor(ElementwisePython, Tracked):
         create_graph: bool = False,
         inputs: Any = None,
     ) -> None:
-        """Accumulate the gradients of this tensor into the leaves' ``grad``, or into ``inputs``' alone.
+        """Accumulate the gradients of this tensor into the leaves' ``grad``, or only into that of ``inputs``.
 
-        Nothing is sent: errors about the graph are raised here, the gradients are computed in the session.
+        Nothing is sent: errors about the graph are raised at once, and the session computes the gradients.
         """
         given = None if gradient is None else [gradient]
         type(self)._differentiate([self], given, retain_graph, create_graph, inputs=inputs)
@@ -312,47 +312,47 @@ class Tensor(ElementwisePython, Tracked):
         return self
 
     def retain_grad(self) -> None:
-        """Have ``backward`` fill ``grad`` of this non-leaf too."""
+        """Make ``backward`` also set ``grad`` of this non-leaf tensor."""
         super().retain_grad()
         self._recorder.emit("retain_grad", [self._id])
 
     def register_hook(self, hook: Any) -> Any:
-        """Call ``hook(grad)`` when this tensor's gradient is computed; what it returns replaces it.
+        """Call ``hook(grad)`` when this tensor's gradient is computed; its result replaces the gradient.
 
-        The hook runs here, so a backward that comes to it waits for the session once. Returns a handle whose
-        ``remove()`` takes the hook away.
+        The hook runs on the client, so a backward that reaches it waits for the session once. Returns a handle whose
+        ``remove()`` removes the hook.
         """
         return self._add_hook(hook)
 
     def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
-        """Call ``hook(self)`` each time this leaf's gradient has been accumulated; otherwise as ``register_hook``."""
+        """Call ``hook(self)`` each time this leaf's gradient has been accumulated; otherwise like ``register_hook``."""
         return self._add_post_accumulate_hook(hook)
 
     def detach(self) -> Tensor:
-        """A tensor over the same memory that is outside the graph."""
+        """Return a tensor outside the graph that shares the memory."""
         result = handle(self._recorder, self._data)
         result._show_memory_of(self)
         self._recorder.emit("detach", [self._id], [result._id])
         return result
 
     def _apart(self) -> Tensor:
-        # In the session it is the same tensor, in its place: only the shadow could form a cycle.
+        # The session uses the tensor itself here; only the client graph could form a reference cycle.
         result = handle(self._recorder, self._data)
         result._show_memory_of(self)
         self._recorder.emit("alias", [self._id], [result._id])
         return result
 
     def detach_(self) -> Tensor:
-        """Take this tensor out of the graph, from now on."""
+        """Detach this tensor from the graph in place."""
         super().detach_()
         self._recorder.emit("detach_", [self._id])
         return self
 
     @property
     def data(self) -> Tensor:
-        """The tensor outside the graph, over the same memory; assigned, it makes this one show its memory.
+        """The tensor outside the graph, sharing the memory; assigning a tensor makes this one share its memory.
 
-        It has a version of its own: changes in place through it go unnoticed by what was saved for backward.
+        The result has its own version counter: autograd does not notice in-place changes through it.
         """
         result = handle(self._recorder, self._data)
         if is_marked(self):
@@ -376,14 +376,14 @@ class Tensor(ElementwisePython, Tracked):
         self._lie_as(source._strided())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        """A leaf of its own with a copy of the value and, if there is one, of the gradient."""
+        """Return a new leaf with a copy of the value and of the gradient, if any."""
         if not self.is_leaf:
             raise InvalidOperation(
                 "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol "
                 "at the moment."
             )
         copied = handle(self._recorder, self._data, cls=type(self))
-        source = self.detach()  # held until the instruction is recorded, or it would be freed before
+        source = self.detach()  # held until the instruction is recorded, since it would be freed otherwise
         self._recorder.emit("clone", [source._id], [copied._id])
         if self._requires_grad:
             copied.requires_grad_()
@@ -396,7 +396,7 @@ class Tensor(ElementwisePython, Tracked):
         return self.detach().requires_grad_(self.requires_grad)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """By value: whoever unpickles it has a leaf with a copy in the current session."""
+        """Pickle by value: unpickling creates a leaf with a copy in the current session."""
         return from_pickle, (type(self), self._value_to_pickle(), self.requires_grad, vars(self).get("_is_buffer"))
 
     def _value_to_pickle(self) -> Any:
@@ -407,7 +407,7 @@ class Tensor(ElementwisePython, Tracked):
             where = self._recorder.transport.url if session is None else f"{self._recorder.transport.url} ({session})"
             raise InvalidOperation(f"a tensor of the session at {where} cannot be pickled: {error}") from error
 
-    # What Tracked leaves to the class with the value ----------------------------------------
+    # Implementation of Tracked's abstract methods -------------------------------------------
 
     def _alias(self) -> Any:
         self._refresh()
@@ -416,11 +416,11 @@ class Tensor(ElementwisePython, Tracked):
         return alias
 
     def _adopt(self, meta: Tracked) -> None:
-        """Take the place in the graph that a stand-in has."""
+        """Take over the position of a stand-in in the graph."""
         self._node, self._output_nr, self._requires_grad = meta._node, meta._output_nr, meta._requires_grad
 
     def _rebuilt(self) -> None:
-        self._recorder.emit("refresh", [self._id])  # nodes are as old in the session as in the shadow
+        self._recorder.emit("refresh", [self._id])  # nodes must have the same age in the session as in the client graph
 
     def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
         if active.stack and (transform := concerned(op, inputs)) is not None:
@@ -451,11 +451,11 @@ class Tensor(ElementwisePython, Tracked):
     _apply = staticmethod(lambda op, inputs, attrs=NO_ATTRS: apply(op, inputs, attrs))
 
 
-# Making handles -------------------------------------------------------------------------------
+# Creating handles -----------------------------------------------------------------------------
 
 
 def handle(recorder: Recorder, spec: Any, name: str | None = None, cls: type[Tensor] = Tensor) -> Tensor:
-    """A tensor with a fresh id, or this; the caller records the instruction that makes it."""
+    """Return a tensor handle with this id or a new one; the caller records the instruction that creates the tensor."""
     tensor = _new(cls)
     tensor._data = spec
     tensor._version_counter = [0]
@@ -465,7 +465,7 @@ def handle(recorder: Recorder, spec: Any, name: str | None = None, cls: type[Ten
 
 
 def from_pickle(cls: type[Tensor], value: Any, requires_grad: bool, is_buffer: bool | None = None) -> Tensor:
-    """A tensor that was pickled, in the current session."""
+    """Recreate a pickled tensor in the current session."""
     uploaded = upload(current().recorder, value)
     tensor = uploaded
     if cls is not Tensor:
@@ -479,7 +479,7 @@ def from_pickle(cls: type[Tensor], value: Any, requires_grad: bool, is_buffer: b
 
 
 def upload(recorder: Recorder, data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-    """A new tensor from numbers, nested lists, an array or another library's tensor; a large one is sent at once."""
+    """Return a new tensor from numbers, nested lists or arrays of any library; a large one is sent at once."""
     if hasattr(data, "detach") and hasattr(data, "numpy"):
         data = host_array(data)
     at_once = getattr(data, "nbytes", 0) >= FULL_BYTES and recorder.transport.remote
@@ -498,12 +498,12 @@ def upload(recorder: Recorder, data: Any, dtype: Any = None, requires_grad: bool
     if array.dtype.kind in "iu" and array.nbytes < FULL_BYTES:
         tensor._given = array, tensor._version_counter
     if at_once:
-        recorder.flush()  # the caller's own array: there before it can change
+        recorder.flush()  # the caller's own array is sent before it can change
     return tensor
 
 
 def refs(inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """Inputs as an instruction has them: ids for tensors, numbers as they are."""
+    """Return inputs as an instruction has them: tensors as ids, other values unchanged."""
     return tuple([_ref(x) for x in inputs])
 
 
@@ -514,7 +514,7 @@ def _ref(x: Any) -> Any:
 
 
 def recorder_of(inputs: Sequence[Any]) -> Recorder:
-    """The recorder that the inputs belong to, or the current session's. Raises for tensors of two sessions."""
+    """Return the inputs' recorder, or the current session's. Raises InvalidOperation for tensors of two sessions."""
     found: Recorder | None = None
     for x in inputs:
         if isinstance(x, tuple):
@@ -546,7 +546,7 @@ def _of_two_sessions(one: Transport, other: Transport) -> InvalidOperation:
 
 
 def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-    """Record ``op``: check it, give its outputs ids, shapes and dtypes, and enter it into the shadow graph."""
+    """Record ``op``: check it, give its outputs ids, shapes and dtypes, and add it to the client graph."""
     if state.autocast is not None:
         op, inputs, attrs = state.autocast.cast(op, inputs, attrs)
     if active.stack and (transform := concerned(op, inputs)) is not None:
@@ -563,7 +563,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) 
     before, state.default_dtype = state.default_dtype, recorder.default_dtype
     try:
         result = apply_spec(op, inputs, attrs, make, functions)
-        if made:  # nothing for a composite op: the ops that it is made of were recorded
+        if made:  # empty for a composite op, whose ops were recorded instead
             recorder.emit(op.key, refs(inputs), [t._id for t in made], attrs)
         return result
     except DataDependentShape:
@@ -576,7 +576,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) 
 
 
 def _apply_and_ask(recorder: Recorder, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
-    """For results whose shapes depend on values: run it now and ask what they are."""
+    """Run an op whose output shapes depend on values at once, and fetch the shapes."""
     outputs = [handle(recorder, None) for _ in op.outputs]
     ids = [output._id for output in outputs]
     recorder.emit(op.key, refs(inputs), ids, attrs)
@@ -591,7 +591,7 @@ def _apply_and_ask(recorder: Recorder, op: Op, inputs: tuple[Any, ...], attrs: M
 functions = Functions(apply)
 Tensor._graph_class = Meta
 KINDS: set[type[Tensor]] = {Tensor}
-"""The classes whose calls are remembered: those with the methods that Tensor has."""
+"""The classes whose calls are cached: those that have Tensor's own methods."""
 remember(Tensor, functions, preparing(recording(handle, apply), apply), KINDS, dispatching(handle, apply, Tensor))
 
 __all__ = ["Tensor", "apply", "functions", "handle", "recorder_of", "refs", "upload"]

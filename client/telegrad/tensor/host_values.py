@@ -1,4 +1,4 @@
-"""Values as arrays of this process, and methods that apply a Python function to each element."""
+"""Values as NumPy arrays on the client, and methods that apply a Python function to each element."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 
 
 def host_array(tensor: Any) -> Any:
-    """The values of a tensor, ours or another library's, as a NumPy array; NumPy's own lack bfloat16."""
+    """Return the values of a tensor, ours or another library's, as a NumPy array, with bfloat16 from ml_dtypes."""
     host = tensor.detach().cpu()
     if str(tensor.dtype) == "torch.bfloat16" and not hasattr(tensor, "_recorder"):
-        # As bits: of a dtype of the same library, which is had from a tensor.
+        # Converted by its bits: the int16 dtype must be the other library's, so it is taken from a tensor.
         bits = host.view(host.new_empty(0).short().dtype)
         return bits.numpy().view(ml_dtypes.bfloat16)
     return host.numpy()

@@ -1,4 +1,4 @@
-"""Conversion of tensors from and to other libraries. Values are copied; no memory is shared."""
+"""Conversion of tensors to and from other libraries. Values are copied; no memory is shared."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from .host_values import host_array
 
 
 def from_torch(tensor: Any) -> Tensor:
-    """A tensor in the current session with the values and the dtype of a torch tensor, outside any graph."""
+    """Return a tensor in the current session with the values and dtype of a torch tensor, outside any graph."""
     if not (hasattr(tensor, "detach") and hasattr(tensor, "numpy")):
         raise InvalidArgument(f"expected a torch.Tensor (got {type(tensor).__name__})")
     return upload(current().recorder, host_array(tensor))
 
 
 def from_numpy(array: Any) -> Tensor:
-    """A tensor with a copy of an array's values, and its dtype."""
+    """Return a tensor with a copy of an array's values, and its dtype."""
     if not isinstance(array, np.ndarray):
         raise InvalidArgument(f"expected np.ndarray (got {type(array).__name__})")
     return upload(current().recorder, array)
 
 
 def from_dlpack(data: Any) -> Tensor:
-    """A tensor with a copy of the values of anything with ``__dlpack__`` whose memory this process can read."""
+    """Return a tensor with a copy of the values of a ``__dlpack__`` object whose memory this process can read."""
     if isinstance(data, Tensor):
         return data.detach().clone()
     return upload(current().recorder, np.from_dlpack(data))
@@ -39,10 +39,10 @@ def from_dlpack(data: Any) -> Tensor:
 def asarray(
     obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """``obj`` as a tensor: one that is a tensor of this dtype already is shared unless ``copy``, all else is copied.
+    """Return ``obj`` as a tensor: a tensor of this dtype is shared unless ``copy`` is true, all else is copied.
 
-    Raises ValueError where a copy is needed and ``copy`` is False: for whatever is no tensor, since the memory of
-    tensors is the session's, and for a tensor of another dtype.
+    Raises ValueError if ``copy`` is False and a copy is needed: for a tensor of another dtype, and for anything but a
+    tensor, since the session owns the memory of tensors.
     """
     wanted = None if dtype is None else parse(dtype)
     if device is not None:
@@ -63,9 +63,9 @@ def asarray(
 
 
 def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
-    """A tensor with a copy of ``count`` numbers of a dtype from a buffer, from ``offset`` bytes on; all, if -1.
+    """Return a tensor with a copy of ``count`` numbers from a buffer, after ``offset`` bytes; -1 means all.
 
-    Raises ValueError for a buffer that has fewer bytes, or a part of a number too many.
+    Raises ValueError for a buffer that is too short, or whose rest is not a multiple of the dtype's size.
     """
     kind = parse(dtype)
     length = len(memoryview(buffer).cast("B"))
@@ -94,7 +94,7 @@ def is_array(value: Any) -> bool:
 
 
 def in_session_of(tensor: Tensor, value: Any) -> Tensor:
-    """``value`` as a tensor in the session of ``tensor``; one that is elsewhere is fetched and uploaded."""
+    """Return ``value`` as a tensor in the session of ``tensor``; a value from elsewhere is fetched and uploaded."""
     if isinstance(value, Tensor):
         if value._recorder is tensor._recorder:
             return value

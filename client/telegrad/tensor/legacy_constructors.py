@@ -27,10 +27,10 @@ CALLS = """
 
 
 def construct(dtype: DType | None, args: Sequence[Any], kwargs: dict[str, Any], cls: type[Tensor] = Tensor) -> Tensor:
-    """A tensor from a shape, from values, or from another tensor, whose memory it shares.
+    """Return a tensor made from a shape, from values, or from another tensor, whose memory it shares.
 
-    ``dtype`` None is the default dtype; ``cls`` is Tensor or a subclass. A tensor made from a shape has unspecified
-    values: zeros. Raises TypeError for other arguments.
+    A ``dtype`` of None is the default dtype; ``cls`` is Tensor or a subclass. A tensor made from a shape has
+    unspecified values (zeros). Raises TypeError for other arguments.
     """
     device = kwargs.pop("device", None)
     if kwargs or (len(args) > 1 and not all(map(_is_size, args))):
@@ -87,12 +87,12 @@ def _over(value: Tensor, dtype: DType | None) -> Tensor:
 
 
 class TypedConstructor(type):
-    """The metaclass of ``FloatTensor`` and the others: calls make tensors of one dtype, ``isinstance`` checks it."""
+    """The metaclass of ``FloatTensor`` and the others: calls make, and ``isinstance`` checks, tensors of one dtype."""
 
     dtype: DType
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Tensor:
-        """A tensor of this dtype."""
+        """Return a tensor of this dtype."""
         return construct(cls.dtype, args, kwargs)
 
     def __instancecheck__(cls, value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Functions of ``torch`` that call the method of their name: ``numel(t)``, ``is_floating_point(t)``."""
+"""Functions of ``torch`` that call the method with their name: ``numel(t)``, ``is_floating_point(t)``."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ METHODS: dict[str, Callable[..., Any]] = {name: _function(name) for name in NAME
 
 
 def is_storage(obj: Any) -> bool:
-    """False: there are no storages, since the session owns the memory of tensors."""
+    """Return False: there are no storages, since the session owns the memory of tensors."""
     return False
 
 
 def typename(obj: Any) -> str:
-    """The name of the type of ``obj``; for a tensor, that of its dtype's constructor."""
+    """Return the name of the type of ``obj``; for a tensor, that of its dtype's constructor."""
     if isinstance(obj, Tensor):
         name: str = obj.type()
         return name

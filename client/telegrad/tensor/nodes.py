@@ -1,7 +1,7 @@
-"""Nodes that ``grad_fn`` shows: the shadow's, whose hooks are registered in the session as well.
+"""Nodes that ``grad_fn`` returns: nodes of the client graph whose hooks are also registered in the session.
 
-A node has no name in the session. When the user looks at one, its class changes to one that remembers how the node was
-found: from which tensor, along which edges. All other nodes are the engine's.
+A node has no name in the session. When the user accesses a node, its class changes to one that stores the path to it:
+the tensor and the edges from there. All other nodes are the engine's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GONE = (
 
 
 def shown(node: Any, tensor: Any, path: Path = ()) -> Any:
-    """A node of the shadow as users see it, found from a tensor along a path of edges."""
+    """Return a node of the client graph for the user, with its path of edges from a tensor."""
     if "_found" not in node.__dict__:
         kind: Any = type(node)
         node.__class__ = _shown_class(kind)
@@ -36,14 +36,14 @@ def shown(node: Any, tensor: Any, path: Path = ()) -> Any:
 
 @cache
 def _shown_class(kind: Any) -> Any:
-    """``kind`` of node, the same but that hooks on it are registered in the session too."""
+    """A subclass of the node class ``kind`` whose hooks are also registered in the session."""
 
     class Shown(kind):  # type: ignore[misc]
         _found: tuple[weakref.ref[Any], Path]
 
         @property
         def next_functions(self) -> tuple[tuple[Any, int], ...]:
-            """The nodes that gradients flow on to, each with the output that it is, as in torch."""
+            """The nodes that gradients flow on to, each with the number of its output, as in torch."""
             tensor, path = self._found[0](), self._found[1]
             return tuple(
                 (_following(node, tensor, (*path, edge)), output_nr)
@@ -51,11 +51,11 @@ def _shown_class(kind: Any) -> Any:
             )
 
         def register_prehook(self, fn: Callable[[Any], Any]) -> Handle:
-            """Call ``fn(grad_outputs)`` before the derivatives; a tuple that it returns takes their place."""
+            """Call ``fn(grad_outputs)`` before the derivatives; a tuple that it returns replaces the gradients."""
             return _register(around(self), self._source(), fn, NODE_PREHOOK)
 
         def register_hook(self, fn: Callable[[Any, Any], Any]) -> Handle:
-            """Call ``fn(grad_inputs, grad_outputs)`` after them; a tuple that it returns replaces the former."""
+            """Call ``fn(grad_inputs, grad_outputs)`` after the derivatives; a returned tuple replaces the former."""
             return _register(around(self), self._source(), fn, NODE_HOOK)
 
         def _source(self) -> tuple[Any, Path]:
@@ -69,14 +69,14 @@ def _shown_class(kind: Any) -> Any:
 
 
 class LeafNode(AccumulateGrad):
-    """The end of an edge at a leaf."""
+    """The node at a leaf, which accumulates its gradient."""
 
     def register_prehook(self, fn: Callable[[Any], Any]) -> Handle:
-        """Call ``fn((gradient,))`` before it is accumulated; a tuple that it returns takes its place."""
+        """Call ``fn((gradient,))`` before the gradient is accumulated; a tuple that it returns replaces it."""
         return _register(around_leaf(self.variable), (self.variable, ()), fn, NODE_PREHOOK)
 
     def register_hook(self, fn: Callable[[Any, Any], Any]) -> Handle:
-        """Call ``fn((), (gradient,))`` after it was accumulated."""
+        """Call ``fn((), (gradient,))`` after the gradient has been accumulated."""
         return _register(around_leaf(self.variable), (self.variable, ()), fn, NODE_HOOK)
 
 

@@ -1,6 +1,6 @@
 """Notebook output: tensors with their values and properties, and the graph as a picture.
 
-Plain HTML and SVG, without scripts and without anything to fetch; all text is escaped.
+The output is plain HTML and SVG, without scripts or external resources; all text is escaped.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from telegrad_engine.visualization import drawing
 from telegrad_engine.visualization.svg import to_svg
 
 MAX_DRAWN = 200
-"""How many operations a picture has unless told otherwise."""
+"""The default limit of operations in a picture."""
 _CELL = "padding:0 1.2em 0 0;text-align:left;border:none"
 
 
 def tensor_html(tensor: Any) -> str:
-    """A tensor's values, as it prints, and a line of what is known of it."""
+    """Return a tensor's printed values and its properties as HTML."""
     cells = "".join(
         f'<td style="{_CELL}"><span style="opacity:0.6">{name}</span> {escape(value)}</td>'
         for name, value in _facts(tensor)
@@ -50,18 +50,18 @@ class Graph:
 
     def __init__(self, drawing: drawing.Drawing) -> None:
         self.drawing = drawing
-        """Its nodes and edges as data."""
+        """The graph's nodes and edges as data."""
 
     def to_dot(self) -> str:
-        """The graph in Graphviz' language."""
+        """Return the graph in Graphviz's DOT language."""
         return drawing.to_dot(self.drawing)
 
     def to_mermaid(self) -> str:
-        """The graph as a Mermaid flowchart."""
+        """Return the graph as a Mermaid flowchart."""
         return drawing.to_mermaid(self.drawing)
 
     def to_svg(self) -> str:
-        """The graph as an SVG picture."""
+        """Return the graph as an SVG picture."""
         return to_svg(self.drawing)
 
     def _repr_html_(self) -> str:
@@ -74,7 +74,7 @@ class Graph:
         return f"<graph of {operations} operations and {leaves} leaves{omitted}>"
 
     def __str__(self) -> str:
-        """A line for each operation, newest first: what it made, and of what."""
+        """One line per operation, newest first: its result, op and inputs."""
         called = {v.id: v.tensors[0] if v.tensors else f"{v.op or 'tensor'}_{v.id}" for v in self.drawing.nodes}
         taken: dict[str, list[str]] = {v.id: [] for v in self.drawing.nodes}
         for edge in self.drawing.edges:
@@ -86,16 +86,16 @@ class Graph:
 
 
 def graph(*tensors: Any, names: Mapping[str, Any] | None = None, limit: int | None = MAX_DRAWN) -> Graph:
-    """The graph that leads to ``tensors``, drawn where this is the last line of a notebook's cell.
+    """Return the graph that leads to ``tensors``; a notebook draws it if it is the last expression of a cell.
 
-    ``names`` are those of tensors that are to be recognised, such as ``dict(model.named_parameters())``. Of a larger
-    graph the ``limit`` newest operations are drawn; None draws all. Nothing is asked of the session.
+    ``names`` maps names to tensors, such as ``dict(model.named_parameters())``. At most ``limit`` operations are drawn,
+    the newest ones; None draws all. Nothing is fetched from the session.
     """
     return Graph(drawing.draw(tensors, dict(names or {}), limit))
 
 
 def show_values(tensor: Any) -> Any:
-    """What is printed of a tensor's value: all of it, or of a large one only the ends of each dimension."""
+    """Fetch the values to print: all of them, or only the ends of each dimension of a large tensor."""
     part = tensor
     with no_grad():
         for dim, indices in enumerate(indices_shown(tensor.shape)):

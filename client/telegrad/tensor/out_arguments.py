@@ -1,7 +1,7 @@
-"""``out=``: the result of an op written into tensors that exist already.
+"""``out=``: write the result of an op to existing tensors.
 
-As in torch: not where gradients are tracked, into a dtype that the result can be cast to, and with a warning if the
-tensor has to change its shape.
+As in torch, gradients must not be tracked, the result must be castable to the tensor's dtype, and changing the
+tensor's shape warns.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ WITHOUT_OUT = _names(
     "unique_consecutive unravel_index unsafe_chunk unsafe_split unsafe_split_with_sizes vander var_mean view_as "
     "vsplit zeros_like"
 )
-"""The functions that take no ``out``, views apart, which never do."""
+"""The functions that take no ``out``, apart from views, which never do."""
 EXACT = _names(
     "addbmm addmm addmv argmax argmin argsort baddbmm bmm bucketize cholesky cross cummax cummin diag dot gather "
     "histc index_add index_copy index_select inner inverse kron kthvalue log_softmax logsumexp masked_select matmul "
     "max median min mm mode mv nanmedian nonzero outer qr scatter scatter_add scatter_reduce searchsorted softmax "
     "sort svd take tensordot topk tril triu vdot"
 )
-"""The functions that write their own dtype alone, and not one that it can be cast to; those of linalg too."""
+"""The functions that write only their own dtype, not one that it can be cast to; linalg's functions do the same."""
 RESIZED = (
     "An output with one or more elements was resized since it had shape {}, which does not match the required output "
     "shape {}. This behavior is deprecated, and in a future PyTorch release outputs will not be resized unless they "
@@ -59,7 +59,7 @@ RESIZED = (
 
 
 def takes_out(name: str) -> bool:
-    """Whether the function of this name in the catalogue takes ``out``."""
+    """Whether the catalogue's function with this name takes ``out``."""
     overloads = CATALOGUE.overloads.get(name)
     if overloads is None or name in WITHOUT_OUT:
         return False
@@ -68,7 +68,7 @@ def takes_out(name: str) -> bool:
 
 
 def taking(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, which also writes its result into tensors given as ``out``."""
+    """Wrap ``function`` so that it also writes its result to tensors given as ``out``."""
     shown = name.removeprefix(LINALG) if name.startswith(LINALG) else name
 
     @functools.wraps(function)
@@ -148,7 +148,7 @@ def _write(value: Tensor, target: Tensor) -> None:
 
 
 def public_functions() -> list[str]:
-    """The functions of torch that the catalogue has, under the names that torch has for them."""
+    """List the catalogue's functions of the ``torch`` namespace."""
     return [
         name
         for name, overloads in CATALOGUE.overloads.items()
@@ -157,7 +157,7 @@ def public_functions() -> list[str]:
 
 
 def install() -> None:
-    """Have the SDK's functions take ``out``."""
+    """Make the SDK's functions accept ``out``."""
     others = session_functions.in_front
 
     def in_front(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,1 +1,1 @@
-"""The parts of function transforms: the stack of active transforms, batched tensors, and pullbacks."""
+"""The parts of function transforms: batched tensors and the errors of ``vmap``."""

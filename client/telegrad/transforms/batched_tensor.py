@@ -1,4 +1,4 @@
-"""Tensors with a hidden batch dimension, and the transform that applies ops to them by their batching rules."""
+"""Tensors with a hidden batch dimension, and the transform that applies ops to them by batching rules."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ from .vmap_errors import (
 
 FILLS = frozenset({"bernoulli.fill", "cauchy", "exponential", "geometric", "log_normal", "normal.fill", "random",
     "random.between", "uniform"})  # fmt: skip
-"""The random ops that read nothing of the tensor that they fill."""
+"""The random ops that do not read the tensor that they fill."""
 EXTENDING = "For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
 _looping: set[str] = set()
-"""The ops for which a warning was given."""
+"""The ops for which a warning has been issued."""
 
 
 class VmapInfo(NamedTuple):
-    """The first argument of a Function's ``vmap``: the size of the batch, and what random ops do."""
+    """The first argument of a Function's ``vmap``: the batch size, and the behavior of random ops."""
 
     batch_size: int
     randomness: str
 
 
 class Batched(Tensor):
-    """A tensor that stands for one sample of ``batch``, whose dimension 0 is the batch of a ``vmap`` level."""
+    """One sample of ``batch``, whose dimension 0 is the batch of a ``vmap`` level."""
 
     batch: Tensor
     level: Level
     _differs_by_sample = True
-    """As an index, a 0-dim tensor is not one number here."""
+    """As an index, a 0-dim tensor is not a single number here."""
 
     def __new__(cls, value: Tensor, level: Level) -> Batched:
-        """One sample of ``batch``."""
+        """Return one sample of ``value``."""
         tensor = object.__new__(cls)
         tensor.level = level
         tensor._show(value)
@@ -71,7 +71,7 @@ class Batched(Tensor):
         self._data = Spec(tuple(value._data.shape[1:]), value._data.dtype)
 
     def __del__(self) -> None:
-        """Free nothing: the session has no tensor for one sample."""
+        """Free nothing: the session has no tensor for a single sample."""
 
     @property
     def _id(self) -> str:  # type: ignore[override]
@@ -83,7 +83,7 @@ class Batched(Tensor):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients are computed for this tensor by a transform within the mapped function."""
+        """Whether a transform within the mapped function computes gradients for this tensor."""
         return self.batch.requires_grad
 
     @requires_grad.setter
@@ -118,15 +118,15 @@ class Batched(Tensor):
         raise InvalidOperation(NO_STORAGE)
 
     def numpy(self) -> NoReturn:
-        """There is no value of one sample: raises InvalidOperation."""
+        """Raise InvalidOperation: a single sample has no value."""
         raise InvalidOperation(NO_STORAGE)
 
     def tolist(self) -> NoReturn:
-        """There is no value of one sample: raises InvalidOperation."""
+        """Raise InvalidOperation: a single sample has no value."""
         raise InvalidOperation(NO_STORAGE)
 
     def item(self) -> NoReturn:
-        """There is no value of one sample: raises InvalidOperation."""
+        """Raise InvalidOperation: a single sample has no value."""
         raise InvalidOperation(ITEM)
 
     def __float__(self) -> NoReturn:
@@ -147,12 +147,12 @@ class Batched(Tensor):
     # The graph --------------------------------------------------------------------------------
 
     def detach(self) -> Batched:
-        """The tensor outside the graph."""
+        """Return the tensor outside the graph."""
         return Batched(self.batch.detach(), self.level)
 
     @property
     def data(self) -> Tensor:
-        """The tensor outside the graph, over the same memory."""
+        """The tensor outside the graph, sharing the memory."""
         return self.detach()
 
     @data.setter
@@ -160,21 +160,21 @@ class Batched(Tensor):
         raise InvalidOperation("the data of a tensor cannot be set inside a mapped function")
 
     def requires_grad_(self, requires_grad: bool = True) -> NoReturn:
-        """Not inside a mapped function: raises InvalidOperation."""
+        """Raise InvalidOperation: not supported inside a mapped function."""
         raise InvalidOperation(REQUIRES_GRAD)
 
     def retain_grad(self) -> NoReturn:
-        """Not inside a mapped function: raises InvalidOperation."""
+        """Raise InvalidOperation: not supported inside a mapped function."""
         if not self.requires_grad:
             raise InvalidOperation("can't retain_grad on Tensor that has requires_grad=False")
         raise InvalidOperation(RETAIN_GRAD)
 
     def backward(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Not inside a mapped function: raises InvalidOperation."""
+        """Raise InvalidOperation: not supported inside a mapped function."""
         raise InvalidOperation(BACKWARD)
 
     def register_hook(self, hook: Any) -> Any:
-        """Call ``hook(grad)`` with the gradient of each sample, once for the batch."""
+        """Call ``hook(grad)`` once for the batch, where ``grad`` stands for the gradient of each sample."""
 
         def wrapped(grad: Any) -> Any:
             with entered(self.level):
@@ -190,14 +190,14 @@ class Batched(Tensor):
 
 
 class Level(Transform):
-    """One ``vmap``: the size of its batch, and what random ops do."""
+    """One ``vmap``: its batch size, and the behavior of random ops."""
 
     def __init__(self, size: int, randomness: str) -> None:
         self.size = size
         self.randomness = randomness
         self.number = 1 + sum(isinstance(t, Level) for t in active.stack)
         self.called: Op | None = None
-        """The op that the user called, while the parts that it consists of are applied."""
+        """The op that the user called, while the ops it consists of are applied."""
 
     # Tensors ----------------------------------------------------------------------------------
 
@@ -206,13 +206,13 @@ class Level(Transform):
         return type(value) is Batched and value.level is self
 
     def lanes(self, value: Any) -> Any:
-        """An input in the form that batching rules take: Lanes if this level batches it."""
+        """Convert an input for batching rules: to Lanes if this level batches it."""
         if isinstance(value, tuple):
             return tuple([self.lanes(v) for v in value])
         return Lanes(value.batch) if self.owns(value) else value
 
     def lift(self, tensor: Tensor) -> Tensor:
-        """The batch of a tensor, expanded if it is the same for all samples."""
+        """Return the batch of a tensor, expanded if all samples share the tensor."""
         if isinstance(tensor, Batched) and tensor.level is self:
             return tensor.batch
         with below(self):
@@ -265,7 +265,7 @@ class Level(Transform):
         return op.bundle([Batched(result, self) for result in results])
 
     def _specs(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Sequence[Spec] | None:
-        """What the op returns for one sample, None if that depends on values. Raises what it raises there."""
+        """The op's output specs for one sample, or None if they depend on values. Raises the op's own errors."""
         try:
             specs = op.rule(*[_data(x) for x in inputs], **attrs)
         except DataDependentShape:
@@ -335,7 +335,7 @@ class Level(Transform):
         return self.loop(name, call, args, kwargs)
 
     def _dims_of(self, output: Any, out_dims: Any) -> Any:
-        """Where the batch is in each tensor of a Function's output."""
+        """The batch dimension of each tensor of a Function's output."""
         structure = tree_structure(output)
         try:
             return tree_unflatten(broadcast_prefix(out_dims, output), structure)
@@ -353,11 +353,11 @@ class Level(Transform):
         return value.batch.select(0, index) if self.owns(value) else value
 
     def _sample(self, value: Any, dim: int | None) -> Any:
-        """One sample of a tensor with the batch at ``dim``; the value itself if all samples share it."""
+        """One sample of a tensor with the batch at ``dim``, or the value itself if all samples share it."""
         return value if dim is None else Batched(functions.movedim(value, dim, 0) if dim else value, self)
 
     def loop(self, name: str, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The stacked results of a call for one sample after another."""
+        """Call a function for one sample after another, and stack the results."""
         _say_that_it_loops(name)
         with below(self):
             rows = []
@@ -369,7 +369,7 @@ class Level(Transform):
     # Gradients --------------------------------------------------------------------------------
 
     def grad(self, grad: Any, outputs: Any, inputs: Any, grad_outputs: Any, options: Mapping[str, Any]) -> Any:
-        """``autograd.grad`` of a graph that all samples share, for gradients of each: a row a sample."""
+        """``autograd.grad`` of a graph that all samples share, with one row of gradients per sample."""
         seeds = (
             [] if grad_outputs is None else [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
         )
@@ -390,7 +390,7 @@ class Level(Transform):
     # In place ---------------------------------------------------------------------------------
 
     def apply_inplace(self, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-        """Write an op's result over the whole batch of ``tensor``."""
+        """Write an op's result to the whole batch of ``tensor``."""
         if not self.owns(tensor):
             if not any(self.owns(x) or (isinstance(x, tuple) and any(map(self.owns, x))) for x in inputs):
                 if self.randomness != "same":
@@ -427,23 +427,23 @@ def _say_that_it_loops(name: str) -> None:
         )
 
 
-# Levels as a whole -------------------------------------------------------------------------------
+# All levels --------------------------------------------------------------------------------------
 
 
 def levels() -> tuple[Level, ...]:
-    """The levels that are active, from the outermost to the innermost."""
+    """Return the active levels, from the outermost to the innermost."""
     return tuple([t for t in active.stack if isinstance(t, Level)])
 
 
 def unwrapped(tensor: Tensor, within: Sequence[Level]) -> Tensor:
-    """The batch of a tensor over all of these levels, which become its first dimensions in their order."""
+    """Return the batch of a tensor over all of these levels, which become its first dimensions in their order."""
     for level in reversed(within):
         tensor = level.lift(tensor)
     return tensor
 
 
 def wrapped(tensor: Tensor, within: Sequence[Level]) -> Tensor:
-    """One sample of a tensor whose first dimensions are the batches of these levels."""
+    """Return one sample of a tensor whose first dimensions are the batches of these levels."""
     for level in within:
         tensor = Batched(tensor, level)
     return tensor
@@ -451,7 +451,7 @@ def wrapped(tensor: Tensor, within: Sequence[Level]) -> Tensor:
 
 @contextmanager
 def outside(within: Sequence[Level]) -> Iterator[None]:
-    """Within, ops see none of these levels, which are the innermost that are active."""
+    """In the block, apply ops without these levels, which must be the innermost active ones."""
     if not within:
         yield
         return

@@ -1,4 +1,4 @@
-"""Errors for calls that ``vmap`` does not support, in torch's words."""
+"""Errors for calls that ``vmap`` does not support, with torch's texts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ REFUSED = {
     "equal": NO_RULE.format("equal"),
     "tensor_split.tensor": NO_RULE.format("tensor_split.tensor_indices_or_sections"),
 }
-"""The ops that are not applied to batched tensors, and why."""
+"""The ops that cannot be applied to batched tensors, with the error text."""
 DYNAMIC = {
     "masked_select": (
         "vmap: Attempted to vmap over `mask` in torch.masked_select(self, mask) We cannot support this because for "
@@ -73,14 +73,14 @@ DYNAMIC = {
     ),
     "one_hot": ("When vmap-ing torch.nn.functional.one_hot, please provide an explicit positive num_classes argument."),
 }
-"""What is said of ops whose results' shapes depend on values, where torch says more than of others."""
+"""The error texts for ops with value-dependent output shapes, where torch's text differs from the general one."""
 NORMS = frozenset({"batch_norm", "instance_norm"})
 ARITHMETIC = frozenset({
     "copy", "div", "logical_and", "logical_or", "logical_xor", "masked_fill", "mul", "sub", "true_divide",
 })  # fmt: skip
 """The in-place ops that torch calls "inplace arithmetic"."""
 BY_NAME = frozenset({"fill", "index_add", "index_fill", "index_put", "scatter_add", "scatter_reduce"})
-"""Those that it names without their namespace."""
+"""The in-place ops that torch's text names without their namespace."""
 
 
 def refuse_dynamic_shape(op: Op) -> NoReturn:
@@ -97,14 +97,14 @@ def refuse_dynamic_shape(op: Op) -> NoReturn:
 
 
 def refuse_mask(called: Op | None) -> NoReturn:
-    """Raise InvalidOperation for a mask of one sample as an index. ``called`` is what the user called, if not that."""
+    """Raise InvalidOperation for a batched mask as an index; ``called`` is the user's op, None for indexing."""
     raise InvalidOperation(MASK if called is None else DYNAMIC.get(called.key, MASK))
 
 
 def refuse_to_write(op: Op, called: Op, shape: tuple[int, ...], size: int, level: int) -> NoReturn:
-    """Raise for an in-place op that would write another value for each sample to a tensor that all samples share.
+    """Raise an error for an in-place op that would write different values per sample to a tensor shared by all samples.
 
-    ``called`` is what the user called, of which ``op`` is a part or the whole.
+    ``called`` is the op that the user called: ``op`` itself or one that consists of it.
     """
     if called.key in NORMS:
         raise InvalidOperation(STATISTICS)

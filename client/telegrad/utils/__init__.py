@@ -1,4 +1,4 @@
-"""``torch.utils``: data, checkpoints and nested containers."""
+"""``telegrad.utils``: data loading, checkpoints and nested containers, as ``torch.utils``."""
 
 from __future__ import annotations
 

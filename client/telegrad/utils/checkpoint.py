@@ -1,8 +1,8 @@
-"""``telegrad.utils.checkpoint``: the session keeps a function's arguments, and computes the rest again in backward.
+"""``telegrad.utils.checkpoint``: the session keeps a function's arguments and recomputes the rest in backward.
 
-The function runs here once, like any code; what it records is marked as a checkpoint, and backward runs these
-instructions again where they are, so it takes no message. Nothing of the function's Python runs twice: what it asked
-for, and which way it went, stays as it was.
+The function runs once on the client, like any code. Its instructions are marked as a checkpoint, and backward runs
+them again in the session, so recomputing takes no message. The function's Python code does not run twice: the values
+that it fetched and the branches that it took stay the same.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .selective_checkpoint import (
 def _recomputed(call: Call) -> Any:
     """Run the function as a checkpoint of the session."""
     if active() is not None or not all(isinstance(transform, Selection) for transform in transforms.stack):
-        # A program of its own, which is data already; or ops that a transform makes of it, which are saved as any.
+        # Traced code becomes a program of its own, and ops that a transform adds are saved like any others.
         return call.function(*call.args, **call.kwargs)
     policy = call.around_again
     if not isinstance(policy, (NOOP, SavingPolicy)):
@@ -53,12 +53,12 @@ def _recomputed(call: Call) -> Any:
     recorder = recorder_of(tensors)
     options = {"preserve_rng_state": call.preserve, "determinism_check": call.compare, "early_stop": call.early_stop}
     options = {name: False for name, value in options.items() if not value}
-    # Named by how deep it is: a loop's programs are alike, and the session knows them again.
+    # Named by nesting depth, so that the programs of a loop are equal and the session recognizes them.
     attrs: dict[str, Any] = {"checkpoint": f"c{recorder.open_checkpoints}"}
     selecting: AbstractContextManager[None] = nullcontext()
     if isinstance(policy, SavingPolicy):
         selecting, options["selective"] = entered(Selection(policy, attrs["checkpoint"])), True
-    with recorder.lock:  # what other threads record is no part of it
+    with recorder.lock:  # other threads may not record into the checkpoint
         return _marked(call, recorder, refs(tensors), attrs, options, selecting)
 
 
@@ -70,7 +70,7 @@ def _marked(
     options: dict[str, bool],
     selecting: AbstractContextManager[None],
 ) -> Any:
-    """What the function returns, its instructions between the two that make a checkpoint of them."""
+    """Call the function between the two instructions that mark its own as a checkpoint, and return its result."""
     recorder.emit("checkpoint", [inputs], (), attrs | options)
     recorder.open_checkpoints += 1
     try:
@@ -80,14 +80,14 @@ def _marked(
         recorder.open_checkpoints -= 1
         if not recorder.closed:
             recorder.emit("end_checkpoint", (), (), attrs)
-            recorder.free_dead()  # now, not with the next program: this is for their memory
+            recorder.free_dead()  # at once instead of with the next program, since this frees their memory
 
 
 NOOP = type(noop_context_fn()[1])
 
 
 class _Unversioned(Observer):
-    """What was not saved may be modified: the shadow does not expect it to be at any version."""
+    """Turns off version checks of tensors that are not saved, since they may be modified."""
 
     def node(self, node: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         if node.versions and isinstance(outputs[0], Tensor):
@@ -96,7 +96,7 @@ class _Unversioned(Observer):
 
 
 def _reentrant(function: Callable[..., Any], preserve: bool, args: tuple[Any, ...]) -> Any:
-    """As the other kind, within the limits that torch has here: no gradient without an argument that requires grad."""
+    """Checkpoint with torch's limits for reentrant ones: no gradient without an argument that requires grad."""
     if not any(isinstance(a, Tensor) and a.requires_grad for a in args):
         warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", UserWarning, stacklevel=3)
         with no_grad():

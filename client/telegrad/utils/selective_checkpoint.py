@@ -1,6 +1,6 @@
-"""Selective checkpointing: a policy decides for each op whether its result is saved or computed again.
+"""Selective checkpointing: a policy decides for each op whether its result is saved or recomputed.
 
-The policy runs here, while the function is recorded; what it saves is kept in the session.
+The policy runs on the client while the function is recorded; the session keeps the saved results.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ..tensor.handle import Tensor, apply, functions
 
 
 class CheckpointPolicy(enum.Enum):
-    """What happens to the result of an op: with SAVE and CPU_OFFLOAD it is saved, with RECOMPUTE computed again.
+    """The treatment of an op's result: SAVE and CPU_OFFLOAD save it, RECOMPUTE computes it again.
 
-    MUST and PREFER mean the same here.
+    MUST and PREFER are equivalent here.
     """
 
     MUST_SAVE = 0
@@ -38,7 +38,7 @@ RECOMPUTED = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE
 
 
 class SelectiveCheckpointContext:
-    """The first argument of a policy. ``is_recompute`` is False: a policy is called in the forward pass only."""
+    """The first argument of a policy. ``is_recompute`` is False: policies are called only in the forward pass."""
 
     def __init__(self, *, is_recompute: bool, op_output: Any = None) -> None:
         self.is_recompute = is_recompute
@@ -46,21 +46,21 @@ class SelectiveCheckpointContext:
 
 
 class SavingPolicy(nullcontext[None]):
-    """The context of the recomputation, which has the policy."""
+    """The context of the recomputation, which holds the policy."""
 
     def __init__(self, policy: Callable[..., Any], allow_mutation: bool) -> None:
         super().__init__()
         self.policy, self.allow_mutation = policy, allow_mutation
 
     def saves(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], result: Any) -> bool:
-        """Whether the policy wants the result of an op saved."""
+        """Whether the policy saves the result of an op."""
         context = SelectiveCheckpointContext(is_recompute=False, op_output=result)
         decision = self.policy(context, overload_of(op, inputs), *inputs, **attrs)
         return decision if isinstance(decision, bool) else decision not in RECOMPUTED
 
 
 class Selection(Transform):
-    """Asks the policy about each op of one checkpoint, and marks the results to save."""
+    """Calls the policy for each op of one checkpoint, and marks the results to save."""
 
     def __init__(self, policy: SavingPolicy, checkpoint: str) -> None:
         self._policy = policy
@@ -69,11 +69,11 @@ class Selection(Transform):
             self._attrs["allow_mutation"] = True
 
     def concerns(self, op: Op, inputs: tuple[Any, ...]) -> bool:
-        """True: the policy is asked about all ops."""
+        """Return True: the policy is called for all ops."""
         return True
 
     def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
-        """The op's result, which is marked if the policy saves it."""
+        """Return the op's result, after marking it if the policy saves it."""
         if op.composite:
             return run_composite(op, functions, inputs, attrs)
         with below(self):
@@ -85,7 +85,7 @@ class Selection(Transform):
         return result
 
     def apply_inplace(self, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
-        """Change ``tensor``. In-place ops are always run again."""
+        """Change ``tensor`` in place. In-place ops are always recomputed."""
         with below(self):
             return tensor._inplace(op, inputs, attrs)
 
@@ -93,12 +93,12 @@ class Selection(Transform):
 def create_selective_checkpoint_contexts(
     policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False
 ) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """The contexts for ``checkpoint``'s ``context_fn``: results that the policy saves are not computed again.
+    """Return the contexts for ``checkpoint``'s ``context_fn``: results that the policy saves are not recomputed.
 
     The policy is ``policy(ctx, op, *args, **kwargs)``, which returns a CheckpointPolicy, or a list of ops to save, such
-    as ``telegrad.ops.aten.mm.default``. Views, in-place ops and random draws are computed again in any case. A saved
-    result that is modified in place raises RuntimeError in backward, unless ``allow_cache_entry_mutation``: then it is
-    computed again. Raises ValueError for anything but ops in a list, TypeError for anything but a policy.
+    as ``telegrad.ops.aten.mm.default``. Views, in-place ops and random draws are always recomputed. If a saved result
+    is modified in place, backward raises RuntimeError, or recomputes it with ``allow_cache_entry_mutation``. Raises
+    ValueError for anything but ops in a list, TypeError for anything but a policy.
     """
     if isinstance(policy_fn_or_list, list):
         for op in policy_fn_or_list:

@@ -1,4 +1,4 @@
-"""Learning rate schedulers, as ``torch.optim.lr_scheduler``: plain Python on the groups' ``lr``."""
+"""Learning rate schedulers, as in ``torch.optim.lr_scheduler``: plain Python on the groups' ``lr``."""
 
 from __future__ import annotations
 

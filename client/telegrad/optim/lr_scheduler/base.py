@@ -1,4 +1,4 @@
-"""The base of all schedulers: counting, setting the optimizer's rate, warnings and state."""
+"""The base class of all schedulers: step counting, setting the optimizer's rate, warnings and state."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ EPOCH_GIVEN = (
 
 
 class LRScheduler:
-    """Sets ``lr`` of an optimizer's groups, once at the start and then by every ``step()``.
+    """Set the ``lr`` of an optimizer's groups, once at the start and then in every ``step()``.
 
-    A scheduler says by ``_rate`` what a group's rate becomes, or overrides ``get_lr`` for all groups at once.
-    ``last_epoch`` other than -1 resumes, and takes groups that have an ``initial_lr``.
+    A scheduler implements ``_rate``, which returns a group's new rate, or overrides ``get_lr`` for all groups.
+    A ``last_epoch`` other than -1 resumes, and requires groups that have an ``initial_lr``.
     """
 
     _get_lr_called_within_step = False
@@ -64,15 +64,15 @@ class LRScheduler:
     # Rates -------------------------------------------------------------------------------
 
     def _rate(self, index: int, lr: float, base: float) -> float:
-        """The rate of a group at ``last_epoch``, from its present and its initial one."""
+        """The rate of a group at ``last_epoch``, from its current rate and its initial one."""
         raise NotImplementedError
 
     def _closed_rate(self, base: float) -> float | None:
-        """The rate at ``last_epoch`` from the initial one alone, where there is such a form."""
+        """The rate at ``last_epoch`` from the initial one alone, or None if there is no closed form."""
         return None
 
     def get_lr(self) -> list[float]:
-        """The rates of the groups at ``last_epoch``; ask ``get_last_lr`` for those in force."""
+        """Return the groups' rates at ``last_epoch``; use ``get_last_lr`` for the current ones."""
         if not self._get_lr_called_within_step:
             warnings.warn(
                 "To get the last learning rate computed by the scheduler, please use `get_last_lr()`.",
@@ -83,13 +83,13 @@ class LRScheduler:
         return [self._rate(i, group["lr"], base) for i, (group, base) in enumerate(groups)]
 
     def get_last_lr(self) -> list[float]:
-        """The rates that the groups have."""
+        """Return the groups' current rates."""
         return self._last_lr
 
     # Stepping ----------------------------------------------------------------------------
 
     def step(self, epoch: Any = None) -> None:
-        """Go to the next epoch. ``epoch``, which is deprecated, goes to that one."""
+        """Advance to the next epoch, or to ``epoch``, which is deprecated."""
         if self._step_count == 1:
             self._check_order()
         self._step_count += 1
@@ -139,28 +139,28 @@ class LRScheduler:
     # Saving ------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimizer, under torch's names."""
+        """Return everything but the optimizer, under torch's names."""
         return {name: value for name, value in self.__dict__.items() if name not in self._unsaved}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over a ``state_dict()``, from this library or from torch."""
+        """Load a ``state_dict()`` of this library or of torch."""
         self.__dict__.update(state_dict)
 
 
 def check_optimizer(optimizer: Any) -> Optimizer:
-    """The optimizer, or TypeError."""
+    """Return the optimizer, or raise TypeError for anything else."""
     if not isinstance(optimizer, Optimizer):
         raise InvalidArgument(f"{type(optimizer).__name__} is not an Optimizer")
     return optimizer
 
 
 def rates_of(optimizer: Optimizer) -> list[float]:
-    """The groups' rates."""
+    """Return copies of the groups' rates."""
     return [_copied(group["lr"]) for group in optimizer.param_groups]
 
 
 def set_rate(group: dict[str, Any], rate: Any) -> None:
-    """Set a group's rate; one that is a tensor is filled in place."""
+    """Set a group's rate; a rate that is a tensor is filled in place."""
     known = group["lr"]
     if not isinstance(known, Tensor):
         group["lr"] = rate
@@ -173,12 +173,12 @@ def set_rate(group: dict[str, Any], rate: Any) -> None:
 
 
 def _copied(rate: Any) -> Any:
-    """A copy of a rate, which does not change with the group's."""
+    """A copy of a rate that does not change with the group's."""
     return rate.detach().clone() if isinstance(rate, Tensor) else rate
 
 
 def one_per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
-    """``value`` for each group, or a list's items for one each; ValueError if they are not as many."""
+    """Return a list with ``value`` for each group, or a list's own items; raise ValueError for another length."""
     count = len(optimizer.param_groups)
     if not isinstance(value, (list, tuple)):
         return [value] * count
@@ -191,12 +191,12 @@ def one_per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
 
 
 def saved_callable(function: Any) -> dict[str, Any] | None:
-    """The attributes of a callable object; None for a function, which has nothing to save."""
+    """Return the attributes of a callable object, or None for a function, which has none to save."""
     return None if function is None or isinstance(function, types.FunctionType) else function.__dict__.copy()
 
 
 def _note_steps(optimizer: Optimizer) -> None:
-    """Have the optimizer note that it stepped, without keeping it alive."""
+    """Make the optimizer record that it stepped, without keeping it alive."""
     if hasattr(optimizer.step, "_notes_steps"):
         return
     owner = weakref.ref(optimizer)
@@ -205,7 +205,7 @@ def _note_steps(optimizer: Optimizer) -> None:
     @functools.wraps(function)
     def step(*args: Any, **kwargs: Any) -> Any:
         known = owner()
-        assert known is not None  # it is being called
+        assert known is not None  # the optimizer is alive, since its method is being called
         known._opt_called = True
         return function(known, *args, **kwargs)
 

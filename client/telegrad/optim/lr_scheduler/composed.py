@@ -1,4 +1,4 @@
-"""Schedulers made of others: one after the other, or all at once."""
+"""Schedulers made of other schedulers: one after the other, or all at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .plateau import ReduceLROnPlateau
 
 
 class _Composed(LRScheduler):
-    """Saves and checks the schedulers that it is made of."""
+    """Checks and saves the schedulers that it combines."""
 
     _unsaved = ("optimizer", "_schedulers")
     _schedulers: Sequence[LRScheduler]
@@ -41,18 +41,18 @@ class _Composed(LRScheduler):
         self._schedulers, self.optimizer = schedulers, optimizer
 
     def state_dict(self) -> dict[str, Any]:
-        """The state, with that of each scheduler."""
+        """Return the state, including that of each scheduler."""
         return super().state_dict() | {"_schedulers": [s.state_dict() for s in self._schedulers]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over a ``state_dict()``, from this library or from torch."""
+        """Load a ``state_dict()`` of this library or of torch."""
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "_schedulers"})
         for scheduler, held in zip(self._schedulers, state_dict["_schedulers"], strict=True):
             scheduler.load_state_dict(held)
 
 
 class SequentialLR(_Composed):
-    """One scheduler until the first milestone, the next one until the second, and so on."""
+    """Use one scheduler until the first milestone, the next one until the second, and so on."""
 
     def __init__(
         self, optimizer: Optimizer, schedulers: list[LRScheduler], milestones: list[int], last_epoch: int = -1
@@ -66,7 +66,7 @@ class SequentialLR(_Composed):
             )
         self._milestones = milestones
         self.last_epoch = last_epoch + 1
-        # All of them have made their first step by now: only the first one's counts.
+        # Every scheduler has made its first step by now; only the first scheduler's counts.
         for group in optimizer.param_groups:
             set_rate(group, group["initial_lr"])
         _undo(self)
@@ -75,7 +75,7 @@ class SequentialLR(_Composed):
         self._last_lr = first.get_last_lr()
 
     def step(self) -> None:  # type: ignore[override]
-        """Go to the next epoch, with the scheduler whose turn it is."""
+        """Advance to the next epoch with the active scheduler."""
         self.last_epoch += 1
         index = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[index]
@@ -87,7 +87,7 @@ class SequentialLR(_Composed):
 
 
 def _undo(scheduler: LRScheduler) -> None:
-    """Take back the first step of the simple schedulers that this one is made of."""
+    """Undo the first step of the simple schedulers that this one combines."""
     if isinstance(scheduler, _Composed):
         for part in scheduler._schedulers:
             _undo(part)
@@ -96,14 +96,14 @@ def _undo(scheduler: LRScheduler) -> None:
 
 
 class ChainedScheduler(_Composed):
-    """All the schedulers at every step, each on the rates that the one before leaves."""
+    """Apply all schedulers at every step, each to the rates that the previous one set."""
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
         self._take(schedulers, optimizer, " to be chained")
         self._last_lr = rates_of(self.optimizer)
 
     def step(self) -> None:  # type: ignore[override]
-        """Step each of them."""
+        """Step each scheduler."""
         for scheduler in self._schedulers:
             scheduler.step()
         self._last_lr = rates_of(self.optimizer)

@@ -1,4 +1,4 @@
-"""Cosine annealing, with restarts or without: Loshchilov and Hutter 2017."""
+"""Cosine annealing with or without restarts: Loshchilov and Hutter 2017."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .base import LRScheduler
 
 
 class CosineAnnealingLR(LRScheduler):
-    """Half a cosine from the initial rate to ``eta_min`` in ``T_max`` epochs, then up again."""
+    """Lower the rate along half a cosine to ``eta_min`` in ``T_max`` epochs, then raise it again."""
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
         self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer, last_epoch)
 
     def _rate(self, index: int, lr: float, base: float) -> float:
-        """From the present rate, so that others may change it too; at the bottom the ratio would be 0 to 0."""
+        """The rate from the current one, so that other schedulers may change it too; avoids 0/0 at the minimum."""
         epoch, period = self.last_epoch, self.T_max
         if self._is_initial:
             return lr
@@ -35,7 +35,7 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Half a cosine in ``T_0`` epochs, then from the top, each time ``T_mult`` times as long."""
+    """Lower the rate along half a cosine in ``T_0`` epochs, then restart, with each period ``T_mult`` times as long."""
 
     def __init__(
         self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
@@ -55,7 +55,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
 
     def step(self, epoch: Any = None) -> None:
-        """Go to the next epoch, or to ``epoch``, which may be a fraction within one."""
+        """Advance to the next epoch, or to ``epoch``, which may be fractional."""
         if epoch is None and self.last_epoch >= 0:
             epoch = self.last_epoch + 1
             self.T_cur += 1
@@ -72,7 +72,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             self._set(self.get_lr())
 
     def _go_to(self, epoch: Any) -> None:
-        """Find the period that ``epoch`` is in: the lengths before it are a geometric series."""
+        """Set the period that contains ``epoch``: the period lengths are a geometric series."""
         if epoch < self.T_0:
             self.T_i, self.T_cur = self.T_0, epoch
         elif self.T_mult == 1:

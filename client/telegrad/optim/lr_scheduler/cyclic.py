@@ -1,4 +1,4 @@
-"""Schedulers that go up and down, and take the momentum the other way: Smith 2017, Smith and Topin 2018."""
+"""Schedulers that cycle the rate, and the momentum in the opposite direction: Smith 2017, Smith and Topin 2018."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _WithMomentum(LRScheduler):
     use_beta1: bool
 
     def _take_momentum(self, optimizer: Optimizer, base: Any, largest: Any, last_epoch: int) -> None:
-        """Remember between which values the momentum goes, and start at the largest."""
+        """Store the momentum's bounds, and start at the largest."""
         if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
             raise InvalidValue("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
         self.use_beta1 = "betas" in optimizer.defaults
@@ -41,9 +41,9 @@ MODES = ("triangular", "triangular2", "exp_range")
 
 
 class CyclicLR(_WithMomentum):
-    """From ``base_lr`` to ``max_lr`` and back, again and again; the heights follow ``mode`` or ``scale_fn``.
+    """Cycle between ``base_lr`` and ``max_lr``; ``mode`` or ``scale_fn`` sets the height of each cycle.
 
-    ``scale_fn`` gets the number of the cycle, from 1, or of the iteration, by ``scale_mode``.
+    ``scale_fn`` gets the number of the cycle, from 1, or of the iteration, depending on ``scale_mode``.
     """
 
     _unsaved = ("optimizer", "_scale_fn_custom")
@@ -87,7 +87,7 @@ class CyclicLR(_WithMomentum):
         self.base_lrs = base_lrs
 
     def scale_fn(self, x: float) -> float:
-        """How high the cycle, or the iteration, goes."""
+        """Return the height of a cycle or an iteration."""
         if self._scale_fn_custom is not None:
             return self._scale_fn_custom(x)
         if self.mode == "triangular":
@@ -107,11 +107,11 @@ class CyclicLR(_WithMomentum):
         return rate
 
     def state_dict(self) -> dict[str, Any]:
-        """The state; of a ``scale_fn`` that is a function nothing, of an object what it holds."""
+        """Return the state; a ``scale_fn`` that is an object is saved by its attributes, a function is not saved."""
         return super().state_dict() | {"_scale_fn_custom": saved_callable(self._scale_fn_custom)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over a ``state_dict()``; the ``scale_fn`` stays the one given."""
+        """Load a ``state_dict()``; the scheduler keeps its own ``scale_fn``."""
         held = state_dict["_scale_fn_custom"]
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "_scale_fn_custom"})
         if held is not None and self._scale_fn_custom is not None:
@@ -119,7 +119,7 @@ class CyclicLR(_WithMomentum):
 
 
 class OneCycleLR(_WithMomentum):
-    """One cycle in all: from ``max_lr / div_factor`` up to ``max_lr``, then far down. Step it after every batch."""
+    """One cycle: from ``max_lr / div_factor`` up to ``max_lr``, then far down. Call ``step`` after every batch."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class OneCycleLR(_WithMomentum):
             raise InvalidValue(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
         self._anneal_func_type = anneal_strategy
         rise = float(pct_start * self.total_steps) - 1
-        # Where each phase ends, and the group's entries that rate and momentum go between.
+        # The end of each phase, and the group entries between which rate and momentum move.
         ends = [("initial_lr", "max_momentum"), ("max_lr", "base_momentum"), ("min_lr", "max_momentum")]
         self._turns = [0.0, rise, float(self.total_steps - 1)]
         if three_phase:

@@ -1,4 +1,4 @@
-"""Schedulers that multiply: by a function of the epoch, at milestones, or by a ramp."""
+"""Schedulers that multiply the rate: by a function of the epoch, at milestones, or along a ramp."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Factor = Callable[[int], float]
 
 
 class LambdaLR(LRScheduler):
-    """The initial rate times ``lr_lambda(epoch)``, one function or one for each group."""
+    """Set the rate to the initial rate times ``lr_lambda(epoch)``; ``lr_lambda`` is one function or one per group."""
 
     _unsaved = ("optimizer", "lr_lambdas")
 
@@ -31,11 +31,11 @@ class LambdaLR(LRScheduler):
         return base * self.lr_lambdas[index](self.last_epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state; of functions nothing, of callable objects what they hold."""
+        """Return the state; callable objects are saved by their attributes, functions are not saved."""
         return super().state_dict() | {"lr_lambdas": [saved_callable(f) for f in self.lr_lambdas]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over a ``state_dict()``; functions stay those that this scheduler was made with."""
+        """Load a ``state_dict()``; the scheduler keeps its own functions."""
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
         for function, held in zip(self.lr_lambdas, state_dict["lr_lambdas"], strict=False):
             if held is not None:
@@ -43,7 +43,7 @@ class LambdaLR(LRScheduler):
 
 
 class MultiplicativeLR(LambdaLR):
-    """The present rate times ``lr_lambda(epoch)``."""
+    """Multiply the current rate by ``lr_lambda(epoch)``."""
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Factor | list[Factor], last_epoch: int = -1) -> None:
         for function in lr_lambda if isinstance(lr_lambda, (list, tuple)) else [lr_lambda]:
@@ -56,7 +56,7 @@ class MultiplicativeLR(LambdaLR):
 
 
 class StepLR(LRScheduler):
-    """Times ``gamma`` every ``step_size`` epochs."""
+    """Multiply the rate by ``gamma`` every ``step_size`` epochs."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
         self.step_size, self.gamma = step_size, gamma
@@ -71,7 +71,7 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """Times ``gamma`` at each of the milestones; twice at one that is given twice."""
+    """Multiply the rate by ``gamma`` at each milestone, and twice at a milestone that is given twice."""
 
     def __init__(
         self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
@@ -88,7 +88,7 @@ class MultiStepLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """``factor`` of the rate until epoch ``total_iters``, and the whole of it from then on."""
+    """Multiply the rate by ``factor`` until epoch ``total_iters``."""
 
     def __init__(
         self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
@@ -108,7 +108,7 @@ class ConstantLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """From ``start_factor`` of the rate to ``end_factor`` of it, in a line of ``total_iters`` epochs."""
+    """Multiply the rate by a factor from ``start_factor`` to ``end_factor``, linear over ``total_iters`` epochs."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class LinearLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """Times ``gamma`` every epoch."""
+    """Multiply the rate by ``gamma`` every epoch."""
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
         self.gamma = gamma
@@ -154,7 +154,7 @@ class ExponentialLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """Down to zero in ``total_iters`` epochs, as the ``power`` of what is left of them."""
+    """Lower the rate to zero in ``total_iters`` epochs, as a power ``power`` of the remaining share of epochs."""
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
         self.total_iters, self.power = total_iters, power

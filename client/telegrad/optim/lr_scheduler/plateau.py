@@ -1,4 +1,4 @@
-"""Lower the rate when a metric stops getting better."""
+"""Lower the rate when a metric stops improving."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from .base import EPOCH_GIVEN, LRScheduler, check_optimizer, rates_of, set_rate
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """Times ``factor`` when the metric has not got better for more than ``patience`` steps.
+    """Multiply the rate by ``factor`` when the metric has not improved for more than ``patience`` steps.
 
-    Better is lower (``mode`` "min") or higher ("max") by more than ``threshold``, of the best so far ("rel") or as
-    it is ("abs"). After a change ``cooldown`` steps do not count; rates stay above ``min_lr``.
+    An improvement is a value lower (``mode`` "min") or higher ("max") than the best so far by more than ``threshold``,
+    relative to the best ("rel") or absolute ("abs"). After a reduction, bad steps do not count for ``cooldown`` steps.
+    Rates never go below ``min_lr``.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.num_bad_epochs = 0
 
     def step(self, metrics: Any, epoch: Any = None) -> None:  # type: ignore[override]
-        """Look at the metric, a number or a tensor of one, which is fetched."""
+        """Update the rate for a metric, a number or a tensor with one element, whose value is fetched."""
         current = float(metrics)
         if epoch is not None:
             warnings.warn(EPOCH_GIVEN, UserWarning, stacklevel=2)
@@ -94,7 +95,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     @property
     def in_cooldown(self) -> bool:
-        """Whether a change was made so recently that steps do not count."""
+        """Whether bad steps do not count because of a recent reduction."""
         return self.cooldown_counter > 0
 
     def _is_better(self, a: float, best: float) -> bool:
@@ -103,6 +104,6 @@ class ReduceLROnPlateau(LRScheduler):
         return a < bar if self.mode == "min" else a > bar
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over a ``state_dict()``, from this library or from torch."""
+        """Load a ``state_dict()`` of this library or of torch."""
         super().load_state_dict(state_dict)
         self.mode_worse = math.inf if self.mode == "min" else -math.inf

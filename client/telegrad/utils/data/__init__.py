@@ -1,6 +1,6 @@
 """Datasets, samplers and loaders, as ``torch.utils.data``.
 
-A dataset of a session's tensors is uploaded once: a batch of it is one ``index_select`` for each tensor, on the
+A dataset of a session's tensors is uploaded once: a batch of it is one ``index_select`` per tensor on the
 server, and nothing is fetched.
 """
 

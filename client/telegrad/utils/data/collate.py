@@ -1,4 +1,4 @@
-"""Samples put together into batches: arrays are stacked here and uploaded once, tensors are stacked in the session."""
+"""Collates samples: arrays are stacked on the client and uploaded once, tensors are stacked in the session."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ TEXT = "default_collate: batch must contain tensors, numpy arrays, numbers, dict
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """A batch from samples, with a new first dimension.
+    """Collate samples to a batch with a new first dimension.
 
     Tensors, arrays and numbers become one tensor (Python floats a float64 one); dicts, tuples and lists are
-    collated field by field, texts stay a list. Raises TypeError for anything else.
+    collated field by field, strings stay a list. Raises TypeError for anything else.
     """
     first = batch[0]
     if isinstance(first, Tensor):
@@ -48,7 +48,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
 
 def default_convert(data: Any) -> Any:
-    """A sample with its arrays as tensors: what a loader does that makes no batches."""
+    """Convert the arrays in a sample to tensors; a loader without batches uses this."""
     if isinstance(data, (np.ndarray, np.generic)) and data.dtype.kind not in "SUO":
         return upload(current().recorder, data)
     if isinstance(data, Mapping):
@@ -76,7 +76,7 @@ def _stack(batch: Sequence[Any]) -> Tensor:
 
 
 def _like(original: Any, values: Any) -> Any:
-    """``values`` in the original's own container class, if that takes them."""
+    """``values`` in the original's container class, if that class accepts them."""
     try:
         return type(original)(values)
     except TypeError:

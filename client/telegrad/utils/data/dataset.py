@@ -21,7 +21,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Dataset(Generic[T_co]):
-    """Base of the datasets: ``__getitem__`` gives a sample, and ``__len__`` says how many there are."""
+    """Base class of the datasets: ``__getitem__`` returns a sample, and ``__len__`` the number of samples."""
 
     def __getitem__(self, index: Any) -> T_co:
         raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
@@ -31,7 +31,7 @@ class Dataset(Generic[T_co]):
 
 
 class IterableDataset(Dataset[T_co]):
-    """Samples that come one after the other: a subclass has ``__iter__``."""
+    """A dataset that is iterated; subclasses implement ``__iter__``."""
 
     def __iter__(self) -> Iterator[T_co]:
         raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
@@ -41,7 +41,7 @@ class IterableDataset(Dataset[T_co]):
 
 
 class TensorDataset(Dataset[tuple[Any, ...]]):
-    """The rows of tensors that are equally long, side by side.
+    """A dataset of the rows of tensors of equal length, as tuples.
 
     Tensors of a session stay there: a batch is one ``index_select`` of each. Raises AssertionError if their
     lengths differ.
@@ -60,9 +60,9 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
 
 
 class StackDataset(Dataset[Any]):
-    """The samples of several datasets side by side: as tuples, or by name as dicts.
+    """A dataset that combines the samples of several datasets: as tuples, or by name as dicts.
 
-    Raises ValueError for datasets that are not equally long, for none, and for both kinds of arguments.
+    Raises ValueError for datasets of different lengths, for none, and for both kinds of arguments.
     """
 
     datasets: tuple[Any, ...] | dict[str, Any]
@@ -87,7 +87,7 @@ class StackDataset(Dataset[Any]):
         return tuple(dataset[index] for dataset in self.datasets)
 
     def __getitems__(self, indices: list[Any]) -> list[Any]:
-        """Many samples at once; a dataset that has this method too is asked once."""
+        """Return several samples, with one call per dataset that has this method too."""
         if isinstance(self.datasets, dict):
             columns = {name: _many(dataset, indices) for name, dataset in self.datasets.items()}
             return [{name: column[i] for name, column in columns.items()} for i in range(len(indices))]
@@ -168,7 +168,7 @@ class ChainDataset(IterableDataset[Any]):
 def random_split(
     dataset: Dataset[T_co], lengths: Sequence[float], generator: Generator | None = None
 ) -> list[Subset[T_co]]:
-    """Subsets of the given lengths, or fractions that sum to one, with the samples dealt out at random."""
+    """Split a dataset randomly into subsets of the given lengths, or of fractions that sum to one."""
     total = len(dataset)  # type: ignore[arg-type]
     sizes = _sizes(total, lengths) if math.isclose(sum(lengths), 1) and sum(lengths) <= 1 else lengths
     if sum(sizes) != total:
@@ -178,7 +178,7 @@ def random_split(
 
 
 def _sizes(total: int, fractions: Sequence[float]) -> list[int]:
-    """Whole numbers for fractions: what rounding down leaves over goes to the first ones."""
+    """Subset sizes for fractions; samples left over by rounding down go to the first subsets."""
     for i, fraction in enumerate(fractions):
         if fraction < 0 or fraction > 1:
             raise InvalidValue(f"Fraction at index {i} is not between 0 and 1")
@@ -192,7 +192,7 @@ def _sizes(total: int, fractions: Sequence[float]) -> list[int]:
 
 
 def rows_of_session(dataset: Any, indices: Sequence[int]) -> list[Tensor] | None:
-    """A batch of a dataset whose tensors are in a session, taken there; None for any other dataset."""
+    """Return a batch of a dataset of session tensors, selected in the session; None for any other dataset."""
     while type(dataset) is Subset:
         indices = [dataset.indices[i] for i in indices]
         dataset = dataset.dataset
@@ -201,7 +201,7 @@ def rows_of_session(dataset: Any, indices: Sequence[int]) -> list[Tensor] | None
     length = len(dataset)
     wanted = np.asarray(indices, dtype=np.int64)
     if wanted.ndim != 1 or (wanted.size and (wanted.min() < -length or wanted.max() >= length)):
-        return None  # the plain way raises the right error
+        return None  # the general path raises the right error
     wanted = np.where(wanted < 0, wanted + length, wanted)
     uploaded: dict[int, Tensor] = {}
     batch = []

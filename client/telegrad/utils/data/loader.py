@@ -1,4 +1,4 @@
-"""DataLoader: batches of a dataset, in this process. The server computes meanwhile, so there are no workers."""
+"""DataLoader: batches of a dataset, made in this process. The server computes meanwhile, so there are no workers."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .sampler import BatchSampler, RandomSampler, SequentialSampler
 
 
 def get_worker_info() -> None:
-    """None, as in torch's main process: there are no others."""
+    """Return None, as in torch's main process: there are no worker processes."""
     return None
 
 
 class DataLoader:
-    """Iterates over batches of ``dataset``, as torch's.
+    """Iterate over batches of ``dataset``, as torch's DataLoader.
 
-    ``shuffle`` takes the samples in a new random order each time, from ``generator`` or from what ``manual_seed``
-    starts; ``sampler`` or ``batch_sampler`` say themselves what comes. ``batch_size=None`` makes no batches.
-    ``collate_fn`` puts samples together. A TensorDataset of a session's tensors is batched there, unless there is
-    a ``collate_fn``. ``num_workers`` and what belongs to it are checked and then ignored: all is done here.
-    Raises ValueError, in torch's words, for options that exclude each other.
+    ``shuffle`` visits the samples in a new random order each time, drawn from ``generator`` or from the generator that
+    ``manual_seed`` seeds; ``sampler`` or ``batch_sampler`` set the order themselves. ``batch_size=None`` turns batching
+    off. ``collate_fn`` combines samples. A TensorDataset of a session's tensors is batched in the session, unless there
+    is a ``collate_fn``. ``num_workers`` and related options are checked and then ignored: everything runs in this
+    process. Raises ValueError, with torch's texts, for options that exclude each other.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class DataLoader:
         if sampler is None and not iterable:
             sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
         if batch_size is not None:
-            # An iterable dataset has no indices: there the sampler of batches only checks and counts.
+            # An iterable dataset has no indices: its batch sampler only checks and stores the options.
             batch_sampler = BatchSampler(() if sampler is None else sampler, batch_size, drop_last)
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.sampler, self.batch_sampler, self.generator = sampler, batch_sampler, generator
@@ -85,7 +85,7 @@ class DataLoader:
                 yield self._batch(indices)
 
     def __len__(self) -> int:
-        """The number of batches. Raises TypeError for a dataset that does not know its length."""
+        """Return the number of batches. Raises TypeError for a dataset without a length."""
         if not isinstance(self.dataset, IterableDataset):
             return len(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
         length = len(self.dataset)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Samplers: in which order a dataset's samples are taken. Their draws are made here, not in the session."""
+"""Samplers, which set the order of a dataset's samples. They draw random numbers on the client."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 
 class Sampler(Generic[T]):
-    """Base of the samplers: an iterable of indices, or of lists of them."""
+    """Base class of the samplers: an iterable of indices, or of lists of indices."""
 
     def __iter__(self) -> Iterator[T]:
         raise NotImplementedError
 
 
 class SequentialSampler(Sampler[int]):
-    """0, 1, 2, …"""
+    """The indices 0, 1, 2, … in order."""
 
     def __init__(self, data_source: Sized) -> None:
         self.data_source = data_source
@@ -35,7 +35,7 @@ class SequentialSampler(Sampler[int]):
 
 
 class RandomSampler(Sampler[int]):
-    """A permutation, or ``num_samples`` draws, from ``generator`` or from what ``manual_seed`` starts."""
+    """A permutation, or ``num_samples`` draws, from ``generator`` or the generator that ``manual_seed`` seeds."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class RandomSampler(Sampler[int]):
 
     @property
     def num_samples(self) -> int:
-        """How many indices an epoch has: the dataset's length unless given."""
+        """The number of indices per epoch, by default the dataset's length."""
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
@@ -82,7 +82,7 @@ class SubsetRandomSampler(Sampler[int]):
 
 
 class WeightedRandomSampler(Sampler[int]):
-    """``num_samples`` draws, an index as often as its weight says; the weights need not sum to one."""
+    """``num_samples`` draws of indices with probabilities proportional to ``weights``."""
 
     def __init__(
         self, weights: Any, num_samples: int, replacement: bool = True, generator: Generator | None = None
@@ -107,7 +107,7 @@ class WeightedRandomSampler(Sampler[int]):
 
 
 class BatchSampler(Sampler[list[int]]):
-    """Lists of ``batch_size`` of another sampler's indices; the last one may be shorter, or is dropped."""
+    """Lists of ``batch_size`` indices of another sampler; the last list may be shorter, or is dropped."""
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
         _check_count("batch_size", batch_size)
@@ -131,7 +131,7 @@ class BatchSampler(Sampler[list[int]]):
 
 
 def random_of(generator: Generator | None) -> np.random.Generator:
-    """The NumPy generator to draw from."""
+    """Return the NumPy generator to draw from."""
     return (generator or default_generator).numpy
 
 
