@@ -139,7 +139,7 @@ def _static(static: Tensor, name: str, batch: int, heads: int, size: int) -> Ten
 def _extra_keys(
     bias_k: Tensor | None, bias_v: Tensor | None, zero: bool, k: Tensor, static_k: Any, static_v: Any
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return the learned and the zero key-value pairs, (N, heads, 1, E / heads) each, which no mask hides."""
+    """Return the learned and the zero key-value pairs, (N, heads, 1, E / heads) each, which are never masked."""
     batch, heads, _, size = k.shape
     extra: list[tuple[Tensor, Tensor]] = []
     if (bias_k is None) != (bias_v is None):

@@ -68,7 +68,7 @@ class _Numbered(Module):
         return self
 
     def _remove(self, key: Any) -> Any:
-        found = self[key]  # type: ignore[index]  # of the subclass
+        found = self[key]  # type: ignore[index]  # defined by the subclass
         del self[key]
         return found
 
@@ -195,7 +195,7 @@ class ModuleDict(Module):
             self.update(modules)
 
     def _named(self) -> dict[str, Module]:
-        return self._modules  # type: ignore[return-value]  # none is None
+        return self._modules  # type: ignore[return-value]  # no value is None
 
     def __getitem__(self, key: str) -> Module:
         return self._named()[key]

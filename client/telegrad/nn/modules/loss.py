@@ -150,7 +150,7 @@ class CosineSimilarity(Module):
 
 
 class PairwiseDistance(Module):
-    """The ``p``-norm of the differences along the last dimension, to which ``eps`` is added."""
+    """The ``p``-norm of the difference plus ``eps`` along the last dimension."""
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         super().__init__()

@@ -291,7 +291,7 @@ class Module(Tree, Called, Saved):
         if name not in own and hasattr(self, name):
             raise KeyError(f"attribute '{name}' already exists")
 
-    # Changing everything -----------------------------------------------------------------
+    # Changing all modules and tensors ----------------------------------------------------
 
     def apply(self, fn: Callable[[Module], Any]) -> Self:
         """Call ``fn`` with every module, the innermost first."""
