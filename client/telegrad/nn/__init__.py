@@ -1,4 +1,4 @@
-"""Neural network modules, as ``torch.nn``: the parameters live in the session, the modules here.
+"""Neural network modules, as ``torch.nn``: the parameters live in the session, the modules in the client.
 
 The modules are in :mod:`telegrad.nn.modules`, their functions in :mod:`telegrad.nn.functional`. ``import X as X`` tells
 type checkers that X is exported.

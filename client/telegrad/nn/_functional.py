@@ -1,1 +1,1 @@
-"""The types of ``telegrad.nn.functional`` stand in the stub beside this file, which ``make stubs`` writes."""
+"""The types of ``telegrad.nn.functional`` are in the stub next to this file, which ``make stubs`` generates."""

@@ -1,4 +1,4 @@
-"""``torch.nn.attention``: the choice between kernels of attention. It is accepted; the session has one kernel."""
+"""``torch.nn.attention``: the choice of attention kernel, which has no effect because the session has one kernel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SDPBackend(enum.IntEnum):
 
 @contextmanager
 def sdpa_kernel(backends: list[SDPBackend] | SDPBackend, set_priority: bool = False) -> Iterator[None]:
-    """Accepted, without effect. Raises AssertionError for anything but backends."""
+    """Do nothing. Raises AssertionError unless ``backends`` is an ``SDPBackend`` or a list of them."""
     if not isinstance(backends, (list, SDPBackend)):
         raise InvalidChoice(
             "Backend must be an instance of SDPBackend or a list of SDPBackend instances, got "

@@ -38,10 +38,10 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """What each query (L, N, E) attends to, and the weights (N, L, S), as :class:`MultiheadAttention` has them.
+    """Return the attention output (L, N, E) and the weights (N, L, S), as :class:`MultiheadAttention` does.
 
-    ``static_k`` and ``static_v`` (N · heads, S, E / heads) take the place of projected keys and values. Raises
-    AssertionError and RuntimeError for shapes that do not fit.
+    ``static_k`` and ``static_v`` (N · heads, S, E / heads) replace the projected keys and values. Raises
+    AssertionError or RuntimeError for incompatible shapes.
     """
     batched = query.dim() == 3
     _check_dims(query, key, value, key_padding_mask, attn_mask, num_heads)
@@ -108,7 +108,7 @@ def _check_sizes(
 
 
 def _projected(query: Tensor, key: Tensor, value: Tensor, packed: Any, separate: Any, bias: Tensor | None) -> Any:
-    """Queries, keys and values; with one product where all three are of one tensor."""
+    """Return the projected queries, keys and values, with one product if all three come from the same tensor."""
     if separate is None:
         if packed is None:
             raise InvalidChoice("use_separate_proj_weight is False but in_proj_weight is None")
@@ -123,7 +123,7 @@ def _projected(query: Tensor, key: Tensor, value: Tensor, packed: Any, separate:
 
 
 def _by_head(x: Tensor, heads: int) -> Tensor:
-    """(L, N, E) as (N, heads, L, E / heads)."""
+    """Rearrange (L, N, E) to (N, heads, L, E / heads)."""
     split: Tensor = x.reshape(x.shape[0], x.shape[1], heads, x.shape[2] // heads).permute(1, 2, 0, 3)
     return split
 
@@ -139,7 +139,7 @@ def _static(static: Tensor, name: str, batch: int, heads: int, size: int) -> Ten
 def _extra_keys(
     bias_k: Tensor | None, bias_v: Tensor | None, zero: bool, k: Tensor, static_k: Any, static_v: Any
 ) -> list[tuple[Tensor, Tensor]]:
-    """The learnt and the zero keys and values, which every query may see: (N, heads, 1, E / heads) each."""
+    """Return the learned and the zero key-value pairs, (N, heads, 1, E / heads) each, which are never masked."""
     batch, heads, _, size = k.shape
     extra: list[tuple[Tensor, Tensor]] = []
     if (bias_k is None) != (bias_v is None):
@@ -158,7 +158,7 @@ def _extra_keys(
 
 
 def _merged(mask: Tensor | None, padding: Tensor | None, heads: int) -> Tensor | None:
-    """Both masks as one that broadcasts with scores (N, heads, L, S)."""
+    """Combine both masks into one that broadcasts with scores (N, heads, L, S)."""
     if mask is not None and mask.dim() == 3:
         mask = mask.reshape(-1, heads, *mask.shape[1:])
     if padding is None:
@@ -180,7 +180,7 @@ def _attended(
 
 
 def _as_added(mask: Tensor | None, like: Tensor) -> Tensor | None:
-    """A mask as what is added to the scores: minus infinity where a bool one is True."""
+    """Return an additive mask for the scores: minus infinity where a bool mask is True."""
     if mask is None or mask.dtype.name != "bool":
         return mask
     filled: Tensor = functions.zeros_like(mask, dtype=like.dtype).masked_fill(mask, -math.inf)

@@ -21,11 +21,11 @@ def fractional_max_pool2d(
     return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Any:
-    """The maxima of pseudorandom windows: input (N, C, H, W) or (C, H, W).
+    """Return the maxima of pseudorandom windows of ``input`` (N, C, H, W) or (C, H, W).
 
     The result has ``output_size``, or ``output_ratio`` times the input's size; with ``return_indices`` it is a pair of
     values and int64 indices. ``_random_samples`` (N, C, 2), in [0, 1), determine the windows. Raises ValueError
-    without a size, RuntimeError for windows that do not fit.
+    without a size, RuntimeError if the windows do not fit.
     """
     result = _fractional_max_pool(2, input, kernel_size, output_size, output_ratio, _random_samples)
     return result if return_indices else result[0]
@@ -67,7 +67,7 @@ def _fractional_max_pool(
 
 
 def _check_windows(name: str, space: Sequence[int], kernel: Sequence[int], output: Sequence[int]) -> None:
-    """Raise RuntimeError for the first axis that is too short, in torch's order and by torch's bounds."""
+    """Raise RuntimeError for the first axis that is too short, with torch's order and bounds."""
     of_volume = len(space) == 3
     axes = ("time", "height", "width") if of_volume else ("height", "width")
     for axis in (0, 2, 1) if of_volume else (0, 1):
@@ -79,14 +79,14 @@ def _check_windows(name: str, space: Sequence[int], kernel: Sequence[int], outpu
 
 
 def _sizes(tensor: Tensor) -> str:
-    """The sizes in the form of torch's pooling errors."""
+    """Format the sizes as torch's pooling errors do."""
     return str(list(tensor.shape))
 
 
 def _pooled_at(
     input: Tensor, samples: Tensor, space: tuple[int, ...], kernel: Sequence[int], output: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
-    """The maxima of the windows that the samples determine, and their indices in the flattened space."""
+    """Return the maxima of the windows that the samples determine, and their indices in the flattened space."""
     dims = len(space)
     indices_in: Any = None
     for axis in range(dims):
@@ -108,7 +108,7 @@ def _pooled_at(
 
 
 def _starts(samples: Tensor, size: int, window: int, out: int) -> Tensor:
-    """The windows' first indices (N, C, out): a pseudorandom sequence whose last window ends at the border."""
+    """Return the windows' first indices (N, C, out), a pseudorandom sequence; the last window ends at the border."""
     last: Tensor = functions.full((*samples.shape, 1), size - window, dtype="int64")
     if out == 1:
         return last

@@ -1,4 +1,4 @@
-"""``torch.nn.functional``: the catalogue's ops that torch has there, and functions written in ops.
+"""``torch.nn.functional``: the catalogue's ops that torch publishes there, and functions composed of ops.
 
 ``import telegrad.nn.functional as F``. Activations and dropout also take torch's ``inplace``.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 WITH_INDICES = "_with_indices"
 MAX_POOLS = frozenset(f"{kind}max_pool{dims}d" for kind in ("", "adaptive_") for dims in (1, 2, 3))
-"""The poolings of the catalogue that also have a form that always returns the indices."""
+"""The catalogue's pooling ops with a ``_with_indices`` variant, which always returns the indices."""
 
 
 def upsample(
@@ -55,7 +55,7 @@ def _upsample(name: str, *args: Any) -> Tensor:
 
 
 def _with_indices(pool: Callable[P, Any], position: int) -> Callable[P, tuple[Tensor, Tensor]]:
-    """A max pooling function that always returns the indices; ``return_indices`` is its parameter at ``position``."""
+    """Return a variant of ``pool`` that always returns indices; ``return_indices`` is its parameter at ``position``."""
 
     function: Any = pool
 
@@ -77,7 +77,7 @@ fractional_max_pool3d_with_indices = _with_indices(fractional_max_pool3d, 4)
 
 
 def _with_inplace(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` with torch's last parameter, ``inplace``: the result is written into the input."""
+    """Return ``function`` with torch's last parameter, ``inplace``, which writes the result into the input."""
     position = len(CATALOGUE.overloads[name][0].params)
 
     @functools.wraps(function)
@@ -93,7 +93,7 @@ def _with_inplace(name: str, function: Callable[..., Any]) -> Callable[..., Any]
         method = getattr(target, f"{name}_", None)
         if method is not None and args:
             return method(*args[1:], **kwargs)
-        # Of a copy: the derivative may need the value that is about to be overwritten.
+        # Apply it to a copy: the derivative may need the value that is about to be overwritten.
         if args:
             return target.copy_(function(target.clone(), *args[1:], **kwargs))
         return target.copy_(function(**kwargs | {"input": target.clone()}))
@@ -106,7 +106,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _find(name: str) -> Any:
-    """The function of this name, made from an op of the catalogue."""
+    """Return the function of this name, made from a catalogue op. Raises AttributeError if there is none."""
     base = name.removesuffix(WITH_INDICES)
     if base != name and base in MAX_POOLS:
         return _with_indices(__getattr__(base), CATALOGUE.overloads[base][0].positions["return_indices"])
@@ -136,4 +136,4 @@ WRITTEN_IN_OPS = (
     "upsample_bilinear",
     "upsample_nearest",
 )
-"""The functions that are no ops of the catalogue."""
+"""The functions that are composed of ops instead of being catalogue ops."""

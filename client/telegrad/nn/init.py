@@ -1,6 +1,6 @@
-"""Initial values of parameters, as ``torch.nn.init``: in place, outside the graph, drawn in the session.
+"""Initialization of parameters in place and outside the graph, as ``torch.nn.init``.
 
-Random ones come from the session's generator unless a ``generator`` is given.
+The session draws random values from its own generator unless a ``generator`` is given.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _LINEAR = {"linear", *(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in
 
 
 def _draw(method: Callable[..., Any], *bounds: float, generator: Generator | None) -> None:
-    """Call a method that draws in place. The stubs are those of the engine, whose methods take no generator."""
+    """Call an in-place random method; typed loosely because the engine's stubs have no ``generator`` parameter."""
     method(*bounds, generator=generator)
 
 
 @no_grad()
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Uniform numbers from [a, b)."""
+    """Fill ``tensor`` with uniform numbers from [a, b)."""
     _draw(tensor.uniform_, a, b, generator=generator)
     return tensor
 
 
 @no_grad()
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Normal numbers of the given mean and standard deviation."""
+    """Fill ``tensor`` with normal numbers of the given mean and standard deviation."""
     _draw(tensor.normal_, mean, std, generator=generator)
     return tensor
 
@@ -49,9 +49,9 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Normal numbers of the given mean and standard deviation, but only such as lie in [a, b].
+    """Fill ``tensor`` with normal numbers of the given mean and standard deviation, truncated to [a, b].
 
-    By the inverse of the distribution function, of uniform numbers between its values at the bounds.
+    Applies the inverse distribution function to uniform numbers between its values at the bounds.
     """
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
@@ -67,24 +67,24 @@ def trunc_normal_(
 
 @no_grad()
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """``val`` everywhere."""
+    """Fill ``tensor`` with ``val``."""
     tensor.fill_(val)
     return tensor
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """Zeros."""
+    """Fill ``tensor`` with zeros."""
     return constant_(tensor, 0.0)
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """Ones."""
+    """Fill ``tensor`` with ones."""
     return constant_(tensor, 1.0)
 
 
 @no_grad()
 def eye_(tensor: Tensor) -> Tensor:
-    """The identity matrix: ones on the diagonal, zeros elsewhere. Raises ValueError for other than 2 dimensions."""
+    """Fill ``tensor`` with the identity matrix. Raises ValueError unless it has 2 dimensions."""
     if tensor.dim() != 2:
         raise InvalidValue("Only tensors with 2 dimensions are supported")
     tensor.copy_(functions.eye(*tensor.shape, dtype=tensor.dtype))
@@ -93,9 +93,9 @@ def eye_(tensor: Tensor) -> Tensor:
 
 @no_grad()
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """A convolution's weight (out, in, …) that lets each input channel through unchanged, as far as there are outputs.
+    """Fill a convolution weight (out, in, …) so that each group passes its first input channels through unchanged.
 
-    Raises ValueError for other than 3 to 5 dimensions, and for groups that do not divide the first.
+    Raises ValueError unless the weight has 3 to 5 dimensions and ``groups`` divides the first.
     """
     if tensor.dim() not in (3, 4, 5):
         raise InvalidValue("Only tensors with 3, 4, or 5 dimensions are supported")
@@ -111,9 +111,9 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 @no_grad()
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
-    """Normal numbers of mean 0, a share of ``sparsity`` of each column's rows being 0 (Martens 2010).
+    """Fill a matrix with normal numbers of mean 0 and set a fraction ``sparsity`` of each column to 0 (Martens 2010).
 
-    Raises ValueError for other than 2 dimensions.
+    Raises ValueError unless ``tensor`` has 2 dimensions.
     """
     if tensor.dim() != 2:
         raise InvalidValue("Only tensors with 2 dimensions are supported")
@@ -126,9 +126,9 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 
 @no_grad()
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
-    """A (semi-)orthogonal matrix times ``gain``, the dimensions beyond the first counting as one (Saxe et al. 2013).
+    """Fill ``tensor``, flattened to a matrix, with a (semi-)orthogonal matrix times ``gain`` (Saxe et al. 2013).
 
-    The Q of the QR decomposition of normal numbers, its columns' signs such that R's diagonal is positive. Raises
+    The matrix is Q of a QR decomposition of normal numbers, with signs such that R's diagonal is positive. Raises
     ValueError for fewer than 2 dimensions.
     """
     if tensor.dim() < 2:
@@ -146,7 +146,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The factor that makes up for the smaller deviation after a nonlinearity; ``param`` is leaky_relu's slope."""
+    """Return the recommended gain for a nonlinearity; ``param`` is the negative slope of leaky_relu."""
     if nonlinearity == "leaky_relu":
         slope = 0.01 if param is None else param
         if isinstance(slope, bool) or not isinstance(slope, (int, float)):
@@ -160,7 +160,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
-    """How many inputs an output of a weight (out, in, …) has, and how many outputs an input."""
+    """Return the numbers of inputs per output and of outputs per input of a weight (out, in, …)."""
     if tensor.dim() < 2:
         raise InvalidValue("Fan in and fan out can not be computed for tensor with fewer than 2 dimensions")
     window = math.prod(tensor.shape[2:])
@@ -168,7 +168,7 @@ def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
 
 
 def _kaiming_deviation(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float | None:
-    """The standard deviation with which layers keep the variance (He et al. 2015); None where there is no element."""
+    """Return the standard deviation that keeps the variance across layers (He et al. 2015), or None if empty."""
     if tensor.numel() == 0:
         warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=4)
         return None
@@ -185,7 +185,7 @@ def kaiming_uniform_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:
-    """He et al. 2015: uniform numbers within ±gain·√(3 / fan), so that layers keep the variance.
+    """Fill with uniform numbers within ±gain·√(3 / fan), which keeps the variance across layers (He et al. 2015).
 
     ``a`` is the negative slope of the leaky_relu that follows; ``mode`` is fan_in or fan_out.
     """
@@ -203,19 +203,19 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:
-    """He et al. 2015: normal numbers of deviation gain / √fan, so that layers keep the variance."""
+    """Fill with normal numbers of deviation gain / √fan, which keeps the variance across layers (He et al. 2015)."""
     deviation = _kaiming_deviation(tensor, a, mode, nonlinearity)
     return tensor if deviation is None else normal_(tensor, 0.0, deviation, generator)
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Glorot and Bengio 2010: uniform numbers within ±gain·√(6 / (fan_in + fan_out))."""
+    """Fill with uniform numbers within ±gain·√(6 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
     bound = gain * math.sqrt(6.0 / max(sum(fan_in_and_out(tensor)), 1))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Glorot and Bengio 2010: normal numbers of deviation gain·√(2 / (fan_in + fan_out))."""
+    """Fill with normal numbers of deviation gain·√(2 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
     deviation = gain * math.sqrt(2.0 / max(sum(fan_in_and_out(tensor)), 1))
     return normal_(tensor, 0.0, deviation, generator)
 
@@ -224,7 +224,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
 
 
 def _deprecated(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """``function`` under its name without the underscore, with torch's warning."""
+    """Return ``function`` under its old name without the underscore, which emits torch's warning."""
     name = function.__name__
 
     @functools.wraps(function)

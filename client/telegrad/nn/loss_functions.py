@@ -1,4 +1,4 @@
-"""The loss functions of ``nn.functional`` that are written in ops of the catalogue."""
+"""The loss functions of ``nn.functional`` that are composed of catalogue ops."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """``max(d(anchor, positive) - d(anchor, negative) + margin, 0)`` for a distance ``d``.
+    """Return ``max(d(anchor, positive) - d(anchor, negative) + margin, 0)`` for a distance ``d``.
 
-    ``distance_function`` is the Euclidean distance by default; with ``swap`` the distance from positive to negative is
-    used where it is smaller than that from anchor to negative. Raises ValueError for a margin that is not positive,
+    ``distance_function`` is the Euclidean distance by default. With ``swap``, the distance from positive to negative
+    replaces the distance from anchor to negative where it is smaller. Raises ValueError unless ``margin`` is positive,
     RuntimeError for different numbers of dimensions.
     """
     if reduction not in ("mean", "sum", "none"):
@@ -48,7 +48,7 @@ def triplet_margin_with_distance_loss(
 
 @dataclass(slots=True, frozen=True)
 class LinearCrossEntropyOptions:
-    """How torch chunks ``linear_cross_entropy``. The options are validated and have no effect here."""
+    """torch's chunking options for ``linear_cross_entropy``, which are validated and have no effect."""
 
     allow_retain_graph: bool = False
     batch_chunk_size: int | None = None
@@ -80,10 +80,10 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0,
     options: LinearCrossEntropyOptions | None = None,
 ) -> Tensor:
-    """The cross entropy between ``linear(input, linear_weight, linear_bias)`` and ``target``.
+    """Return the cross entropy between ``linear(input, linear_weight, linear_bias)`` and ``target``.
 
     input (N, in) or (in), linear_weight (C, …, in), target (N, …) of class indices or (N, C, …) of probabilities.
-    Raises RuntimeError for shapes that do not fit together.
+    Raises RuntimeError for incompatible shapes.
     """
     _check_linear(input, linear_weight, linear_bias)
     classes, *places = linear_weight.shape[:-1]

@@ -1,4 +1,4 @@
-"""Parameters: the tensors of a model that an optimizer moves."""
+"""Parameters and buffers: the tensors that a Module registers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..tensor.handle import KINDS, ONLY_FLOATING, Tensor, functions, handle, rec
 
 
 class Parameter(Tensor):
-    """A leaf over the memory of ``data`` that a Module finds when it is assigned to an attribute.
+    """A leaf that shares the memory of ``data``; a Module registers it when it is assigned to an attribute.
 
     ``data`` is a tensor of any shape (an empty one by default), of a floating dtype if ``requires_grad``.
     """
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
-        """A handle of its own on a detached alias: it and ``data`` can be dropped independently."""
+        """Create a handle on a detached alias, so that it and ``data`` can be dropped independently."""
         source: Tensor = functions.empty((0,)) if data is None else data
         if not isinstance(source, Tensor):
             raise TypeError(f"a Parameter is made from a Tensor, not from {type(source).__name__}")
@@ -41,29 +41,29 @@ class Parameter(Tensor):
 def add_parameters(
     module: Any, shapes: Mapping[str, tuple[int, ...]], device: Any, dtype: Any, absent: Container[str] = ()
 ) -> None:
-    """Register parameters of these shapes, by name, without values; in place of ``absent`` ones None."""
+    """Register uninitialized parameters with these names and shapes, and None for the names in ``absent``."""
     for name, shape in shapes.items():
         made = None if name in absent else Parameter(functions.empty(shape, dtype=dtype, device=device))
         module.register_parameter(name, made)
 
 
 class _BufferType(type(Tensor)):  # type: ignore[misc]
-    """Makes ``isinstance(tensor, Buffer)`` true of tensors that were made as buffers."""
+    """Metaclass that makes ``isinstance(tensor, Buffer)`` true for tensors created as buffers."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, Tensor) and getattr(instance, "_is_buffer", False)
 
 
 class Buffer(Tensor, metaclass=_BufferType):
-    """A tensor that a Module takes as one of its buffers when it is assigned to an attribute.
+    """A tensor that a Module registers as a buffer when it is assigned to an attribute.
 
-    ``data`` is a tensor (an empty one by default); with ``persistent`` it is part of the state dict.
+    ``data`` is a tensor (an empty one by default); if ``persistent``, it is part of the state dict.
     """
 
     persistent: bool
 
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Any:
-        """A plain tensor over the memory of ``data``, marked as a buffer."""
+        """Create a plain tensor that shares the memory of ``data`` and is marked as a buffer."""
         source: Tensor = functions.empty((0,)) if data is None else data
         buffer: Any = source.detach().requires_grad_(source.requires_grad)
         buffer.persistent, buffer._is_buffer = persistent, True
@@ -79,7 +79,7 @@ class UninitializedTensorMixin:
     cls_to_become: type[Tensor]
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
-        """Become a parameter or buffer of this shape, with values that mean nothing."""
+        """Become a parameter or buffer of this shape, with uninitialized values."""
         tensor: Any = self
         made = functions.empty(tuple(shape), dtype=tensor.dtype if dtype is None else dtype, device=device)
         recorder_of((tensor, made)).emit("share_data", [tensor._id, made._id])
@@ -88,7 +88,7 @@ class UninitializedTensorMixin:
 
     @property
     def shape(self) -> Any:
-        """Unknown. Raises RuntimeError."""
+        """Raise RuntimeError: the shape is not known yet."""
         raise InvalidOperation(
             "Can't access the shape of an uninitialized parameter or buffer. This error usually happens in "
             "`load_state_dict` when trying to load an uninitialized parameter into an initialized one. Call `forward` "
@@ -100,12 +100,12 @@ class UninitializedTensorMixin:
 
 
 class UninitializedParameter(UninitializedTensorMixin, Parameter):
-    """A parameter of a module that learns its sizes from the first input."""
+    """A parameter of a lazy module, which infers its sizes from the first input."""
 
     cls_to_become = Parameter
 
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> Any:
-        """One without elements."""
+        """Create a parameter without elements."""
         return super().__new__(cls, functions.empty((0,), device=device, dtype=dtype), requires_grad)
 
     def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
@@ -117,7 +117,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
 
 
 class UninitializedBuffer(UninitializedTensorMixin, Tensor):
-    """A buffer of a module that learns its sizes from the first input."""
+    """A buffer of a lazy module, which infers its sizes from the first input."""
 
     cls_to_become = Tensor
     _is_buffer = True
@@ -126,7 +126,7 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
     def __new__(
         cls, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True
     ) -> Any:
-        """One without elements."""
+        """Create a buffer without elements."""
         source = functions.empty((0,), device=device, dtype=dtype)
         buffer = handle(source._recorder, source._data, cls=cls)
         buffer._recorder.emit("detach", [source._id], [buffer._id])
@@ -152,7 +152,7 @@ def is_lazy(param: Any) -> bool:
 
 
 def zero_grads(tensors: Iterable[Tensor], set_to_none: bool = True) -> None:
-    """Clear the gradients of many tensors, or fill them with zeros, with one instruction."""
+    """Clear the gradients of many tensors, or fill them with zeros, in one instruction."""
     held = [tensor for tensor in tensors if tensor._has_grad]
     if not held:
         return
@@ -163,14 +163,14 @@ def zero_grads(tensors: Iterable[Tensor], set_to_none: bool = True) -> None:
         if set_to_none:
             tensor._grad, tensor._has_grad = None, False
         elif known is not None and known._requires_grad:
-            tensor._grad = None  # the session detaches it: the old handle has a history, the gradient none
+            tensor._grad = None  # the session detaches the gradient, but the old handle still has a history
         elif known is not None:
             known._version_counter[0] += 1
         tensor._grad_history = None
 
 
 def type_name(value: Any) -> str:
-    """The type of ``value`` as PyTorch's error texts name it: ``torch.FloatTensor``, ``int``."""
+    """Return the type of ``value`` as PyTorch's error texts name it: ``torch.FloatTensor``, ``int``."""
     if isinstance(value, Tensor) and not isinstance(value, Parameter):
         return f"torch.{value.dtype.kernel_name}Tensor"
     kind = type(value)

@@ -1,1 +1,1 @@
-"""The modules, in files with the names that torch.nn.modules has; all derive from :class:`.module.Module`."""
+"""The modules, in files named as in torch.nn.modules; all derive from :class:`.module.Module`."""

@@ -1,4 +1,4 @@
-"""Activation functions as modules, softmaxes included."""
+"""Activation functions as modules, including softmax."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .module import Module
 
 
 class _InplaceActivation(FunctionModule):
-    """With the one option to write the result into the input."""
+    """An activation whose only option, ``inplace``, writes the result into the input."""
 
     _arguments = ("inplace",)
     _shown: ClassVar[tuple[str, ...]] = ("inplace",)
@@ -51,7 +51,7 @@ class Mish(_InplaceActivation):
 
 
 class Hardsigmoid(_InplaceActivation):
-    """The logistic function in three straight pieces: ``clamp(input / 6 + 1/2, 0, 1)``."""
+    """A piecewise linear logistic function: ``clamp(input / 6 + 1/2, 0, 1)``."""
 
     _function, _shown = "hardsigmoid", ()
 
@@ -93,7 +93,7 @@ class Tanhshrink(FunctionModule):
 
 
 class GELU(FunctionModule):
-    """``input * Φ(input)``, with Φ exact or, by ``approximate="tanh"``, close to it (Hendrycks and Gimpel 2016)."""
+    """``input * Φ(input)``, with Φ approximated for ``approximate="tanh"`` (Hendrycks and Gimpel 2016)."""
 
     _function = "gelu"
     _keywords = _shown = ("approximate",)
@@ -129,7 +129,7 @@ class RReLU(FunctionModule):
 
 
 class ELU(FunctionModule):
-    """The input where positive, else ``alpha * (exp(input) - 1)`` (Clevert et al. 2015)."""
+    """The input where it is positive, else ``alpha * (exp(input) - 1)`` (Clevert et al. 2015)."""
 
     _function = "elu"
     _arguments = _shown = ("alpha", "inplace")
@@ -146,9 +146,10 @@ class CELU(ELU):
 
 
 class PReLU(FunctionModule):
-    """``max(input, 0) + weight * min(input, 0)``, with a learnt weight (He et al. 2015).
+    """``max(input, 0) + weight * min(input, 0)``, with a learned weight (He et al. 2015).
 
-    One weight is used for all channels (dim 1), or ``num_parameters`` weights, one each. All start as ``init``.
+    ``num_parameters`` is 1 for a weight shared by all channels (dim 1), or the number of channels for one weight each.
+    All weights start as ``init``.
     """
 
     _function, _arguments, _shown = "prelu", ("weight",), ("num_parameters",)
@@ -166,7 +167,7 @@ class PReLU(FunctionModule):
 
 
 class Hardtanh(FunctionModule):
-    """``clamp(input, min_val, max_val)``. Raises AssertionError where these are out of order."""
+    """``clamp(input, min_val, max_val)``. Raises AssertionError unless ``max_val`` is greater than ``min_val``."""
 
     _function, _arguments = "hardtanh", ("min_val", "max_val", "inplace")
     _shown: ClassVar[tuple[str, ...]] = _arguments
@@ -188,7 +189,7 @@ class Hardtanh(FunctionModule):
 
 
 def _renamed(old: str, given: float | None, new: str, value: float) -> float:
-    """The value of an option that may have been given by its old name."""
+    """Return the value of an option that may be given by its old name."""
     if given is None:
         return value
     warnings.warn(f"keyword argument `{old}` is deprecated and renamed to `{new}`", FutureWarning, stacklevel=3)
@@ -238,7 +239,7 @@ class _Shrink(FunctionModule):
 
 
 class Hardshrink(_Shrink):
-    """The input where it is further than ``lambd`` from 0, else 0."""
+    """The input where its magnitude exceeds ``lambd``, else 0."""
 
     _function = "hardshrink"
 
@@ -257,7 +258,7 @@ class _AlongDim(FunctionModule):
         self.dim = dim
 
     def forward(self, input: Tensor) -> Any:
-        """The function along ``dim``. If that is None, the dimension is torch's old choice, with torch's warning."""
+        """Apply the function along ``dim``. If it is None, use torch's deprecated implicit choice, with its warning."""
         if self.dim is not None:
             return self._call(input, self.dim)
         warnings.warn(
@@ -290,14 +291,14 @@ class Softmax2d(Module):
     """The softmax over the channels of images (N, C, H, W) or (C, H, W)."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """The softmax along dim -3. Raises ValueError for other inputs."""
+        """Return the softmax along dim -3. Raises ValueError for other inputs."""
         if input.dim() not in (3, 4):
             raise InvalidValue(f"Softmax2d: expected input to be 3D or 4D, got {input.dim()}D instead")
         return F.softmax(input, -3)
 
 
 class GLU(FunctionModule):
-    """The first half of ``dim``, whose size must be even, times the logistic function of the second half.
+    """The first half along ``dim`` times the logistic function of the second half; the size of ``dim`` must be even.
 
     Dauphin et al. 2016.
     """

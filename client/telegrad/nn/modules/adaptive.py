@@ -1,4 +1,4 @@
-"""Adaptive softmax: an output layer for many classes that computes frequent ones cheaply (Grave et al. 2017)."""
+"""Adaptive softmax: an efficient output layer for many classes (Grave et al. 2017)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .module import Module
 
 
 class _ASMoutput(NamedTuple):
-    """The log probability of each target, and the mean of their negatives."""
+    """The log probability of each target, and the mean negative log probability."""
 
     output: Tensor
     loss: Tensor
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
-    """Classes by falling frequency in clusters that end at ``cutoffs``; each cluster projects to fewer features.
+    """A softmax over classes sorted by decreasing frequency and divided into clusters that end at ``cutoffs``.
 
-    The i-th cluster has ``in_features / div_value**i``. Raises ValueError for cutoffs that do not rise within the
-    classes.
+    Cluster i, where the head is cluster 0, has ``in_features / div_value**i`` features. Raises ValueError unless the
+    cutoffs are increasing integers between 1 and ``n_classes - 1``.
     """
 
     def __init__(
@@ -63,16 +63,16 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             self.tail.append(Sequential(projection, Linear(width, end - first, bias=False, **kind)))
 
     def reset_parameters(self) -> None:
-        """Draw new values."""
+        """Set the parameters to new random values."""
         for module in self.modules():
             if isinstance(module, Linear):
                 module.reset_parameters()
 
     def forward(self, input_: Tensor, target_: Tensor) -> _ASMoutput:
-        """Of inputs (N, in_features) and classes (N), or one of each without N.
+        """Return the log probabilities and loss of classes (N) for inputs (N, in_features), or both without N.
 
-        Which targets are in which cluster is asked of the session. Raises RuntimeError for sizes that do not fit and
-        for targets that are no classes.
+        Fetches how many targets are in each cluster. Raises RuntimeError for incompatible sizes and for targets that
+        are not classes.
         """
         _check(input_, target_)
         batched = target_.dim() > 0
@@ -100,7 +100,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return _ASMoutput(output if batched else output.squeeze(0), loss)
 
     def log_prob(self, input: Tensor) -> Tensor:
-        """The log probabilities (N, n_classes) of all classes, of inputs (N, in_features)."""
+        """Return the log probabilities (N, n_classes) of all classes for inputs (N, in_features)."""
         head = F.log_softmax(self.head(input), 1)
         parts = [head[:, : self.shortlist_size]]
         for i, cluster in enumerate(self.tail):
@@ -110,7 +110,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         return joined
 
     def predict(self, input: Tensor) -> Tensor:
-        """The likeliest class of each input, (N): the cluster that the head prefers is looked into first."""
+        """Return the class (N) that the head prefers or, where it prefers a cluster, the most likely class."""
         best = self.head(input).argmax(1)
         within = self.log_prob(input)
         chosen: Tensor = functions.where(best >= self.shortlist_size, within.argmax(1), best)

@@ -1,4 +1,4 @@
-"""Normalisation of each channel over the batch, or over space, with running statistics for evaluation mode."""
+"""Batch and instance normalization, with running statistics for evaluation mode."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .normalization import _Affine
 
 
 class _Norm(_Affine):
-    """``num_features`` channels, in dim 1 of inputs with ``dims`` dimensions."""
+    """Base class of normalization per channel; ``dims`` are the numbers of dimensions that an input may have."""
 
     dims: ClassVar[tuple[int, ...]]
     running_mean: Tensor | None
@@ -50,12 +50,12 @@ class _Norm(_Affine):
         return dict.fromkeys(("weight", "bias", "running_mean", "running_var"), (self.num_features,))
 
     def reset_parameters(self) -> None:
-        """Set the weight to 1 and the bias to 0, and forget the batches seen."""
+        """Set the weight to 1 and the bias to 0, and reset the running statistics."""
         self.reset_running_stats()
         super().reset_parameters()
 
     def reset_running_stats(self) -> None:
-        """Forget the batches seen: mean 0, variance 1."""
+        """Reset the running mean to 0, the running variance to 1 and the batch count to 0."""
         if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
             with no_grad():
                 self.running_mean.zero_()
@@ -73,11 +73,11 @@ class _Norm(_Affine):
 
 
 class BatchNorm(_Norm):
-    """Normalizes over the batch: by its own moments in training mode, by the running ones otherwise.
+    """Normalizes each channel by the batch's moments in training mode, otherwise by the running ones.
 
     Ioffe and Szegedy 2015.
 
-    ``momentum`` None averages over all batches.
+    With ``momentum`` None, the running moments are the average over all batches.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class BatchNorm(_Norm):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        """The normalised input, times the weight plus the bias of its channel. Raises ValueError for other dims."""
+        """Return the normalized input, times its channel's weight plus bias. Raises ValueError for other dims."""
         self._check(input)
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             with no_grad():
@@ -111,7 +111,7 @@ class BatchNorm(_Norm):
         return output
 
     def _average(self, input: Tensor) -> None:
-        """Update the running moments so that all batches count equally. The count stays in the session."""
+        """Update the running moments so that all batches count equally, without fetching the batch count."""
         mean, var, count = self.running_mean, self.running_var, self.num_batches_tracked
         if mean is None or var is None or count is None:
             return
@@ -141,7 +141,7 @@ class BatchNorm3d(BatchNorm):
 
 
 class _InstanceNorm(_Norm):
-    """Normalizes each channel of each sample (Ulyanov et al. 2016); by running statistics only if they are tracked."""
+    """Normalizes each channel of each sample (Ulyanov et al. 2016), or uses tracked statistics in evaluation mode."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class _InstanceNorm(_Norm):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        """The normalised input, times the weight plus the bias of its channel. Raises ValueError for other dims."""
+        """Return the normalized input, times its channel's weight plus bias. Raises ValueError for other dims."""
         self._check(input)
         self._check_channels(input)
         if input.dim() == min(self.dims):

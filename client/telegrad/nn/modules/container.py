@@ -14,7 +14,7 @@ from .module import Module
 
 
 class Container(Module):
-    """Modules by name, as keyword arguments; deprecated for as long as torch has it."""
+    """A module with submodules given as keyword arguments; deprecated in torch."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class Container(Module):
 
 
 class _Numbered(Module):
-    """The base of lists of modules. A module's name is its index, so the names in a state dict have no gaps."""
+    """Base class of lists of modules. Modules are renumbered on removal, so state dict names have no gaps."""
 
     def __len__(self) -> int:
         return len(self._modules)
@@ -68,13 +68,13 @@ class _Numbered(Module):
         return self
 
     def _remove(self, key: Any) -> Any:
-        found = self[key]  # type: ignore[index]  # of the subclass
+        found = self[key]  # type: ignore[index]  # defined by the subclass
         del self[key]
         return found
 
 
 class Sequential(_Numbered):
-    """Modules one after the other, given as arguments or as a mapping of names to modules."""
+    """A chain of modules, given as arguments or as a mapping of names to modules."""
 
     @overload
     def __init__(self, *modules: Module) -> None: ...
@@ -87,7 +87,7 @@ class Sequential(_Numbered):
             self.add_module(str(name), module)
 
     def forward(self, input: Any) -> Any:
-        """The input through every module in turn."""
+        """Pass the input through every module in order."""
         for module in self:
             input = module(input)
         return input
@@ -107,7 +107,7 @@ class Sequential(_Numbered):
         return removed
 
     def insert(self, index: int, module: Module) -> Self:
-        """Put a module before another, counted from either end."""
+        """Insert a module before ``index``."""
         if not isinstance(module, Module):
             raise InvalidChoice(f"module should be of type: {Module}")
         if not -len(self) <= index <= len(self):
@@ -138,7 +138,7 @@ class Sequential(_Numbered):
 
 
 class ModuleList(_Numbered):
-    """A list whose modules' parameters are found; it computes nothing itself."""
+    """A list of modules that registers them as submodules; it has no ``forward``."""
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class ModuleList(_Numbered):
         return removed
 
     def insert(self, index: int, module: Module) -> None:
-        """Put a module before another, counted from either end."""
+        """Insert a module before ``index``."""
         stages = list(self)
         stages.insert(index, module)
         self._number(stages)
@@ -172,7 +172,7 @@ class ModuleList(_Numbered):
         return self.extend(other)
 
     def __repr__(self) -> str:
-        """Runs of modules that print alike are printed once, with their number."""
+        """Show consecutive modules with the same ``repr`` once, with their count."""
         runs: list[tuple[int, int, str]] = []
         for place, text in enumerate(map(repr, self)):
             if runs and runs[-1][2] == text:
@@ -187,7 +187,7 @@ class ModuleList(_Numbered):
 
 
 class ModuleDict(Module):
-    """A dict whose modules' parameters are found; it computes nothing itself."""
+    """A dict of modules that registers them as submodules; it has no ``forward``."""
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ class ModuleDict(Module):
             self.update(modules)
 
     def _named(self) -> dict[str, Module]:
-        return self._modules  # type: ignore[return-value]  # none is None
+        return self._modules  # type: ignore[return-value]  # no value is None
 
     def __getitem__(self, key: str) -> Module:
         return self._named()[key]
@@ -224,25 +224,25 @@ class ModuleDict(Module):
         return self._named().pop(key)
 
     def keys(self) -> KeysView[str]:
-        """The names."""
+        """Return the names."""
         return self._named().keys()
 
     def items(self) -> ItemsView[str, Module]:
-        """The names and modules."""
+        """Return the names and modules."""
         return self._named().items()
 
     def values(self) -> ValuesView[Module]:
-        """The modules."""
+        """Return the modules."""
         return self._named().values()
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
-        """Add modules from a mapping or from pairs; those of a name that there is are replaced."""
+        """Add modules from a mapping or from pairs, replacing those with the same names."""
         for name, module in pairs(modules, "ModuleDict.update", "ModuleDict"):
             self[name] = module
 
 
 def pairs(found: Any, function: str, owner: str) -> list[tuple[Any, Any]]:
-    """The pairs of a mapping or an iterable, in order. Raises TypeError or ValueError for what has none."""
+    """Return the pairs of a mapping or an iterable, in order. Raises TypeError or ValueError for anything else."""
     if not isinstance(found, Iterable):
         raise TypeError(
             f"{function} should be called with an iterable of key/value pairs, but got {type(found).__name__}"
@@ -271,7 +271,7 @@ def _kept(value: Any) -> Any:
 
 
 class _Holder(Module):
-    """Values under names, kept as attributes so that the parameters among them are found."""
+    """Named values that are stored as attributes, which registers the parameters among them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -302,7 +302,7 @@ class _Holder(Module):
 
 
 class ParameterList(_Holder):
-    """A list whose parameters are found."""
+    """A list that registers its parameters."""
 
     def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
@@ -344,7 +344,7 @@ class ParameterList(_Holder):
 
 
 class ParameterDict(_Holder):
-    """A dict whose parameters are found."""
+    """A dict that registers its parameters."""
 
     dtype_name = staticmethod(lambda dtype: f"torch.{dtype.kernel_name}Tensor")
 
@@ -382,31 +382,31 @@ class ParameterDict(_Holder):
         return self
 
     def copy(self) -> ParameterDict:
-        """A dict of the same parameters."""
+        """Return a new dict with the same parameters."""
         return ParameterDict(dict(self.items()))
 
     def keys(self) -> KeysView[str]:
-        """The names."""
+        """Return the names."""
         return self._names.keys()
 
     def items(self) -> Iterable[tuple[str, Any]]:
-        """The names and values."""
+        """Return the names and values."""
         return [(name, self[name]) for name in self._names]
 
     def values(self) -> Iterable[Any]:
-        """The values."""
+        """Return the values."""
         return [self[name] for name in self._names]
 
     def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
-        """A dict with these names, each with the value ``default``."""
+        """Return a new dict with these names, each with the value ``default``."""
         return ParameterDict((key, default) for key in keys)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a name, or ``default``."""
+        """Return the value of a name, or ``default``."""
         return getattr(self, key) if key in self._names else default
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """The value of a name, which is first set to ``default`` if there is none."""
+        """Return the value of a name, after setting it to ``default`` if there is none."""
         if key not in self:
             self[key] = default
         return self[key]
@@ -418,7 +418,7 @@ class ParameterDict(_Holder):
         return value
 
     def popitem(self) -> tuple[str, Any]:
-        """Remove the last value, and return it with its name."""
+        """Remove the last value and return it with its name."""
         name = next(reversed(self._names))
         return name, self.pop(name)
 
@@ -428,7 +428,7 @@ class ParameterDict(_Holder):
             del self[name]
 
     def update(self, parameters: Any) -> None:
-        """Add values from a mapping or from pairs; those of a name that there is are replaced."""
+        """Add values from a mapping or from pairs, replacing those with the same names."""
         for name, value in pairs(parameters, "ParametersDict.update", "ParameterDict"):
             self[name] = value
 

@@ -1,6 +1,6 @@
-"""Convolutions and transposed convolutions over one, two or three dimensions of space.
+"""Convolutions and transposed convolutions over one, two or three spatial dimensions.
 
-Weights are (out, in / groups, *kernel), those of a transposed convolution (in, out / groups, *kernel), biases
+Weights are (out, in / groups, *kernel), or (in, out / groups, *kernel) for a transposed convolution; biases are
 (out). Both start as uniform numbers within ±1/√(in / groups * kernel size).
 """
 
@@ -24,7 +24,7 @@ _PADDINGS = {"same", "valid"}
 
 
 class _ConvNd(Module):
-    """The base of all convolutions. Raises ValueError for channels that are not divisible by the groups."""
+    """Base class of all convolutions. Raises ValueError unless the channels are divisible by ``groups``."""
 
     dims: ClassVar[int]
     transposed = False
@@ -76,7 +76,7 @@ class _ConvNd(Module):
             raise InvalidValue(f"padding_mode must be one of {{{modes}}}, but got padding_mode={self.padding_mode!r}")
 
     def reset_parameters(self) -> None:
-        """Draw new values."""
+        """Set the parameters to new random values."""
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             fan_in, _ = init.fan_in_and_out(self.weight)
@@ -120,7 +120,7 @@ class _Conv(_ConvNd):
         super().__init__(*sizes, groups, bias, padding_mode, device, dtype)
 
     def forward(self, input: Tensor) -> Tensor:
-        """The convolved input."""
+        """Return the convolved input."""
         convolve = getattr(F, f"conv{self.dims}d")
         padding: Any = self.padding
         if self.padding_mode != "zeros":
@@ -129,7 +129,7 @@ class _Conv(_ConvNd):
         return result
 
     def _around(self) -> list[int]:
-        """The padding as ``F.pad`` takes it: (before, after) from the last dimension on."""
+        """Return the padding in ``F.pad``'s format: (before, after) for each dimension, starting with the last."""
         if isinstance(self.padding, str):
             same = self.padding == "same"
             missing = [d * (k - 1) * same for d, k in zip(self.dilation, self.kernel_size, strict=True)]
@@ -156,7 +156,7 @@ class Conv3d(_Conv):
 
 
 class _ConvTranspose(_ConvNd):
-    """A transposed convolution: input (N, C, …) or (C, …); the gradient of a convolution by its input."""
+    """A transposed convolution, the gradient of a convolution with respect to its input: (N, C, …) or (C, …)."""
 
     transposed = True
 
@@ -181,7 +181,7 @@ class _ConvTranspose(_ConvNd):
         super().__init__(*sizes, groups, bias, padding_mode, device, dtype)
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        """The result, of ``output_size`` if one of those that a convolution maps to the input's is asked for."""
+        """Return the result, with ``output_size`` if given. Raises ValueError if that size is not possible."""
         convolve = getattr(F, f"conv_transpose{self.dims}d")
         extra = self.output_padding if output_size is None else self._extra(input, tuple(output_size))
         sizes = (self.stride, self.padding, extra, self.groups, self.dilation)
@@ -189,7 +189,7 @@ class _ConvTranspose(_ConvNd):
         return result
 
     def _extra(self, input: Tensor, output_size: tuple[int, ...]) -> tuple[int, ...]:
-        """The output padding that gives ``output_size``."""
+        """Return the output padding that gives ``output_size``. Raises ValueError if there is none."""
         leading = input.dim() - self.dims
         if len(output_size) == input.dim():
             output_size = output_size[leading:]

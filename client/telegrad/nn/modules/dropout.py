@@ -1,4 +1,4 @@
-"""Dropout: noise while training, nothing in evaluation mode."""
+"""Dropout modules, which change their input only in training mode."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .function_module import FunctionModule
 
 
 class _Dropout(FunctionModule):
-    """Raises ValueError for a ``p`` outside [0, 1]."""
+    """Base class of dropout modules. Raises ValueError unless ``p`` is in [0, 1]."""
 
     _arguments = ("p", "training", "inplace")
 
@@ -23,25 +23,25 @@ class _Dropout(FunctionModule):
 
 
 class Dropout(_Dropout):
-    """While training, each element zeroed with probability ``p`` and the rest scaled by 1 / (1 - p)."""
+    """In training mode, zeroes each element with probability ``p`` and scales the rest by 1 / (1 - p)."""
 
     _function = "dropout"
 
 
 class Dropout1d(_Dropout):
-    """While training, whole channels of (N, C, L) or (C, L) zeroed with probability ``p``, the rest scaled up."""
+    """In training mode, zeroes whole channels of (N, C, L) or (C, L) with probability ``p`` and scales up the rest."""
 
     _function = "dropout1d"
 
 
 class Dropout2d(_Dropout):
-    """While training, whole channels of (N, C, H, W) zeroed with probability ``p``, the rest scaled up."""
+    """In training mode, zeroes whole channels of (N, C, H, W) with probability ``p`` and scales up the rest."""
 
     _function = "dropout2d"
 
 
 class Dropout3d(_Dropout):
-    """While training, whole channels of (N, C, D, H, W) zeroed with probability ``p``, the rest scaled up."""
+    """In training mode, zeroes whole channels of (N, C, D, H, W) with probability ``p`` and scales up the rest."""
 
     _function = "dropout3d"
 
@@ -53,6 +53,6 @@ class AlphaDropout(_Dropout):
 
 
 class FeatureAlphaDropout(_Dropout):
-    """As ``AlphaDropout``, for whole channels of (N, C, …)."""
+    """``AlphaDropout`` for whole channels of (N, C, …)."""
 
     _function = "feature_alpha_dropout"

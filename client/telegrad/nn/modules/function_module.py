@@ -13,17 +13,17 @@ from .module import Module, options
 class FunctionModule(Module):
     """Calls a function of ``nn.functional`` with the input and attributes of the module.
 
-    A family whose function takes more inputs overrides ``forward`` with their names, and calls ``_call``.
+    A subclass whose function takes more inputs overrides ``forward`` with their names and calls ``_call``.
     """
 
     _function: ClassVar[str]
     """The function's name."""
     _arguments: ClassVar[tuple[str, ...]] = ()
-    """The attributes that follow the inputs, in the function's order."""
+    """The attributes that are passed after the inputs, in order."""
     _keywords: ClassVar[tuple[str, ...]] = ()
-    """The attributes that are passed by keyword; the function calls them the same."""
+    """The attributes that are passed as keyword arguments of the same name."""
     _shown: ClassVar[tuple[str, ...]] = ()
-    """The attributes that are printed."""
+    """The attributes that ``extra_repr`` shows."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -31,7 +31,7 @@ class FunctionModule(Module):
             cls.forward = _named(cls.forward, f"{cls.__qualname__}.forward")  # type: ignore[method-assign]
 
     def forward(self, input: Tensor) -> Any:
-        """The function's result."""
+        """Return the function's result."""
         return self._call(input)
 
     def _call(self, *inputs: Any) -> Any:
@@ -44,7 +44,7 @@ class FunctionModule(Module):
 
 
 def _named(function: Any, name: str) -> Any:
-    """The same function under another name, which Python's errors about its arguments say."""
+    """Return a copy of the function with another qualified name, which Python's argument errors show."""
     same = FunctionType(function.__code__.replace(co_qualname=name), function.__globals__, closure=function.__closure__)
     same.__defaults__, same.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
     same.__qualname__, same.__doc__, same.__annotations__ = name, function.__doc__, function.__annotations__

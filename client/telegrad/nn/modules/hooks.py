@@ -1,8 +1,8 @@
-"""Calling a module, and the hooks that a user may put around that.
+"""Calling a module with the hooks that a user registers on it.
 
-Hooks are Python on the client and see the session's tensors. Full backward hooks are Functions that change nothing,
-around a module's inputs and its outputs. When the gradient passes the one around the outputs it is noted, after the
-prehooks; when it passes the one around the inputs the hooks are called with both. The session's pass waits for each.
+Hooks run in the client and see the session's tensors. For full backward hooks, identity Functions wrap the module's
+inputs and outputs. When the gradient reaches the output Function, the pre-hooks run and ``grad_output`` is recorded;
+when it reaches the input Function, the hooks are called with both. The session's backward pass waits for each call.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Called:
     _backward_hooks: Hooks | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The result of ``forward``, after the hooks."""
+        """Return the result of ``forward``, with the hooks applied."""
         if self._pre_hooks is None and self._hooks is None and not self._hooked_backward:
             return self.forward(*args, **kwargs)
         return self._call_hooked(args, kwargs)
@@ -50,7 +50,7 @@ class Called:
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> Handle:
-        """Call ``hook(module, args)`` before ``forward``; what it returns, if not None, are the arguments.
+        """Call ``hook(module, args)`` before ``forward``; a result other than None replaces the arguments.
 
         With ``with_kwargs``, ``hook(module, args, kwargs)`` returns None or both. ``prepend`` puts it first.
         """
@@ -65,9 +65,9 @@ class Called:
         with_kwargs: bool = False,
         always_call: bool = False,
     ) -> Handle:
-        """Call ``hook(module, args, output)`` after ``forward``; what it returns, if not None, is the output.
+        """Call ``hook(module, args, output)`` after ``forward``; a result other than None replaces the output.
 
-        With ``with_kwargs`` it is called as ``hook(module, args, kwargs, output)``; with ``always_call`` also where
+        With ``with_kwargs``, it is called as ``hook(module, args, kwargs, output)``; with ``always_call``, also if
         ``forward`` raises. ``prepend`` puts it first.
         """
         self._hooks = self._hooks or Hooks()
@@ -76,18 +76,18 @@ class Called:
     def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
         """Call ``hook(module, grad_input, grad_output)`` when the gradients of the module's inputs are known.
 
-        Both are tuples; what it returns, if not None, takes the place of ``grad_input``.
+        Both are tuples; a result other than None replaces ``grad_input``.
         """
         self._backward_hooks = self._backward_hooks or Hooks()
         return self._backward_hooks.add(hook, prepend)
 
     def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
-        """Call ``hook(module, grad_output)`` before the module's backward; a tuple it returns takes its place."""
+        """Call ``hook(module, grad_output)`` before the module's backward; a tuple it returns replaces the gradient."""
         self._backward_pre_hooks = self._backward_pre_hooks or Hooks()
         return self._backward_pre_hooks.add(hook, prepend)
 
     def register_backward_hook(self, hook: Callable[..., Any]) -> NoReturn:
-        """Not available: torch gives it the gradients of the module's last operation, not of the module."""
+        """Raise NotSupported: torch passes such a hook gradients of the module's last operation, not of the module."""
         raise NotSupported("register_backward_hook is not supported; register_full_backward_hook is what it should do")
 
     @property
@@ -140,7 +140,7 @@ class Called:
         return hook.call(self, args, result)
 
     def _after_failure(self, hook: _Hook, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """Call a hook that is always called. What it raises must not hide what ``forward`` raised."""
+        """Call an ``always_call`` hook after ``forward`` raised; its own exception becomes a warning."""
         if not hook.always:
             return
         try:
@@ -154,14 +154,14 @@ class Called:
 
 
 class BackwardHookFunction(Function):
-    """Gives its tensors as they are, and their gradients as ``passing`` gives them.
+    """An identity function whose gradients go through ``passing``.
 
-    Around inputs, absent gradients are ``filled`` with zeros; hooks are told which outputs had none.
+    With ``filled``, used for inputs, absent gradients are zeros; for outputs they are None.
     """
 
     @staticmethod
     def forward(ctx: Any, passing: Callable[[Grads], Grads], filled: bool, *tensors: Any) -> Any:
-        """The tensors."""
+        """Return the tensors."""
         ctx.passing = passing
         ctx.set_materialize_grads(filled)
         ctx.mark_non_differentiable(*[t for t in tensors if not t.requires_grad])
@@ -169,7 +169,7 @@ class BackwardHookFunction(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        """Their gradients."""
+        """Return the gradients that ``passing`` makes of ``grads``."""
         return (None, None, *ctx.passing(grads))
 
 
@@ -179,18 +179,18 @@ class BackwardHooks:
     def __init__(self, module: Any, before: Sequence[Any], after: Sequence[Any]) -> None:
         self.module, self.before, self.after = module, before, after
         self.inputs: list[int] | None = None
-        """Positions of the arguments whose gradients pass; None if no argument requires grad."""
+        """Positions of the tensors among the arguments; None if no argument requires grad."""
         self.width = 0
         self.grad_outputs: Grads | None = None
 
     def around_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments of forward, with their gradients passing by here."""
+        """Return the arguments of ``forward``, wrapped so that their gradients reach the hooks."""
         self.width = len(args)
         args, self.inputs = _around(args, self._pass_inputs, True)
         return args
 
     def around_outputs(self, result: Any) -> Any:
-        """What forward returned, with its gradients passing by here."""
+        """Return the result of ``forward``, wrapped so that its gradients reach the hooks."""
         if not isinstance(result, (Tensor, tuple)):
             warnings.warn(
                 "For backward hooks to be called, module output should be a Tensor or a tuple of Tensors but received "
@@ -241,7 +241,7 @@ class BackwardHooks:
 def _around(
     values: tuple[Any, ...], passing: Callable[[Grads], Grads], filled: bool
 ) -> tuple[tuple[Any, ...], list[int] | None]:
-    """Values whose tensors' gradients go through ``passing``, and which they are; None if there are no gradients."""
+    """Route the gradients of the tensors in ``values`` through ``passing``; also return their positions or None."""
     places = [at for at, value in enumerate(values) if isinstance(value, Tensor)]
     tensors = [values[at] for at in places]
     if not (state.grad_enabled and any(t.requires_grad for t in tensors)):
@@ -266,10 +266,10 @@ def _counted(replaced: Any, width: int, kind: str, what: str) -> Grads:
 
 
 def _replaced(grads: Sequence[Any], before: Grads) -> Grads:
-    """Gradients that hooks returned, if they may stand in for those that arrived."""
+    """Return the hooks' gradients, each checked as a replacement for the one that arrived."""
 
     def hook() -> None:
-        """Has the name that torch tells of."""
+        """Named ``hook`` because torch's error text contains the name."""
 
     return tuple(
         [

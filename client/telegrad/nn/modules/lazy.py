@@ -1,4 +1,4 @@
-"""Modules that infer sizes from their first input, and then become the modules of the same name."""
+"""Lazy modules, which infer sizes from their first input and then become the corresponding regular modules."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ P = ParamSpec("P")
 
 
 class LazyModuleMixin(Module):
-    """A module with placeholders for parameters and buffers, which the first call of ``forward`` materializes.
+    """A module with placeholders for parameters and buffers, which are materialized before the first ``forward``.
 
-    A subclass materializes them in ``initialize_parameters``, which is called with the arguments of that call. Then
+    A subclass materializes them in ``initialize_parameters``, which is called with the arguments of ``forward``. Then
     the module's class becomes ``cls_to_become``, unless that is None.
     """
 
@@ -45,7 +45,7 @@ class LazyModuleMixin(Module):
 
 
 def _take_shapes(module: Any, state_dict: Any, prefix: str, *_: Any) -> None:
-    """Materialize placeholders with the shapes of the values that are about to be loaded into them."""
+    """Materialize placeholders with the shapes of the values to be loaded into them."""
     for name, member in (*module._parameters.items(), *module._buffers.items()):
         value = state_dict.get(prefix + name)
         if is_lazy(member) and value is not None and not is_lazy(value):
@@ -65,22 +65,22 @@ def _infer_parameters(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 class _LazyModule(LazyModuleMixin):
-    """A module whose first argument, a size, is that of a dimension of the first input.
+    """A module that infers its first constructor argument, a size, from the first input.
 
-    ``_shapes()`` of the module has the shapes of its parameters and buffers by name.
+    ``_shapes()`` returns the shapes of the module's parameters and buffers by name.
     """
 
     _shapes: Callable[[], dict[str, tuple[int, ...]]]
 
     size_name: ClassVar[str]
-    """The attribute that has the size; 0 until it is inferred."""
+    """The name of the attribute that holds the size, which is 0 until it is inferred."""
 
     def _infer_size(self, input: Tensor) -> int:
-        """The size. Raises the errors of inputs that the module cannot take."""
+        """Return the size. Raises an error if the module does not accept the input."""
         raise NotImplementedError
 
     def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Infer the size, and give the placeholders their shapes and initial values."""
+        """Infer the size and give the placeholders their shapes and initial values."""
         is_new = self.has_uninitialized_params()
         if getattr(self, self.size_name) == 0:
             setattr(self, self.size_name, self._infer_size(input))
@@ -92,12 +92,12 @@ class _LazyModule(LazyModuleMixin):
             self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new values, once the size is known."""
+        """Reset the parameters if the size is known."""
         if not self.has_uninitialized_params() and getattr(self, self.size_name) != 0:
             super().reset_parameters()  # type: ignore[misc]
 
     def _remove_shapes(self) -> None:
-        """Replace the members whose shapes depend on the size by placeholders."""
+        """Replace the members whose shapes depend on the size with placeholders."""
         for name in self._shapes():
             member = getattr(self, name)
             if name in self._parameters and member is not None:
@@ -107,7 +107,7 @@ class _LazyModule(LazyModuleMixin):
 
 
 def _without_size(init: Callable[Concatenate[Any, int, P], None]) -> Callable[Concatenate[Any, P], None]:
-    """The constructor of a lazy module: ``init`` and its defaults, without the size."""
+    """Return the constructor of a lazy module: ``init`` with its defaults but without the size."""
     signature = inspect.signature(init)
     own, _, *others = signature.parameters.values()
 

@@ -17,7 +17,7 @@ from .module import Module, options
 class Linear(Module):
     """``input @ weight.T + bias``: input (…, in), weight (out, in), bias (out), result (…, out).
 
-    Both start as uniform numbers within ±1/√in_features, as torch's do.
+    Both start as uniform numbers within ±1/√in_features, as in torch.
     """
 
     weight: Parameter
@@ -35,14 +35,14 @@ class Linear(Module):
         return {"weight": (self.out_features, self.in_features), "bias": (self.out_features,)}
 
     def reset_parameters(self) -> None:
-        """Draw new values."""
+        """Set the parameters to new random values."""
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             bound = 1 / math.sqrt(self.in_features) if self.in_features > 0 else 0.0
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
-        """The affine map of the last dimension."""
+        """Return the affine map of the last dimension."""
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
@@ -76,13 +76,13 @@ class Bilinear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new values."""
+        """Set the parameters to new random values."""
         bound = 1 / math.sqrt(self.in1_features)
         for parameter in self.parameters(recurse=False):
             init.uniform_(parameter, -bound, bound)
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
-        """The bilinear form of the last dimensions."""
+        """Return the bilinear form of the last dimensions."""
         result: Tensor = functions.einsum("...i,oij,...j->...o", input1, self.weight, input2)
         return result if self.bias is None else result + self.bias
 

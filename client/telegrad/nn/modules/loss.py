@@ -1,4 +1,4 @@
-"""Losses, and the base classes that they share."""
+"""Loss modules and their base classes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .module import Module
 
 
 class Loss(FunctionModule):
-    """``reduction`` says how the elements' losses are combined: "mean", "sum", or "none" to keep them.
+    """A loss whose ``reduction`` combines the elements' losses: "mean", "sum", or "none" to keep them.
 
-    ``size_average`` and ``reduce`` are torch's two older arguments for that; they win if given.
+    ``size_average`` and ``reduce`` are torch's older arguments for this; they take precedence if given.
     """
 
     _keywords: ClassVar[tuple[str, ...]] = ("reduction",)
@@ -33,7 +33,7 @@ class Loss(FunctionModule):
         self.reduction = reduction
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
-        """The loss."""
+        """Return the loss."""
         loss: Tensor = self._call(input, target)
         return loss
 
@@ -56,19 +56,19 @@ class WeightedLoss(Loss):
 
 
 class MSELoss(Loss):
-    """The squared differences of two tensors of one shape."""
+    """The squared differences of two tensors of the same shape."""
 
     _function = "mse_loss"
 
 
 class L1Loss(Loss):
-    """The absolute differences of two tensors of one shape."""
+    """The absolute differences of two tensors of the same shape."""
 
     _function = "l1_loss"
 
 
 class SmoothL1Loss(Loss):
-    """The absolute differences, squared and over ``2 beta`` where they are less than ``beta``."""
+    """``difference ** 2 / (2 * beta)`` where ``|difference| < beta``, else ``|difference| - beta / 2``."""
 
     _function = "smooth_l1_loss"
     _keywords = ("reduction", "beta")
@@ -85,7 +85,7 @@ class SmoothL1Loss(Loss):
 
 
 class HuberLoss(Loss):
-    """Half the squared differences, going on as a straight line beyond ``delta`` (Huber 1964)."""
+    """Half the squared differences up to ``delta``, linear beyond (Huber 1964)."""
 
     _function = "huber_loss"
     _keywords = ("reduction", "delta")
@@ -108,14 +108,15 @@ class GaussianNLLLoss(Loss):
     def forward(  # type: ignore[override]
         self, input: Tensor, target: Tensor, var: Tensor | float
     ) -> Tensor:
-        """The loss."""
+        """Return the loss."""
         return F.gaussian_nll_loss(input, target, var, full=self.full, eps=self.eps, reduction=self.reduction)
 
 
 class PoissonNLLLoss(Loss):
-    """The negative log likelihood of counts under Poisson distributions of rate ``exp(input)``, or ``input`` itself.
+    """The negative log likelihood of counts under Poisson distributions with the rate ``exp(input)``.
 
-    The latter without ``log_input``, with ``eps`` added before the logarithm; ``full`` adds Stirling's term.
+    Without ``log_input``, the rate is ``input``, to which ``eps`` is added before the logarithm. ``full`` adds
+    Stirling's term.
     """
 
     def __init__(
@@ -131,32 +132,32 @@ class PoissonNLLLoss(Loss):
         self.log_input, self.full, self.eps = log_input, full, eps
 
     def forward(self, log_input: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
-        """The loss."""
+        """Return the loss."""
         kind = (self.log_input, self.full)
         return F.poisson_nll_loss(log_input, target, *kind, eps=self.eps, reduction=self.reduction)
 
 
 class CosineSimilarity(Module):
-    """The cosine of the angle between two tensors along ``dim``; lengths are at least ``eps``."""
+    """The cosine of the angle between two tensors along ``dim``, with norms clamped to at least ``eps``."""
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         super().__init__()
         self.dim, self.eps = dim, eps
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """The cosines."""
+        """Return the cosines."""
         return F.cosine_similarity(x1, x2, self.dim, self.eps)
 
 
 class PairwiseDistance(Module):
-    """The ``p``-norm of the differences along the last dimension, to which ``eps`` is added."""
+    """The ``p``-norm of the difference plus ``eps`` along the last dimension."""
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         super().__init__()
         self.norm, self.eps, self.keepdim = p, eps, keepdim
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """The distances."""
+        """Return the distances."""
         return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
 
 
@@ -176,13 +177,13 @@ class _MarginLoss(Loss):
 
 class _PairLoss(_MarginLoss):
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
-        """The loss."""
+        """Return the loss."""
         loss: Tensor = self._call(input1, input2, target)
         return loss
 
 
 class CosineEmbeddingLoss(_PairLoss):
-    """One less the cosine of two vectors where the target is 1; where it is -1, the cosine beyond ``margin``."""
+    """``1 - cosine`` of two vectors where the target is 1, ``max(0, cosine - margin)`` where it is -1."""
 
     _function = "cosine_embedding_loss"
 
@@ -194,7 +195,7 @@ class MarginRankingLoss(_PairLoss):
 
 
 class HingeEmbeddingLoss(_MarginLoss):
-    """The input where the target is 1; where it is -1, by how much the input falls short of ``margin``."""
+    """The input where the target is 1, ``max(0, margin - input)`` where it is -1."""
 
     _function = "hinge_embedding_loss"
 
@@ -209,10 +210,10 @@ class HingeEmbeddingLoss(_MarginLoss):
 
 
 class TripletMarginLoss(Loss):
-    """By how much a positive example is not ``margin`` nearer to the anchor than a negative one is.
+    """``max(d(anchor, positive) - d(anchor, negative) + margin, 0)`` for a distance ``d``.
 
-    Distances are ``p``-norms of differences to which ``eps`` is added; with ``swap`` the negative's is measured from
-    the anchor or the positive, whichever is nearer. Raises ValueError for a margin that is not positive.
+    The distance is the ``p``-norm of the difference plus ``eps``. With ``swap``, ``d(positive, negative)`` replaces
+    ``d(anchor, negative)`` where it is smaller. Raises ValueError unless ``margin`` is positive.
     """
 
     def __init__(
@@ -231,13 +232,13 @@ class TripletMarginLoss(Loss):
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:  # type: ignore[override]
-        """The loss."""
+        """Return the loss."""
         distance = (self.margin, self.p, self.eps, self.swap)
         return F.triplet_margin_loss(anchor, positive, negative, *distance, reduction=self.reduction)
 
 
 class TripletMarginWithDistanceLoss(Module):
-    """As ``TripletMarginLoss``, with any function of two tensors as the distance: ``PairwiseDistance`` by default."""
+    """``TripletMarginLoss`` with any function of two tensors as the distance, by default ``PairwiseDistance``."""
 
     def __init__(
         self,
@@ -256,7 +257,7 @@ class TripletMarginWithDistanceLoss(Module):
         self.margin, self.swap, self.reduction = margin, swap, reduction
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """The loss."""
+        """Return the loss."""
         kind: Any = {"margin": self.margin, "swap": self.swap, "reduction": self.reduction}
         loss: Tensor = F.triplet_margin_with_distance_loss(
             anchor, positive, negative, distance_function=self.distance_function, **kind
@@ -267,8 +268,8 @@ class TripletMarginWithDistanceLoss(Module):
 class CrossEntropyLoss(WeightedLoss):
     """The cross entropy of logits (N, C, …) and class indices (N, …), or class probabilities (N, C, …).
 
-    ``weight`` (C) scales the classes; targets of ``ignore_index`` do not count; ``label_smoothing`` mixes
-    the target with the uniform distribution.
+    ``weight`` (C) scales the classes; targets equal to ``ignore_index`` do not count; ``label_smoothing`` mixes the
+    target with the uniform distribution.
     """
 
     _function = "cross_entropy"
@@ -288,7 +289,7 @@ class CrossEntropyLoss(WeightedLoss):
 
 
 class NLLLoss(WeightedLoss):
-    """The negative of the target class's log probability: input (N, C, …), target (N, …), ``weight`` (C)."""
+    """The negative log probability of the target class: input (N, C, …), target (N, …), ``weight`` (C)."""
 
     _function = "nll_loss"
     _keywords = ("ignore_index", "reduction")
@@ -306,13 +307,13 @@ class NLLLoss(WeightedLoss):
 
 
 class BCELoss(WeightedLoss):
-    """The binary cross entropy of probabilities and targets of one shape; ``weight`` scales the elements."""
+    """The binary cross entropy of probabilities and targets of the same shape; ``weight`` scales the elements."""
 
     _function = "binary_cross_entropy"
 
 
 class BCEWithLogitsLoss(WeightedLoss):
-    """The binary cross entropy of logits and targets; ``pos_weight`` scales what a target of 1 costs."""
+    """The binary cross entropy of logits and targets; ``pos_weight`` scales the loss of positive targets."""
 
     _function = "binary_cross_entropy_with_logits"
     _keywords = ("reduction", "pos_weight")
@@ -332,9 +333,9 @@ class BCEWithLogitsLoss(WeightedLoss):
 
 
 class KLDivLoss(Loss):
-    """``target * (log(target) - input)``, of log probabilities and probabilities; a reduction may be "batchmean".
+    """``target * (log(target) - input)`` for log probabilities ``input``; ``reduction`` may also be "batchmean".
 
-    With ``log_target`` the targets are log probabilities too.
+    With ``log_target``, the targets are log probabilities too.
     """
 
     _function = "kl_div"
@@ -354,7 +355,7 @@ class KLDivLoss(Loss):
 class CTCLoss(Loss):
     """The negative log likelihood of all alignments of a target to log probabilities (T, N, C) (Graves et al. 2006).
 
-    ``blank`` is the class that stands for no label; ``zero_infinity`` counts targets that do not fit as 0.
+    ``blank`` is the class for no label; ``zero_infinity`` sets the infinite loss of targets that are too long to 0.
     """
 
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
@@ -364,13 +365,13 @@ class CTCLoss(Loss):
     def forward(  # type: ignore[override]
         self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any
     ) -> Tensor:
-        """The loss."""
+        """Return the loss."""
         lengths = (input_lengths, target_lengths)
         return F.ctc_loss(log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity)
 
 
 class MultiMarginLoss(WeightedLoss):
-    """By how much other classes' scores (N, C) come within ``margin`` of the target class's, to the power ``p``."""
+    """``sum(max(0, margin - x[target] + x[i]) ** p) / C`` over the other classes ``i`` of scores ``x`` (N, C)."""
 
     _function = "multi_margin_loss"
     _arguments = ("p", "margin", "weight")
@@ -393,7 +394,7 @@ class MultiMarginLoss(WeightedLoss):
 
 
 class MultiLabelMarginLoss(Loss):
-    """By how much other classes' scores (N, C) come within 1 of those that a row of ``target`` lists before a -1."""
+    """The hinge loss of other classes' scores (N, C) against those of the classes that ``target`` lists before a -1."""
 
     _function = "multilabel_margin_loss"
 
@@ -411,13 +412,14 @@ class MultiLabelSoftMarginLoss(WeightedLoss):
 
 
 class NLLLoss2d(NLLLoss):
-    """``NLLLoss``, under an old name."""
+    """Old name of ``NLLLoss``."""
 
 
 class LinearCrossEntropyLoss(WeightedLoss):
-    """A linear layer and the cross entropy of what it gives: input (N, in_features), target (N, *out_features).
+    """The cross entropy of a linear layer's output: input (N, in_features), target (N, *out_features).
 
-    ``options`` say how torch divides the work. Raises RuntimeError for weights and smoothing out of range.
+    ``options`` are torch's chunking options, which have no effect. Raises RuntimeError if ``weight`` has the wrong
+    shape or ``label_smoothing`` is out of range.
     """
 
     def __init__(
@@ -446,7 +448,7 @@ class LinearCrossEntropyLoss(WeightedLoss):
         self.linear = Linear(in_features, width, bias=bias, device=device, dtype=dtype)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
-        """The loss."""
+        """Return the loss."""
         shape = (self.num_classes, *self.out_features)
         bias = None if self.linear.bias is None else self.linear.bias.reshape(shape)
         loss: Tensor = F.linear_cross_entropy(

@@ -1,4 +1,4 @@
-"""Module: a tree of parameters, buffers and submodules that computes something."""
+"""Module: the base class of models, a tree of parameters, buffers and submodules."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .state_dict import Saved
 
 
 def options(module: Any, *names: str) -> str:
-    """The named attributes as ``extra_repr`` shows them; ``inplace`` only where it is set."""
+    """Format the named attributes for ``extra_repr``; ``inplace`` is shown only if it is set."""
     shown = [name for name in names if name != "inplace" or module.inplace]
     return ", ".join(f"{name}={getattr(module, name)!r}" for name in shown)
 
 
 def changed_options(module: Any, **usual: Any) -> str:
-    """The attributes that differ from these values, as ``extra_repr`` shows them after others."""
+    """Format the attributes that differ from these defaults, as a continuation of ``extra_repr``."""
     changed = {name: getattr(module, name) for name, value in usual.items() if getattr(module, name) != value}
     return "".join(f", {name}={value}" for name, value in changed.items())
 
 
 def expanded(value: Any, count: int) -> tuple[Any, ...]:
-    """One size for every dimension, or a size each as given."""
+    """Return a tuple or list as a tuple, and any other value repeated ``count`` times."""
     return tuple(value) if isinstance(value, (list, tuple)) else (value,) * count
 
 
@@ -42,24 +42,24 @@ def _missing_forward(self: Any, *args: Any) -> NoReturn:
 
 
 class Tree:
-    """Modules within modules, and the parameters and buffers that they hold."""
+    """A tree of modules with their parameters and buffers."""
 
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Tensor | None]
     _modules: dict[str, Module | None]
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The direct submodules with their names, each module once."""
+        """Iterate over the direct submodules with their names, each module once."""
         return _once((name, m) for name, m in self._modules.items())
 
     def children(self) -> Iterator[Module]:
-        """The direct submodules, each once."""
+        """Iterate over the direct submodules, each once."""
         return (module for _, module in self.named_children())
 
     def named_modules(
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """This module and all below it, with dotted names; those in ``memo``, to which all are added, left out."""
+        """Iterate over this module and all submodules, with dotted names; skip those in ``memo`` and add the rest."""
         found = self._walk(prefix)
         if not remove_duplicate:
             return found
@@ -72,27 +72,27 @@ class Tree:
                 yield from module._walk(f"{prefix}.{name}" if prefix else name)
 
     def modules(self) -> Iterator[Module]:
-        """This module and all below it, each once."""
+        """Iterate over this module and all submodules, each once."""
         return (module for _, module in self.named_modules())
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        """The parameters with dotted names, a shared one once."""
+        """Iterate over the parameters with dotted names, a shared one once."""
         return self._members("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """The parameters, a shared one once: what an optimizer takes."""
+        """Iterate over the parameters, a shared one once, for example to pass them to an optimizer."""
         return (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """The buffers with dotted names, a shared one once."""
+        """Iterate over the buffers with dotted names, a shared one once."""
         return self._members("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """The buffers, a shared one once."""
+        """Iterate over the buffers, a shared one once."""
         return (buffer for _, buffer in self.named_buffers(recurse=recurse))
 
     def _members(self, table: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
@@ -108,7 +108,7 @@ class Tree:
     # By name -----------------------------------------------------------------------------
 
     def get_submodule(self, target: str) -> Module:
-        """The module of a dotted name, this one for "". Raises AttributeError."""
+        """Return the submodule with a dotted name, or this module for "". Raises AttributeError if there is none."""
         found: Any = self
         for name in target.split(".") if target else ():
             found = _attribute(found, name)
@@ -117,8 +117,10 @@ class Tree:
         return cast(Module, found)
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
-        """Put a module under a dotted name. Raises AttributeError if a module on the way, or with ``strict`` the
-        last one, is not there, and ValueError for an empty name or what is no module.
+        """Set the submodule with a dotted name.
+
+        Raises AttributeError if a parent module (or, with ``strict``, the submodule itself) is missing, and ValueError
+        if the name is empty or ``module`` is not a Module.
         """
         if target == "":
             raise InvalidValue("Cannot set the submodule without a target name!")
@@ -135,7 +137,7 @@ class Tree:
         setattr(parent, name, module)
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter of a dotted name. Raises AttributeError."""
+        """Return the parameter with a dotted name. Raises AttributeError if there is none."""
         path, _, name = target.rpartition(".")
         found = _attribute(self.get_submodule(path), name)
         if not isinstance(found, Parameter):
@@ -143,7 +145,7 @@ class Tree:
         return found
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer of a dotted name. Raises AttributeError."""
+        """Return the buffer with a dotted name. Raises AttributeError if there is none."""
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
         found = _attribute(module, name)
@@ -153,17 +155,17 @@ class Tree:
 
 
 class Module(Tree, Called, Saved):
-    """Base of all models. A subclass assigns parameters and modules to attributes and defines ``forward``."""
+    """Base class of all models. A subclass assigns parameters and modules to attributes and defines ``forward``."""
 
     training: bool = True
     _transient: set[str]
     """Names of buffers that are not part of the state dict."""
     dump_patches = False
     call_super_init = False
-    """Whether the other bases of a subclass are initialized too, with the arguments that are given."""
+    """Whether ``__init__`` passes its arguments on to the other base classes of a subclass."""
     forward: Callable[..., Any] = _missing_forward
     _compile: ClassVar[Callable[..., Any]]
-    """``telegrad.compile``, which sets this itself: it is written with modules."""
+    """``telegrad.compile``, which sets this when it is imported because it depends on this module."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if not self.call_super_init:
@@ -175,7 +177,7 @@ class Module(Tree, Called, Saved):
                 raise TypeError(
                     f"{type(self).__name__}.__init__() takes 1 positional argument but {len(args) + 1} were given"
                 )
-        # Past __setattr__, which needs them.
+        # Bypass __setattr__, which needs these attributes.
         self.__dict__.update(_parameters={}, _buffers={}, _modules={}, _transient=set(), training=True)
         if self.call_super_init:
             super().__init__(*args, **kwargs)
@@ -208,7 +210,7 @@ class Module(Tree, Called, Saved):
             object.__setattr__(self, name, value)
 
     def _assign(self, table: dict[str, Any], name: str, value: Any, role: str, wanted: str) -> None:
-        """Empty the place of a registered name; anything but None has the wrong type."""
+        """Set a registered name to None. Raises TypeError for any other value."""
         if value is not None:
             raise TypeError(f"cannot assign '{type_name(value)}' as {role} '{name}' ({wanted} or None expected)")
         table[name] = None
@@ -218,7 +220,7 @@ class Module(Tree, Called, Saved):
             raise AttributeError(f"cannot assign {what} before Module.__init__() call")
 
     def _clear_name(self, name: str, *others: dict[str, Any]) -> None:
-        """Free a name from what it stood for; within its own table it keeps its place."""
+        """Remove a name from ``__dict__`` and the other tables; in its own table it keeps its position."""
         for table in (self.__dict__, *others):
             table.pop(name, None)
         if name not in self._buffers:
@@ -245,7 +247,7 @@ class Module(Tree, Called, Saved):
     # Registering -------------------------------------------------------------------------
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Add a parameter, or a place for one (None). Raises KeyError for a taken or dotted name."""
+        """Add a parameter, or None to reserve its name. Raises KeyError for a taken or dotted name."""
         self._need_init("parameter")
         self._check_name("parameter", name, self._parameters)
         if param is not None and not isinstance(param, Parameter):
@@ -255,7 +257,7 @@ class Module(Tree, Called, Saved):
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Add a tensor that is part of the module's state, but no parameter; saved if ``persistent``."""
+        """Add a tensor that is part of the module's state but not a parameter; it is saved if ``persistent``."""
         self._need_init("buffer")
         self._check_name("buffer", name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
@@ -276,7 +278,7 @@ class Module(Tree, Called, Saved):
         self._modules[name] = module
 
     def register_module(self, name: str, module: Module | None) -> None:
-        """The same as ``add_module``."""
+        """Alias of ``add_module``."""
         self.add_module(name, module)
 
     def _check_name(self, role: str, name: Any, own: Mapping[str, Any]) -> None:
@@ -289,7 +291,7 @@ class Module(Tree, Called, Saved):
         if name not in own and hasattr(self, name):
             raise KeyError(f"attribute '{name}' already exists")
 
-    # Changing everything -----------------------------------------------------------------
+    # Changing all modules and tensors ----------------------------------------------------
 
     def apply(self, fn: Callable[[Module], Any]) -> Self:
         """Call ``fn`` with every module, the innermost first."""
@@ -299,7 +301,7 @@ class Module(Tree, Called, Saved):
         return self
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode that Dropout and its like look at, here and below."""
+        """Set training or evaluation mode for this module and all submodules."""
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
         for module in self.modules():
@@ -307,7 +309,7 @@ class Module(Tree, Called, Saved):
         return self
 
     def eval(self) -> Self:
-        """Leave training mode."""
+        """Set evaluation mode for this module and all submodules."""
         return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
@@ -321,9 +323,9 @@ class Module(Tree, Called, Saved):
         zero_grads(self.parameters(), set_to_none)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Move parameters and buffers to a device, a dtype (floating ones only) or the like of a tensor.
+        """Convert parameters and buffers to a device, a dtype (floating tensors only) or the dtype of a tensor.
 
-        Raises TypeError for a dtype that is not floating, and RuntimeError for a device that the session lacks.
+        Raises TypeError for a dtype that is not floating, RuntimeError for a device that the session does not have.
         """
         target = _target(args, kwargs)
         dtype = target.pop("dtype", None)
@@ -334,7 +336,7 @@ class Module(Tree, Called, Saved):
         return self._replace(lambda tensor: _moved(tensor, dtype, target))
 
     def _replace(self, change: Callable[[Tensor], Tensor]) -> Self:
-        """Give every parameter, its gradient and every buffer the value that ``change`` makes of it."""
+        """Replace every parameter, gradient and buffer with the result of ``change`` for it."""
         for tensor in self.parameters():
             grad = tensor.grad
             tensor.data = change(tensor)
@@ -347,23 +349,23 @@ class Module(Tree, Called, Saved):
         return self
 
     def float(self) -> Self:
-        """Parameters and floating buffers as float32."""
+        """Convert parameters and floating buffers to float32."""
         return self.to(dtypes.float32)
 
     def double(self) -> Self:
-        """Parameters and floating buffers as float64."""
+        """Convert parameters and floating buffers to float64."""
         return self.to(dtypes.float64)
 
     def half(self) -> Self:
-        """Parameters and floating buffers as float16."""
+        """Convert parameters and floating buffers to float16."""
         return self.to(dtypes.float16)
 
     def bfloat16(self) -> Self:
-        """Parameters and floating buffers as bfloat16."""
+        """Convert parameters and floating buffers to bfloat16."""
         return self.to(dtypes.bfloat16)
 
     def to_empty(self, *, device: Any, recurse: bool = True) -> Self:
-        """Give parameters and buffers new memory on ``device``, with values that mean nothing."""
+        """Give parameters and buffers new uninitialized memory on ``device``."""
         for tensor in self.parameters(recurse):
             tensor.data = functions.empty_like(tensor.detach(), device=device)
         for module in self.modules() if recurse else [self]:
@@ -373,7 +375,7 @@ class Module(Tree, Called, Saved):
         return self
 
     def share_memory(self) -> Self:
-        """The module itself: its tensors are in the session, which threads share."""
+        """Return the module itself: its tensors are in the session, which threads share."""
         return self
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
@@ -381,22 +383,22 @@ class Module(Tree, Called, Saved):
         self.forward = self._compile(self.forward, *args, **kwargs)
 
     def type(self, dst_type: Any) -> Self:
-        """Parameters and all buffers as ``dst_type``: a dtype, a typed constructor or its name."""
+        """Convert parameters and all buffers to ``dst_type``: a dtype, a typed constructor or its name."""
         dtype = dtype_of_type(dst_type)
         return self._replace(lambda tensor: tensor.detach().to(dtype=dtype))
 
     def cpu(self) -> Self:
-        """The module itself: values are fetched when asked for."""
+        """Return the module itself: values are fetched on demand."""
         return self
 
     def cuda(self, device: Any = None) -> Self:
-        """The module itself, if its session computes on a GPU. Raises AssertionError otherwise."""
+        """Return the module itself. Raises AssertionError unless the session computes on a GPU."""
         return self._replace(lambda tensor: tensor.detach().cuda(device))
 
     # Printing ----------------------------------------------------------------------------
 
     def extra_repr(self) -> str:
-        """What a subclass prints between its parentheses."""
+        """Return the text that ``repr`` shows between the parentheses; a subclass may override it."""
         return ""
 
     def __repr__(self) -> str:
@@ -409,7 +411,7 @@ class Module(Tree, Called, Saved):
 
 
 def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """What the arguments of ``to`` mean: ``device``, ``dtype`` and ``non_blocking``, those that are given."""
+    """Parse the arguments of ``to`` into ``device``, ``dtype`` and ``non_blocking``, as far as they are given."""
     target = {name: value for name, value in kwargs.items() if name != "memory_format"}
     for position, value in enumerate(args):
         if isinstance(value, Tensor):
@@ -432,7 +434,7 @@ def _is_index(value: Any) -> bool:
 
 
 def _moved(tensor: Tensor, dtype: Any, target: Mapping[str, Any]) -> Tensor:
-    """The value as ``to`` wants it: only floating ones change their dtype."""
+    """Return the detached tensor converted for ``to``; only floating tensors change their dtype."""
     kind = {} if dtype is None or not tensor.is_floating_point() else {"dtype": dtype}
     moved: Tensor = tensor.detach().to(**target, **kind)
     return moved
@@ -445,7 +447,7 @@ def _attribute(module: Any, name: str) -> Any:
 
 
 def _once(found: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Each member at its first name only; empty places left out."""
+    """Yield each member once, with its first name, and skip None."""
     seen: set[int] = set()
     for name, member in found:
         if member is not None and id(member) not in seen:

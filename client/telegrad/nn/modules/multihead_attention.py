@@ -15,16 +15,16 @@ from .module import Module
 
 
 class NonDynamicallyQuantizableLinear(Linear):
-    """A Linear under the name that torch prints for the output projection."""
+    """A Linear with the class name that torch prints for the output projection."""
 
 
 class MultiheadAttention(Module):
-    """``num_heads`` attentions side by side, each on ``embed_dim / num_heads`` features of projected inputs.
+    """Attention with ``num_heads`` heads, each on ``embed_dim / num_heads`` features of the projected inputs.
 
     query (L, N, E), key (S, N, kdim), value (S, N, vdim), or (N, L, E) and so on with ``batch_first``, or without N.
-    ``add_bias_kv`` adds a learnt key and value to each sequence, ``add_zero_attn`` a zero one; ``dropout`` is of the
-    attention weights. Raises ValueError for sizes that are not positive, AssertionError where heads do not divide
-    ``embed_dim``.
+    ``add_bias_kv`` adds a learned key and value to each sequence, ``add_zero_attn`` a zero key and value; ``dropout``
+    applies to the attention weights. Raises ValueError unless the sizes are positive, AssertionError unless
+    ``embed_dim`` is divisible by ``num_heads``.
     """
 
     in_proj_weight: Parameter | None
@@ -98,11 +98,12 @@ class MultiheadAttention(Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """What each query attends to, of its shape, and the weights (N, L, S), their mean over the heads if averaged.
+        """Return the attention output, with the shape of ``query``, and the weights (N, L, S) averaged over the heads.
 
-        ``key_padding_mask`` (N, S) and ``attn_mask``, (L, S) or (N·heads, L, S), are True where a key must not be
-        seen, or are added to the scores. ``is_causal`` says that ``attn_mask`` is the causal one. Without
-        ``need_weights`` the second result is None.
+        ``key_padding_mask`` (N, S) and ``attn_mask``, (L, S) or (N·heads, L, S), are bool masks that are True where
+        attention is not allowed, or float masks that are added to the scores. ``is_causal`` says that ``attn_mask`` is
+        the causal one. Without ``average_attn_weights``, the weights are (N, heads, L, S); without ``need_weights``,
+        they are None.
         """
         batched = query.dim() == 3
         inputs: tuple[Tensor, ...] = (query, key, value)
@@ -139,9 +140,9 @@ class MultiheadAttention(Module):
     def merge_masks(
         self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, query: Tensor
     ) -> tuple[Tensor | None, int | None]:
-        """Both masks as one, and what it masks: 0 (L, L), 1 padding (N, L), 2 both (N, num_heads, L, L).
+        """Merge the masks; return the result and its type: 1 for padding (N, L), 2 for (N, num_heads, L, L).
 
-        ``query`` is (N, L, E). An attention mask alone comes as one of both; without masks, None and None.
+        ``query`` is (N, L, E). An attention mask alone also has type 2. Without masks, both results are None.
         """
         if attn_mask is None:
             return key_padding_mask, None if key_padding_mask is None else 1

@@ -1,4 +1,4 @@
-"""Normalisation of each sample by itself: the same in training and in evaluation mode."""
+"""Normalization of each sample separately, which is the same in training and evaluation mode."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .module import Module, expanded, options
 
 
 class _Affine(Module):
-    """An optional weight, which starts at 1, and an optional bias, which starts at 0."""
+    """A module with an optional weight, which starts at 1, and an optional bias, which starts at 0."""
 
     weight: Parameter | None
     bias: Parameter | None
 
     def _add_parameters(self, shape: tuple[int, ...], weight: bool, bias: bool | None, device: Any, dtype: Any) -> None:
-        """Make them; ``bias`` is None for a module that never has a bias."""
+        """Register the parameters; ``bias`` is None for a module that never has a bias."""
         wanted = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
         absent = [name for name, there in wanted.items() if not there]
         add_parameters(self, dict.fromkeys(wanted, shape), device, dtype, absent)
@@ -35,7 +35,7 @@ class _Affine(Module):
 
 
 class LayerNorm(_Affine):
-    """The last dimensions, of ``normalized_shape``, to mean 0 and variance 1 (Ba et al. 2016)."""
+    """Normalizes the last dimensions, ``normalized_shape``, to mean 0 and variance 1 (Ba et al. 2016)."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class LayerNorm(_Affine):
         self._add_parameters(shape, elementwise_affine, bias, device, dtype)
 
     def forward(self, input: Tensor) -> Tensor:
-        """The normalised input, times the weight plus the bias."""
+        """Return the normalized input, times the weight plus the bias."""
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
@@ -62,7 +62,7 @@ class LayerNorm(_Affine):
 
 
 class GroupNorm(_Affine):
-    """The channels (dim 1) in ``num_groups`` groups, each to mean 0 and variance 1 (Wu and He 2018)."""
+    """Normalizes each of ``num_groups`` groups of channels (dim 1) to mean 0 and variance 1 (Wu and He 2018)."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class GroupNorm(_Affine):
         self._add_parameters((num_channels,), affine, affine and bias, device, dtype)
 
     def forward(self, input: Tensor) -> Tensor:
-        """The normalised input, times the weight plus the bias of its channel."""
+        """Return the normalized input, times the weight plus the bias of its channel."""
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
@@ -91,7 +91,7 @@ class GroupNorm(_Affine):
 
 
 class RMSNorm(_Affine):
-    """The last dimensions, of ``normalized_shape``, over their root mean square (Zhang and Sennrich 2019)."""
+    """Divides the last dimensions, ``normalized_shape``, by their root mean square (Zhang and Sennrich 2019)."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class RMSNorm(_Affine):
         self._add_parameters(self.normalized_shape, elementwise_affine, None, device, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The normalised input, times the weight."""
+        """Return the normalized input, times the weight."""
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
@@ -128,9 +128,9 @@ class LocalResponseNorm(FunctionModule):
 
 
 class CrossMapLRN2d(Module):
-    """Local response normalization of images (N, C, H, W), in the form of the first Torch; see LocalResponseNorm.
+    """Local response normalization of images (N, C, H, W), as in Lua Torch; see LocalResponseNorm.
 
-    As in torch, the first channel counts in every window that does not begin before it.
+    As in torch, the first channel also counts in the windows that start after it.
     """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
@@ -138,7 +138,7 @@ class CrossMapLRN2d(Module):
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
     def forward(self, input: Tensor) -> Tensor:
-        """``input / (k + alpha / size * sum of squares) ** beta``. Raises ValueError for other than 4 dimensions."""
+        """Return ``input / (k + alpha / size * sum of squares) ** beta``. Raises ValueError unless the input is 4D."""
         if input.dim() != 4:
             raise InvalidValue(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")
         channels = input.shape[1]

@@ -1,7 +1,7 @@
-"""Recurrent networks over packed sequences: the steps that equally many sequences have are run as one.
+"""Recurrent networks over packed sequences: consecutive steps with the same batch size run together.
 
-Packed sequences are sorted by length, so those that have a next step are always the first ones. A direction is as
-many runs over a stretch of steps as there are different lengths, each with the batch that is left.
+Packed sequences are sorted by decreasing length, so the sequences that have a further step come first. A direction
+takes one run per distinct length, each with the sequences that are at least that long.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ KINDS: dict[str, Callable[[Any], Run]] = {
 
 
 class Stretch(NamedTuple):
-    """Steps that equally many sequences have."""
+    """Consecutive steps with the same batch size."""
 
     steps: int
     batch: int
     start: int
-    """Where its rows begin in the packed data."""
+    """The index of its first row in the packed data."""
 
     @property
     def end(self) -> int:
-        """Where they end."""
+        """The index after its last row."""
         return self.start + self.steps * self.batch
 
 
 def run(module: Any, input: PackedSequence, states: Sequence[Tensor]) -> list[Tensor]:
-    """The packed output's data and what each of ``states`` (layers · directions, N, …) became."""
+    """Return the packed output's data and the final value of each of ``states`` (layers · directions, N, …)."""
     stretches = _stretches(known_sizes(input))
     kind = KINDS[module.mode](functions)
     data = input.data
@@ -73,14 +73,14 @@ def _stretches(sizes: Sequence[int]) -> list[Stretch]:
 
 
 def _over(run: Run, data: Tensor, stretch: Stretch, states: Sequence[Tensor], own: Direction, reverse: bool) -> Any:
-    """One stretch: its rows of the output, and the states after it."""
+    """Run one stretch; return its rows of the output and the states after it."""
     chunk = data[stretch.start : stretch.end].reshape(stretch.steps, stretch.batch, -1)
     result, *after = run(chunk, states, own, reverse)
     return result.reshape(stretch.steps * stretch.batch, -1), after
 
 
 def _forward(run: Run, data: Tensor, stretches: Sequence[Stretch], states: Sequence[Tensor], own: Direction) -> Any:
-    """From the first step on: sequences end on the way, the shortest first."""
+    """Run from the first step to the last; shorter sequences end earlier."""
     results: list[Tensor] = []
     ended: list[Sequence[Tensor]] = []
     batch = stretches[0].batch
@@ -95,7 +95,7 @@ def _forward(run: Run, data: Tensor, stretches: Sequence[Stretch], states: Seque
 
 
 def _backward(run: Run, data: Tensor, stretches: Sequence[Stretch], first: Sequence[Tensor], own: Direction) -> Any:
-    """From the last step back: sequences begin on the way, the longest first."""
+    """Run from the last step to the first; shorter sequences start later."""
     results: list[Tensor] = []
     batch = stretches[-1].batch
     states: Sequence[Tensor] = [state[:batch] for state in first]
@@ -109,7 +109,7 @@ def _backward(run: Run, data: Tensor, stretches: Sequence[Stretch], first: Seque
 
 
 def _joined(parts: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
-    """States of some sequences and those of others, together."""
+    """Concatenate the states of several groups of sequences."""
     if len(parts) == 1:
         return tuple(parts[0])
     return tuple(functions.cat(list(states)) for states in zip(*parts, strict=True))

@@ -10,7 +10,7 @@ from .module import expanded
 
 
 class _Pad(FunctionModule):
-    """``padding`` is one number, or (before, after) for each of ``dims`` dimensions from the last on."""
+    """Base class of padding; ``padding`` is one size, or (before, after) for each dimension, starting with the last."""
 
     _function = "pad"
     _arguments: ClassVar[tuple[str, ...]] = ("padding", "mode")
@@ -26,19 +26,19 @@ class _Pad(FunctionModule):
 
 
 class ReflectionPad1d(_Pad):
-    """Pads (…, L) by reflection at the border, which is not repeated."""
+    """Pads (…, L) by reflection, without repeating the border values."""
 
     dims, mode = 1, "reflect"
 
 
 class ReflectionPad2d(_Pad):
-    """Pads (…, H, W) by reflection at the border, which is not repeated."""
+    """Pads (…, H, W) by reflection, without repeating the border values."""
 
     dims, mode = 2, "reflect"
 
 
 class ReflectionPad3d(_Pad):
-    """Pads (…, D, H, W) by reflection at the border, which is not repeated."""
+    """Pads (…, D, H, W) by reflection, without repeating the border values."""
 
     dims, mode = 3, "reflect"
 

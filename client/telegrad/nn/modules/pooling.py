@@ -15,7 +15,7 @@ Sizes = int | Sequence[int]
 
 
 class _MaxUnpool(FunctionModule):
-    """The settings are those of the pooling; the stride is the kernel's size unless given."""
+    """Base class of max unpooling, with the settings of the pooling. The default stride is the kernel size."""
 
     _shown = ("kernel_size", "stride", "padding")
     dims: ClassVar[int]
@@ -29,31 +29,31 @@ class _MaxUnpool(FunctionModule):
     def forward(  # type: ignore[override]
         self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None
     ) -> Tensor:
-        """The elements at the places that ``indices`` name, zeros elsewhere."""
+        """Return the input's elements at the positions ``indices``, with zeros elsewhere."""
         result: Tensor = self._call(input, indices, self.kernel_size, self.stride, self.padding, output_size)
         return result
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """Puts the maxima of ``MaxPool1d`` back in their places in sequences (N, C, L) or (C, L)."""
+    """Puts the maxima of ``MaxPool1d`` back at their positions in sequences (N, C, L) or (C, L)."""
 
     _function, dims = "max_unpool1d", 1
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """Puts the maxima of ``MaxPool2d`` back in their places in images (N, C, H, W) or (C, H, W)."""
+    """Puts the maxima of ``MaxPool2d`` back at their positions in images (N, C, H, W) or (C, H, W)."""
 
     _function, dims = "max_unpool2d", 2
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """Puts the maxima of ``MaxPool3d`` back in their places in volumes (N, C, D, H, W) or (C, D, H, W)."""
+    """Puts the maxima of ``MaxPool3d`` back at their positions in volumes (N, C, D, H, W) or (C, D, H, W)."""
 
     _function, dims = "max_unpool3d", 3
 
 
 class _MaxPool(FunctionModule):
-    """The default stride is the kernel size. With ``return_indices`` the indices of the maxima are returned too."""
+    """Base class of max pooling. The default stride is the kernel size; ``return_indices`` also returns the indices."""
 
     _arguments = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
     _shown = _arguments[:-1]
@@ -114,7 +114,7 @@ class AvgPool1d(FunctionModule):
 
 
 class _AvgPool(FunctionModule):
-    """In two or three dimensions; ``divisor_override`` replaces the window's size."""
+    """Average pooling in two or three dimensions; ``divisor_override`` replaces the window's size as divisor."""
 
     _arguments = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
     _shown = ("kernel_size", "stride", "padding")
@@ -147,7 +147,7 @@ class AvgPool3d(_AvgPool):
 
 
 class _LPPool(FunctionModule):
-    """The stride is the kernel's size unless given."""
+    """Base class of power-average pooling. The default stride is the kernel size."""
 
     _shown = ("norm_type", "kernel_size", "stride", "ceil_mode")
 
@@ -158,7 +158,7 @@ class _LPPool(FunctionModule):
         self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
 
     def forward(self, input: Tensor) -> Tensor:
-        """The norms."""
+        """Return the norm of each window."""
         result: Tensor = self._call(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
         return result
 
@@ -182,9 +182,9 @@ class LPPool3d(_LPPool):
 
 
 class _FractionalMaxPool(FunctionModule):
-    """Windows at random places: Graham 2014. Raises ValueError without a size or a ratio, or with both.
+    """Max pooling of pseudorandom windows (Graham 2014). Raises ValueError unless given either a size or a ratio.
 
-    With ``return_indices`` the indices of the maxima are returned too.
+    With ``return_indices``, the indices of the maxima are returned too.
     """
 
     _arguments = ("kernel_size", "output_size", "output_ratio", "return_indices")
@@ -226,7 +226,7 @@ class FractionalMaxPool3d(_FractionalMaxPool):
 
 
 class _AdaptivePool(FunctionModule):
-    """Windows such that the result has ``output_size``, one size standing for all; None keeps a dimension's size."""
+    """Pooling to ``output_size``, which may be one size for all dimensions; None keeps a dimension's size."""
 
     _shown = ("output_size",)
     dims: ClassVar[int]
@@ -236,7 +236,7 @@ class _AdaptivePool(FunctionModule):
         self.output_size = output_size
 
     def forward(self, input: Tensor) -> Any:
-        """The means or maxima."""
+        """Return the means or maxima."""
         if self.dims == 1:
             return self._call(input, self.output_size)
         sizes, kept = expanded(self.output_size, self.dims), tuple(input.shape[-self.dims :])
@@ -244,25 +244,25 @@ class _AdaptivePool(FunctionModule):
 
 
 class AdaptiveAvgPool1d(_AdaptivePool):
-    """Sequences (N, C, L) or (C, L) averaged down to (…, output_size)."""
+    """Averages sequences (N, C, L) or (C, L) to (…, output_size)."""
 
     _function, dims = "adaptive_avg_pool1d", 1
 
 
 class AdaptiveAvgPool2d(_AdaptivePool):
-    """Images (N, C, H, W) or (C, H, W) averaged down to (…, *output_size)."""
+    """Averages images (N, C, H, W) or (C, H, W) to (…, *output_size)."""
 
     _function, dims = "adaptive_avg_pool2d", 2
 
 
 class AdaptiveAvgPool3d(_AdaptivePool):
-    """Volumes (N, C, D, H, W) or (C, D, H, W) averaged down to (…, *output_size)."""
+    """Averages volumes (N, C, D, H, W) or (C, D, H, W) to (…, *output_size)."""
 
     _function, dims = "adaptive_avg_pool3d", 3
 
 
 class _AdaptiveMaxPool(_AdaptivePool):
-    """With ``return_indices`` the indices of the maxima are returned too."""
+    """Adaptive max pooling. With ``return_indices``, the indices of the maxima are returned too."""
 
     _keywords = ("return_indices",)
 

@@ -1,4 +1,4 @@
-"""Modules without parameters that only rearrange, or resize."""
+"""Modules without parameters that rearrange or resize their input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .pooling import Sizes
 
 
 class Unfold(FunctionModule):
-    """The windows of images (N, C, H, W) or (C, H, W) as columns (N, C * window, windows)."""
+    """Extracts the windows of images (N, C, H, W) or (C, H, W) as columns (N, C * window, windows)."""
 
     _function = "unfold"
     _arguments = _shown = ("kernel_size", "dilation", "padding", "stride")
@@ -26,7 +26,7 @@ class Unfold(FunctionModule):
 
 
 class Fold(FunctionModule):
-    """Columns (N, C * window, windows) laid over images (N, C, *output_size); what overlaps adds up."""
+    """Combines columns (N, C * window, windows) into images (N, C, *output_size); overlapping values are summed."""
 
     _function = "fold"
     _arguments = _shown = ("output_size", "kernel_size", "dilation", "padding", "stride")
@@ -46,19 +46,19 @@ class Identity(Module):
         super().__init__()
 
     def forward(self, input: Tensor) -> Tensor:
-        """The input itself."""
+        """Return the input itself."""
         return input
 
 
 class Flatten(Module):
-    """The dimensions from ``start_dim`` to ``end_dim`` as one."""
+    """Flattens the dimensions from ``start_dim`` to ``end_dim`` into one."""
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
 
     def forward(self, input: Tensor) -> Tensor:
-        """The flattened input."""
+        """Return the flattened input."""
         return input.flatten(self.start_dim, self.end_dim)
 
     def extra_repr(self) -> str:
@@ -66,7 +66,7 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """One dimension as several of ``unflattened_size``, of which one may be -1."""
+    """Splits one dimension into several of ``unflattened_size``, one of which may be -1."""
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Unflatten(Module):
         self.dim, self.unflattened_size = dim, unflattened_size
 
     def forward(self, input: Tensor) -> Tensor:
-        """The input with the dimension split."""
+        """Return the input with the dimension split."""
         return input.unflatten(self.dim, self.unflattened_size)
 
     def extra_repr(self) -> str:
@@ -91,7 +91,7 @@ class Unflatten(Module):
 
 
 class PixelShuffle(FunctionModule):
-    """(…, C r², H, W) as (…, C, H r, W r), with r the ``upscale_factor`` (Shi et al. 2016)."""
+    """Rearranges (…, C r², H, W) to (…, C, H r, W r), with r the ``upscale_factor`` (Shi et al. 2016)."""
 
     _function = "pixel_shuffle"
     _arguments = _shown = ("upscale_factor",)
@@ -102,7 +102,7 @@ class PixelShuffle(FunctionModule):
 
 
 class PixelUnshuffle(FunctionModule):
-    """(…, C, H r, W r) as (…, C r², H, W), with r the ``downscale_factor``."""
+    """Rearranges (…, C, H r, W r) to (…, C r², H, W), with r the ``downscale_factor``."""
 
     _function = "pixel_unshuffle"
     _arguments = _shown = ("downscale_factor",)
@@ -113,7 +113,7 @@ class PixelUnshuffle(FunctionModule):
 
 
 class ChannelShuffle(FunctionModule):
-    """The channels (dim 1) of ``groups`` groups interleaved (Zhang et al. 2017)."""
+    """Interleaves the channels (dim 1) of ``groups`` groups (Zhang et al. 2017)."""
 
     _function = "channel_shuffle"
     _arguments = _shown = ("groups",)
@@ -124,7 +124,7 @@ class ChannelShuffle(FunctionModule):
 
 
 class Upsample(Module):
-    """(N, C, …) resized to ``size``, or by ``scale_factor``, in one of ``interpolate``'s modes."""
+    """Resizes (N, C, …) to ``size`` or by ``scale_factor``, with one of ``interpolate``'s modes."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Upsample(Module):
         self.recompute_scale_factor = recompute_scale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        """The resized input. Raises ValueError where neither a size nor a factor was given."""
+        """Return the resized input. Raises ValueError if neither ``size`` nor ``scale_factor`` is set."""
         if self.size is None and self.scale_factor is None:
             raise InvalidValue("either size or scale_factor should be defined")
         return F.interpolate(
@@ -163,7 +163,7 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Images (N, C, H, W) resized by repeating pixels."""
+    """Resizes images (N, C, H, W) by nearest-neighbor interpolation."""
 
     def __init__(
         self, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
@@ -172,7 +172,7 @@ class UpsamplingNearest2d(Upsample):
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Images (N, C, H, W) resized by bilinear interpolation, corner pixels staying in the corners."""
+    """Resizes images (N, C, H, W) by bilinear interpolation with aligned corners."""
 
     def __init__(
         self, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None

@@ -18,10 +18,10 @@ from .module import Module, changed_options
 
 
 class RNNBase(Module):
-    """Layers of one kind of cell, each direction with parameters weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0.
+    """Layers of one kind of cell, with parameters weight_ih_l0, weight_hh_l0, bias_ih_l0 and bias_hh_l0 for layer 0.
 
-    Those of layer 1 end in ``_l1``, those of the second direction in ``_reverse``; all start uniform within
-    ±1/√hidden_size. Raises ValueError or TypeError for sizes that make no sense.
+    The names for layer 1 end in ``_l1``, those for the reverse direction in ``_reverse``. All parameters start uniform
+    within ±1/√hidden_size. Raises ValueError or TypeError for invalid sizes.
     """
 
     gates: ClassVar[int]
@@ -73,7 +73,7 @@ class RNNBase(Module):
             raise InvalidValue("proj_size has to be smaller than hidden_size")
 
     def _shapes(self) -> Iterator[dict[str, tuple[int, ...]]]:
-        """The parameters of each direction of each layer in turn, with their shapes."""
+        """Yield the parameter names and shapes of each direction of each layer."""
         wide = self.gates * self.hidden_size
         for layer in range(self.num_layers):
             width = self._state_size * (1 + self.bidirectional) if layer else self.input_size
@@ -88,11 +88,11 @@ class RNNBase(Module):
 
     @property
     def _state_size(self) -> int:
-        """How many features the states have."""
+        """The number of features of a state."""
         return self.proj_size or self.hidden_size
 
     def _state_shapes(self, batch: int) -> list[tuple[int, ...]]:
-        """The shapes of the states (and cells) of all layers and directions."""
+        """Return the shapes of the states (and cells) of all layers and directions."""
         count = self.num_layers * (1 + self.bidirectional)
         sizes = (self._state_size, self.hidden_size)[: 1 + (self.mode == "LSTM")]
         return [(count, batch, size) for size in sizes]
@@ -103,7 +103,7 @@ class RNNBase(Module):
         return [[getattr(self, name) for name in names] for names in self._names]
 
     def reset_parameters(self) -> None:
-        """Draw new values."""
+        """Set the parameters to new random values."""
         reset_uniformly(self, self.hidden_size)
 
     def flatten_parameters(self) -> None:
@@ -112,7 +112,7 @@ class RNNBase(Module):
     # Running -----------------------------------------------------------------------------
 
     def _run(self, input: Tensor, states: list[Tensor]) -> list[Tensor]:
-        """The output and what the states became, from an input with a batch."""
+        """Return the output and the final states for a batched input."""
         function = getattr(functions, self.mode.lower())
         params = [parameter for direction in self.all_weights for parameter in direction]
         options = (self.bias, self.num_layers, self.dropout, self.training, self.bidirectional, self.batch_first)
@@ -152,7 +152,7 @@ class RNNBase(Module):
                 raise InvalidOperation(f"Expected {name} size {wanted}, got {list(state.shape)}")
 
     def _over(self, input: Any, states: list[Tensor] | None) -> list[Any]:
-        """Run over a sequence with or without a batch, or over packed ones."""
+        """Run over a batched, unbatched or packed input."""
         if isinstance(input, PackedSequence):
             return self._over_packed(input, states)
         batched = input.dim() == 3
@@ -188,10 +188,10 @@ class _OneState(RNNBase):
     """A network with one state per layer and direction."""
 
     def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
-        """The output (T, N, D·H) and the last states (L·D, N, H), from an input (T, N, I) and the first states.
+        """Return the output (T, N, D·H) and the final states (L·D, N, H) for an input (T, N, I) and initial states.
 
-        (N, T, …) with ``batch_first``; the states are always as said, and zeros by default. All may lack N.
-        The output for a PackedSequence is one too.
+        With ``batch_first``, input and output are (N, T, …); the states keep their layout. Initial states are zeros by
+        default. Without a batch, N is absent everywhere. For a PackedSequence the output is also packed.
         """
         if not isinstance(input, PackedSequence):
             self._check_input(input)
@@ -276,10 +276,11 @@ class LSTM(RNNBase):
         super().__init__("LSTM", input_size, hidden_size, *options, device=device, dtype=dtype)
 
     def forward(self, input: Any, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Any, tuple[Tensor, Tensor]]:
-        """The output (T, N, D·H), and the last states and cells (L·D, N, H), from an input (T, N, I) and the first.
+        """Return the output (T, N, D·H) and the final states and cells (L·D, N, H) for an input (T, N, I).
 
-        (N, T, …) with ``batch_first``; the states are always as said, and zeros by default. All may lack N.
-        The output for a PackedSequence is one too. With ``proj_size`` P is in place of H, but for the cells.
+        ``hx`` holds the initial states and cells, zeros by default. With ``batch_first``, input and output are
+        (N, T, …); the states keep their layout. Without a batch, N is absent everywhere. For a PackedSequence the
+        output is also packed. With ``proj_size``, it replaces H except in the cells.
         """
         if not isinstance(input, PackedSequence):
             self._check_input(input)
@@ -306,7 +307,7 @@ def reset_uniformly(module: Module, hidden_size: int) -> None:
 
 
 class RNNCellBase(Module):
-    """Weights (G·H, I) and (G·H, H) and biases (G·H) of G gates; all start uniform within ±1/√H."""
+    """A cell of G gates with weights (G·H, I) and (G·H, H) and biases (G·H), which start uniform within ±1/√H."""
 
     gates: ClassVar[int]
     weight_ih: Parameter
@@ -325,7 +326,7 @@ class RNNCellBase(Module):
     ) -> None:
         super().__init__()
         if num_chunks is not None:
-            self.gates = num_chunks  # type: ignore[misc]  # of a cell that is made of this class alone
+            self.gates = num_chunks  # type: ignore[misc]  # for direct instances of this class
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
         wide = self.gates * hidden_size
         shapes = {"weight_ih": (wide, input_size), "weight_hh": (wide, hidden_size), "bias_ih": (wide,)}
@@ -334,7 +335,7 @@ class RNNCellBase(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new values."""
+        """Set the parameters to new random values."""
         reset_uniformly(self, self.hidden_size)
 
     def _check(self, name: str, tensor: Tensor) -> None:
@@ -380,7 +381,7 @@ class RNNCell(RNNCellBase):
         self.nonlinearity = nonlinearity
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        """The next state (N, H) or (H), from an input (N, I) or (I) and a state, zeros by default."""
+        """Return the next state (N, H) or (H) for an input (N, I) or (I) and a state, zeros by default."""
         cells: dict[str, Any] = {"tanh": functions.rnn_tanh_cell, "relu": functions.rnn_relu_cell}
         if self.nonlinearity not in cells:
             raise InvalidOperation(f"Unknown nonlinearity: {self.nonlinearity}")
@@ -391,22 +392,22 @@ class RNNCell(RNNCellBase):
 
 
 class GRUCell(RNNCellBase):
-    """A gated recurrent unit (Cho et al. 2014), its gates in the order reset, update, new."""
+    """A gated recurrent unit (Cho et al. 2014), with gates in the order reset, update, new."""
 
     gates = 3
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        """The next state (N, H) or (H), from an input (N, I) or (I) and a state, zeros by default."""
+        """Return the next state (N, H) or (H) for an input (N, I) or (I) and a state, zeros by default."""
         return self._step_of_one_state(functions.gru_cell, input, hx)
 
 
 class LSTMCell(RNNCellBase):
-    """Long short-term memory (Hochreiter and Schmidhuber 1997), its gates in the order input, forget, new, output."""
+    """Long short-term memory (Hochreiter and Schmidhuber 1997), with gates in the order input, forget, new, output."""
 
     gates = 4
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        """The next state and cell (N, H) or (H), from an input (N, I) or (I) and both before, zeros by default."""
+        """Return the next state and cell (N, H) or (H) for an input (N, I) or (I) and the last, zeros by default."""
         self._check("input", input)
         for number, state in enumerate(hx or ()):
             self._check(f"hx[{number}]", state)

@@ -1,4 +1,4 @@
-"""Embeddings: learnt rows, looked up by number."""
+"""Embeddings: learned vectors, looked up by index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Table(FunctionModule):
     padding_idx: int | None
 
     def _set_weight(self, given: Tensor | None, requires_grad: bool, device: Any, dtype: Any) -> None:
-        """Take the weight that is given, or draw one."""
+        """Set the weight to ``given``, or to new initial values."""
         size = (self.num_embeddings, self.embedding_dim)
         if given is not None and tuple(given.shape) != size:
             raise InvalidChoice("Shape of weight does not match num_embeddings and embedding_dim")
@@ -33,7 +33,7 @@ class _Table(FunctionModule):
             self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw normal numbers, and set the row ``padding_idx`` to zeros."""
+        """Fill the weight with normal numbers and set the row ``padding_idx`` to zeros."""
         init.normal_(self.weight)
         if self.padding_idx is not None:
             with no_grad():
@@ -41,9 +41,9 @@ class _Table(FunctionModule):
 
 
 class Embedding(_Table):
-    """A vector for each of ``num_embeddings`` numbers: input (…) of ints, weight (num, dim), result (…, dim).
+    """A table of ``num_embeddings`` vectors: input (…) of indices, weight (num, dim), result (…, dim).
 
-    The weight starts as normal numbers, its row ``padding_idx``, which gets no gradient, as zeros. See
+    The weight starts as normal numbers; its row ``padding_idx`` starts as zeros and gets no gradient. See
     ``functional.embedding`` for the options.
     """
 
@@ -86,7 +86,7 @@ class Embedding(_Table):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
     ) -> Self:
-        """An embedding whose weight is ``embeddings`` (num, dim), which is not trained further if ``freeze``."""
+        """Create an Embedding with the weight ``embeddings`` (num, dim), which requires no grad if ``freeze``."""
         if embeddings.dim() != 2:
             raise InvalidChoice("Embeddings parameter is expected to be 2-dimensional")
         count, dim = embeddings.shape
@@ -95,10 +95,10 @@ class Embedding(_Table):
 
 
 class EmbeddingBag(_Table):
-    """The sum, mean or maximum of the vectors that each bag of numbers names: (bags, dim).
+    """The sum, mean or maximum of the vectors for each bag of indices: (bags, dim).
 
-    Bags are the rows of an input (B, n), or lie between ``offsets`` in an input (n). See ``functional.embedding_bag``
-    for the options.
+    Bags are the rows of an input (B, n), or the parts of an input (n) that start at ``offsets``. See
+    ``functional.embedding_bag`` for the options.
     """
 
     _function = "embedding_bag"
@@ -138,9 +138,9 @@ class EmbeddingBag(_Table):
         include_last_offset: bool = False,
         padding_idx: int | None = None,
     ) -> Self:
-        """An EmbeddingBag whose weight is ``embeddings`` (num, dim), which does not require grad if ``freeze``.
+        """Create an EmbeddingBag with the weight ``embeddings`` (num, dim), which requires no grad if ``freeze``.
 
-        Raises AssertionError for other than 2 dimensions.
+        Raises AssertionError unless ``embeddings`` has 2 dimensions.
         """
         if embeddings.dim() != 2:
             raise InvalidChoice("Embeddings parameter is expected to be 2-dimensional")
@@ -151,7 +151,7 @@ class EmbeddingBag(_Table):
         return bag
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Any:
-        """A row for each bag."""
+        """Return one row per bag."""
         options = (self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, self.sparse)
         ends = (per_sample_weights, self.include_last_offset, self.padding_idx)
         return self._call(input, self.weight, offsets, *options, *ends)
@@ -163,7 +163,7 @@ class EmbeddingBag(_Table):
 
 
 def _row(padding_idx: int | None, count: int) -> int | None:
-    """The padding's row counted from the first."""
+    """Return ``padding_idx`` as a nonnegative index. Raises AssertionError if it is out of range."""
     if padding_idx is not None and not -count <= padding_idx < count:
         raise InvalidChoice("Padding_idx must be within num_embeddings")
     return padding_idx if padding_idx is None or padding_idx >= 0 else count + padding_idx

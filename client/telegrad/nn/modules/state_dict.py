@@ -1,4 +1,4 @@
-"""Saving a module's state by name, and loading it: torch's protocol, which modules and hooks may change."""
+"""Saving and loading a module's state by name, with torch's protocol for overrides and hooks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ...tensor.interop import in_session_of, is_array
 from ..parameter import Parameter, is_lazy
 
 EXTRA = "_extra_state"
-"""Under which name what ``get_extra_state`` gives is saved."""
+"""The name under which the result of ``get_extra_state`` is saved."""
 HOOKS = ("before_save", "after_save", "before_load", "after_load")
 
 
 class IncompatibleKeys(NamedTuple):
-    """Which keys of a state dict and a module did not meet."""
+    """The keys that a state dict lacks, and those that the module does not have."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -33,11 +33,11 @@ class IncompatibleKeys(NamedTuple):
 
 
 class Saved:
-    """Saves and loads parameters, persistent buffers and extra state, of a module and its submodules."""
+    """Saves and loads the parameters, persistent buffers and extra state of a module and its submodules."""
 
     _version = 1
-    """The version of the format of the class's own part of a state dict."""
-    _state_hooks: dict[str, Hooks] = {}  # replaced, never written to
+    """The format version of the class's own part of a state dict."""
+    _state_hooks: dict[str, Hooks] = {}  # replaced, never mutated
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Tensor | None]
     _modules: dict[str, Any]
@@ -46,14 +46,14 @@ class Saved:
     # Extra state -------------------------------------------------------------------------
 
     def get_extra_state(self) -> Any:
-        """What else belongs to the module's state; a subclass that has some defines this and ``set_extra_state``."""
+        """Return extra state to save. A subclass that has some defines this and ``set_extra_state``."""
         raise InvalidOperation(
             "Reached a code path in Module.get_extra_state() that should never be called. Please file an issue at "
             "https://github.com/pytorch/pytorch/issues/new?template=bug-report.yml to report this bug."
         )
 
     def set_extra_state(self, state: Any) -> None:
-        """Take over what ``get_extra_state`` gave."""
+        """Restore the state that ``get_extra_state`` returned."""
         raise InvalidOperation(
             "Reached a code path in Module.set_extra_state() that should never be called. Please file an issue at "
             "https://github.com/pytorch/pytorch/issues/new?template=bug-report.yml to report this bug."
@@ -66,18 +66,18 @@ class Saved:
         return self._register_state_hook("before_save", hook)
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
-        """Call ``hook(module, state_dict, prefix, local_metadata)`` when the module and those below it are saved."""
+        """Call ``hook(module, state_dict, prefix, local_metadata)`` after the module and its submodules are saved."""
         return self._register_state_hook("after_save", hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
-        """Call ``hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, errors)``
+        """Call ``hook`` before the module's own part is loaded; the hook may change the dict and the lists.
 
-        before the module's own part is loaded; the hook may change the dict and the lists.
+        Its arguments are module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys and errors.
         """
         return self._register_state_hook("before_load", hook)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
-        """Call ``hook(module, incompatible_keys)`` when the module is loaded; the hook may change the lists."""
+        """Call ``hook(module, incompatible_keys)`` after the module is loaded; the hook may change the lists."""
         return self._register_state_hook("after_load", hook)
 
     def _register_state_hook(self, place: str, hook: Callable[..., Any]) -> Handle:
@@ -91,9 +91,9 @@ class Saved:
     # Saving ------------------------------------------------------------------------------
 
     def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
-        """Parameters and persistent buffers by dotted name: live values, detached unless ``keep_vars``.
+        """Return parameters and persistent buffers by dotted name: live values, detached unless ``keep_vars``.
 
-        They are added to ``destination``, if given, and with ``prefix`` before their names.
+        They are added to ``destination``, if given, with ``prefix`` before their names.
         """
         if args:
             given = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False))
@@ -117,14 +117,14 @@ class Saved:
         return destination
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        """Add the module's own part, without what is below it."""
+        """Save the module's own part, without its submodules."""
         for name, tensor in self._saved().items():
             destination[prefix + name] = tensor if keep_vars or is_lazy(tensor) else tensor.detach()
         if type(self).get_extra_state is not Saved.get_extra_state:
             destination[prefix + EXTRA] = self.get_extra_state()
 
     def _saved(self) -> dict[str, Tensor]:
-        """The module's own parameters and persistent buffers."""
+        """Return the module's own parameters and persistent buffers."""
         persistent = {name: b for name, b in self._buffers.items() if name not in self._transient}
         return {name: t for name, t in {**self._parameters, **persistent}.items() if t is not None}
 
@@ -134,11 +134,11 @@ class Saved:
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> IncompatibleKeys:
-        """Copy values in place: tensors, NumPy arrays or another library's tensors, by dotted name.
+        """Copy values into the module in place by dotted name: tensors, NumPy arrays or another library's tensors.
 
-        With ``assign`` the tensors take the place of the module's own. Raises RuntimeError, after copying what fits,
-        for shapes that do not match and, if ``strict``, for missing and unexpected keys; otherwise those are what it
-        returns.
+        With ``assign``, the tensors replace the module's own. Returns the missing and unexpected keys. After copying
+        all values that fit, raises RuntimeError for mismatched shapes and, if ``strict``, for missing or unexpected
+        keys.
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
@@ -166,7 +166,7 @@ class Saved:
         keys: IncompatibleKeys,
         errors: list[str],
     ) -> None:
-        """Load the module and what is below it."""
+        """Load the module and its submodules."""
         own = dict(metadata.get(prefix[:-1], {}))
         if assign:
             own["assign_to_params_buffers"] = True
@@ -193,7 +193,7 @@ class Saved:
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Load the module's own part, without what is below it, and note the keys and values that do not fit."""
+        """Load the module's own part, without its submodules, and record the keys and values that do not fit."""
         for hook in self._state_hooks_at("before_load"):
             hook(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         assign = local_metadata.get("assign_to_params_buffers", False)
@@ -227,7 +227,7 @@ class Saved:
 
 
 def _assigned(tensor: Tensor, value: Tensor) -> Tensor:
-    """``value`` as what a module holds in place of ``tensor``."""
+    """Return ``value`` as a replacement for ``tensor``: a Parameter if that is one, with its ``requires_grad``."""
     if isinstance(tensor, Parameter) and not isinstance(value, Parameter):
         return Parameter(value, requires_grad=tensor.requires_grad)
     return value.requires_grad_(tensor.requires_grad)

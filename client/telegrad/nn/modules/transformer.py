@@ -1,4 +1,4 @@
-"""Transformers (Vaswani et al. 2017): encoder, decoder, and both."""
+"""Transformers (Vaswani et al. 2017): encoder, decoder, and both combined."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .normalization import LayerNorm
 
 
 class _TransformerLayer(Module):
-    """Attention blocks and a feed-forward block, each with dropout, a residual connection and a norm of its own.
+    """Attention blocks and a feed-forward block, each with dropout, a residual connection and its own norm.
 
-    The blocks are methods under torch's names, for subclasses that override them.
+    The blocks are methods with torch's names, so that subclasses can override them.
     """
 
     attentions: ClassVar[tuple[str, ...]]
@@ -64,19 +64,19 @@ class _TransformerLayer(Module):
         self.activation = _activation(activation)
 
     def _add(self, x: Tensor, norm: Module, block: Callable[..., Tensor], *args: Any) -> Tensor:
-        """A block and the residual connection around it, with the norm before or after."""
+        """Apply a block and its residual connection, with the norm before or after."""
         return x + block(norm(x), *args) if self.norm_first else norm(x + block(x, *args))
 
     def _sa_block(
         self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
     ) -> Tensor:
-        """Self-attention."""
+        """Apply the self-attention block."""
         masks = {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask, "is_causal": is_causal}
         attended: Tensor = self.dropout1(self.self_attn(x, x, x, need_weights=False, **masks)[0])
         return attended
 
     def _ff_block(self, x: Tensor) -> Tensor:
-        """The feed-forward block."""
+        """Apply the feed-forward block."""
         last_dropout = getattr(self, f"dropout{len(self.attentions) + 1}")
         fed: Tensor = last_dropout(self.linear2(self.dropout(self.activation(self.linear1(x)))))
         return fed
@@ -98,7 +98,7 @@ class TransformerEncoderLayer(_TransformerLayer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """The encoded sequence, of ``src``'s shape; the masks are those of MultiheadAttention."""
+        """Return the encoded sequence, with the shape of ``src``; the masks are those of MultiheadAttention."""
         x = self._add(src, self.norm1, self._sa_block, src_mask, src_key_padding_mask, is_causal)
         return self._add(x, self.norm2, self._ff_block)
 
@@ -106,8 +106,8 @@ class TransformerEncoderLayer(_TransformerLayer):
 class TransformerEncoder(Module):
     """``num_layers`` copies of a layer in sequence, then ``norm`` if given.
 
-    ``enable_nested_tensor`` and ``mask_check`` are accepted and have no effect: padded positions are computed like all
-    others, whereas torch's inference path returns 0 there.
+    ``enable_nested_tensor`` and ``mask_check`` have no effect: padded positions are computed like all others, whereas
+    torch's inference path returns 0 there.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class TransformerEncoder(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:
-        """The encoded sequence, of ``src``'s shape; all layers use the masks, which are MultiheadAttention's."""
+        """Return the encoded sequence, shaped like ``src``; all layers use the same masks, as in MultiheadAttention."""
         for layer in self.layers:
             src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask, is_causal=bool(is_causal))
         return src if self.norm is None else self.norm(src)
@@ -139,7 +139,7 @@ class TransformerEncoder(Module):
 class TransformerDecoderLayer(_TransformerLayer):
     """Self-attention, attention to ``memory`` and a feed-forward block.
 
-    tgt is (T, N, d_model) and memory (S, N, d_model), or with N first by ``batch_first``, or without N. The options
+    tgt is (T, N, d_model) and memory (S, N, d_model), with N first for ``batch_first``, or both without N. The options
     are those of :class:`TransformerEncoderLayer`.
     """
 
@@ -158,7 +158,7 @@ class TransformerDecoderLayer(_TransformerLayer):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """The decoded sequence, of ``tgt``'s shape; the masks are those of MultiheadAttention."""
+        """Return the decoded sequence, with the shape of ``tgt``; the masks are those of MultiheadAttention."""
         x = self._add(tgt, self.norm1, self._sa_block, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         x = self._add(x, self.norm2, self._mha_block, memory, memory_mask, memory_key_padding_mask, memory_is_causal)
         return self._add(x, self.norm3, self._ff_block)
@@ -171,7 +171,7 @@ class TransformerDecoderLayer(_TransformerLayer):
         key_padding_mask: Tensor | None,
         is_causal: bool = False,
     ) -> Tensor:
-        """Attention to the encoder's result."""
+        """Apply attention to the encoder's output."""
         masks = {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask, "is_causal": is_causal}
         attended: Tensor = self.dropout2(self.multihead_attn(x, mem, mem, need_weights=False, **masks)[0])
         return attended
@@ -196,7 +196,7 @@ class TransformerDecoder(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """The decoded sequence, of ``tgt``'s shape; all layers use the masks, which are MultiheadAttention's."""
+        """Return the decoded sequence, shaped like ``tgt``; all layers use the same masks, as in MultiheadAttention."""
         for layer in self.layers:
             tgt = layer(
                 tgt,
@@ -212,9 +212,9 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """An encoder for ``src`` and a decoder for ``tgt`` that attends to its result.
+    """An encoder for ``src`` and a decoder for ``tgt`` that attends to the encoder's output.
 
-    src is (S, N, d_model) and tgt (T, N, d_model), or with N first by ``batch_first``, or without N. Matrices are
+    src is (S, N, d_model) and tgt (T, N, d_model), with N first for ``batch_first``, or both without N. Matrices are
     initialized as in Glorot and Bengio 2010. ``custom_encoder`` and ``custom_decoder`` replace the standard ones.
     """
 
@@ -274,7 +274,7 @@ class Transformer(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """The decoded sequence, of ``tgt``'s shape. Raises RuntimeError for batch or feature sizes that differ."""
+        """Return the decoded sequence, shaped like ``tgt``. Raises RuntimeError if batch or feature sizes differ."""
         batch = 0 if self.batch_first else 1
         if src.dim() == 3 and src.shape[batch] != tgt.shape[batch]:
             raise InvalidOperation("the batch number of src and tgt must be equal")
@@ -295,7 +295,7 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
-        """The causal mask (sz, sz): minus infinity above the diagonal, 0 elsewhere."""
+        """Return the causal mask (sz, sz): minus infinity above the diagonal, 0 elsewhere."""
         mask: Tensor = functions.full((sz, sz), -math.inf, dtype=dtype, device=device).triu(1)
         return mask
 

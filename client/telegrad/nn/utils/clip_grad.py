@@ -1,4 +1,4 @@
-"""Keeping gradients small. No value is fetched, unless errors about infinite norms are asked for."""
+"""Gradient clipping. Values are fetched only with ``error_if_nonfinite``."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Tensors = Tensor | Iterable[Tensor]
 def get_total_norm(
     tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
 ) -> Tensor:
-    """The norm of all elements together, a 0-dim tensor; 0 for no tensors.
+    """Return the norm of all elements together as a 0-dim tensor; 0 for no tensors.
 
-    Raises RuntimeError for a norm that is not finite if ``error_if_nonfinite``, which fetches it.
+    With ``error_if_nonfinite``, fetches the norm and raises RuntimeError unless it is finite.
     """
     norm_type = float(norm_type)
     each = [functions.linalg_vector_norm(tensor, norm_type) for tensor in _listed(tensors)]
@@ -41,7 +41,7 @@ def get_total_norm(
 def clip_grads_with_norm_(
     parameters: Tensors, max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
-    """Scale the gradients in place by ``max_norm / total_norm``, but never up."""
+    """Scale the gradients in place by ``min(max_norm / total_norm, 1)``."""
     grads = _grads(_listed(parameters))
     if grads:
         factor = functions.clamp(float(max_norm) / (total_norm + 1e-6), max=1.0)
@@ -56,9 +56,9 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """Scale the gradients in place so that their norm together is at most ``max_norm``; returns what it was.
+    """Scale the gradients in place so that their total norm is at most ``max_norm``; return the norm before scaling.
 
-    Raises RuntimeError for a norm that is not finite if ``error_if_nonfinite``.
+    With ``error_if_nonfinite``, raises RuntimeError unless the norm is finite.
     """
     listed = _listed(parameters)
     if not listed and not isinstance(parameters, (Tensor, list, tuple)):
@@ -70,7 +70,7 @@ def clip_grad_norm_(
 
 @no_grad()
 def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | None = None) -> None:
-    """Bring every element of the gradients within ±``clip_value``, in place."""
+    """Clamp every element of the gradients to ±``clip_value`` in place."""
     bound = float(clip_value)
     for grad in _grads(_listed(parameters)):
         grad.clamp_(-bound, bound)

@@ -1,4 +1,4 @@
-"""All parameters as one vector, and back."""
+"""Conversion between parameters and one vector of all their elements."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ..parameter import type_name
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """The parameters' elements one after the other, in the graph."""
+    """Concatenate the parameters' elements into one vector, differentiably."""
     vector: Tensor = functions.cat([parameter.reshape(-1) for parameter in parameters])
     return vector
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Make the parameters show the memory of consecutive slices of ``vec``. Raises TypeError for what is no tensor."""
+    """Make the parameters share the memory of consecutive slices of ``vec``. Raises TypeError unless it is a tensor."""
     if not isinstance(vec, Tensor):
         raise TypeError(f"expected torch.Tensor, but got: {type_name(vec)}")
     place = 0

@@ -1,4 +1,4 @@
-"""A convolution or linear layer and the batch norm after it, as one layer for evaluation."""
+"""Fusion of a convolution or linear layer with the batch norm after it, for evaluation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Pair = tuple[Parameter, Parameter]
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
-    """A copy of ``conv`` with ``bn`` in it; both in evaluation mode, or AssertionError is raised."""
+    """Return a copy of ``conv`` fused with ``bn``. Raises AssertionError unless both are in evaluation mode."""
     _check_modes(conv, bn)
     fused = copy.deepcopy(conv)
     fused.weight, fused.bias = fuse_conv_bn_weights(fused.weight, fused.bias, *_statistics(bn), transpose=transpose)
@@ -33,14 +33,14 @@ def fuse_conv_bn_weights(
     bn_b: Tensor | None,
     transpose: bool = False,
 ) -> Pair:
-    """The weight and bias of a convolution, transposed or not, that normalizes too."""
+    """Return the weight and bias of a convolution (or transposed convolution) fused with a batch norm."""
     shape = [1] * conv_w.dim()
     shape[1 if transpose else 0] = -1
     return _fused(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, shape)
 
 
 def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
-    """A copy of ``linear`` with ``bn`` in it; both in evaluation mode, or AssertionError is raised."""
+    """Return a copy of ``linear`` fused with ``bn``. Raises AssertionError unless both are in evaluation mode."""
     _check_modes(linear, bn)
     if bn.num_features not in (1, linear.out_features):
         raise InvalidChoice(
@@ -61,7 +61,7 @@ def fuse_linear_bn_weights(
     bn_w: Tensor | None,
     bn_b: Tensor | None,
 ) -> Pair:
-    """The weight and bias of a linear layer that normalizes too."""
+    """Return the weight and bias of a linear layer fused with a batch norm."""
     return _fused(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, [-1, 1])
 
 
@@ -79,7 +79,7 @@ def _statistics(bn: Any) -> tuple[Any, Any, Any, Any, Any]:
 def _fused(
     w: Tensor, b: Tensor | None, mean: Tensor, var: Tensor, eps: float, scale: Any, shift: Any, shape: list[int]
 ) -> Pair:
-    """Scaled by the norm's weight over the deviation; where it has no weight or bias, by 1 and 0."""
+    """Return the fused weight and bias; a batch norm without weight or bias counts as having 1 or 0."""
     bias = functions.zeros_like(mean) if b is None else b
     factor = (var + eps).rsqrt() if scale is None else scale * (var + eps).rsqrt()
     moved = (bias - mean) * factor
@@ -89,7 +89,7 @@ def _fused(
 
 
 def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """A module of this class with arbitrary parameter values. Raises RuntimeError for other classes."""
+    """Return a ``module_cls`` with unspecified values. Raises RuntimeError unless it is a Module with ``device``."""
     if not issubclass(module_cls, Module):
         raise InvalidOperation(f"Expected a Module; got {module_cls}")
     if "device" not in inspect.signature(module_cls).parameters:

@@ -1,4 +1,4 @@
-"""Memory formats of modules: accepted and without effect, since the session lays out parameters itself."""
+"""Memory formats of modules, which have no effect because the session chooses the layout of parameters."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 
 def convert_conv2d_weight_memory_format(module: Any, memory_format: Any) -> Any:
-    """``module``, unchanged."""
+    """Return ``module`` unchanged."""
     return module
 
 
 def convert_conv3d_weight_memory_format(module: Any, memory_format: Any) -> Any:
-    """``module``, unchanged."""
+    """Return ``module`` unchanged."""
     return module

@@ -16,7 +16,7 @@ from .parametrizations import norm_except, output_dim
 
 
 def _hooks_of(module: Module, kind: type) -> list[tuple[int, Any]]:
-    """The forward hooks of a kind, with their keys."""
+    """Return the module's forward pre-hooks of this kind, with their keys."""
     return [(key, hook.call) for key, hook in (module._pre_hooks or {}).items() if isinstance(hook.call, kind)]
 
 
@@ -35,19 +35,19 @@ def _remove(module: Any, kind: type, name: str, what: str) -> Any:
 
 
 class WeightNorm:
-    """Computes a weight from the parameters of its lengths, ``NAME_g``, and of its directions, ``NAME_v``."""
+    """Computes a weight from the parameters ``NAME_g`` (its lengths) and ``NAME_v`` (its directions)."""
 
     def __init__(self, name: str, dim: int | None) -> None:
         self.name, self.dim = name, -1 if dim is None else dim
 
     def compute_weight(self, module: Module) -> Tensor:
-        """The weight."""
+        """Return the weight."""
         lengths, directions = getattr(module, f"{self.name}_g"), getattr(module, f"{self.name}_v")
         weight: Tensor = directions * (lengths / norm_except(directions, self.dim))
         return weight
 
     def __call__(self, module: Module, inputs: Any) -> None:
-        """Give the module its weight."""
+        """Compute the weight and assign it to the module."""
         setattr(module, self.name, self.compute_weight(module))
 
     def remove(self, module: Module) -> None:
@@ -59,7 +59,7 @@ class WeightNorm:
 
 
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
-    """Salimans and Kingma 2016, by a hook. Deprecated: ``parametrizations.weight_norm`` does it better."""
+    """Apply weight normalization (Salimans and Kingma 2016). Deprecated: use ``parametrizations.weight_norm``."""
     warnings.warn(
         "`torch.nn.utils.weight_norm` is deprecated in favor of `torch.nn.utils.parametrizations.weight_norm`.",
         FutureWarning,
@@ -77,12 +77,12 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
 
 
 def remove_weight_norm(module: Any, name: str = "weight") -> Any:
-    """Make the weight a parameter again. Raises ValueError where it has no ``weight_norm``."""
+    """Make the weight a parameter again. Raises ValueError if it has no ``weight_norm``."""
     return _remove(module, WeightNorm, name, "weight_norm")
 
 
 class SpectralNorm:
-    """Computes a weight from ``NAME_orig`` and its largest singular value, whose vectors are ``NAME_u`` and ``_v``."""
+    """Divides ``NAME_orig`` by its largest singular value, whose vectors are ``NAME_u`` and ``NAME_v``."""
 
     def __init__(self, name: str, n_power_iterations: int, dim: int, eps: float) -> None:
         if n_power_iterations <= 0:
@@ -92,13 +92,13 @@ class SpectralNorm:
         self.name, self.n_power_iterations, self.dim, self.eps = name, n_power_iterations, dim, eps
 
     def reshape_weight_to_matrix(self, weight: Tensor) -> Tensor:
-        """The weight with ``dim`` first, and the others as one."""
+        """Return the weight as a matrix, with ``dim`` first and the other dimensions flattened."""
         if self.dim != 0:
             weight = weight.permute(self.dim, *[d for d in range(weight.dim()) if d != self.dim])
         return weight.reshape(weight.shape[0], -1)
 
     def compute_weight(self, module: Module, do_power_iteration: bool) -> Tensor:
-        """The weight; with ``do_power_iteration`` the vectors are made better first, in place."""
+        """Return the weight; with ``do_power_iteration``, refine the vectors in place first."""
         weight, u, v = (getattr(module, f"{self.name}_{part}") for part in ("orig", "u", "v"))
         matrix = self.reshape_weight_to_matrix(weight)
         if do_power_iteration:
@@ -106,12 +106,12 @@ class SpectralNorm:
                 for _ in range(self.n_power_iterations):
                     v.copy_(F.normalize(matrix.t().mv(u), dim=0, eps=self.eps))
                     u.copy_(F.normalize(matrix.mv(v), dim=0, eps=self.eps))
-                u, v = u.clone(), v.clone()  # the next use changes them
+                u, v = u.clone(), v.clone()  # the next call changes the buffers
         scaled: Tensor = weight / u.dot(matrix.mv(v))
         return scaled
 
     def __call__(self, module: Module, inputs: Any) -> None:
-        """Give the module its weight."""
+        """Compute the weight and assign it to the module."""
         setattr(module, self.name, self.compute_weight(module, module.training))
 
     def remove(self, module: Module) -> None:
@@ -126,7 +126,7 @@ class SpectralNorm:
 def spectral_norm(
     module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
 ) -> Any:
-    """Miyato et al. 2018, by a hook; ``parametrizations.spectral_norm`` is newer."""
+    """Apply spectral normalization (Miyato et al. 2018). ``parametrizations.spectral_norm`` is newer."""
     _check_first(module, SpectralNorm, name, "spectral_norm")
     hook = SpectralNorm(name, n_power_iterations, output_dim(module) if dim is None else dim, eps)
     weight = module._parameters[name]
@@ -144,5 +144,5 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
-    """Make the weight a parameter again. Raises ValueError where it has no ``spectral_norm``."""
+    """Make the weight a parameter again. Raises ValueError if it has no ``spectral_norm``."""
     return _remove(module, SpectralNorm, name, "spectral_norm")

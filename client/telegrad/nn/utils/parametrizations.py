@@ -1,4 +1,4 @@
-"""Parametrizations that are often wanted: a weight in length and direction, of spectral norm 1, or orthogonal."""
+"""Common parametrizations of a weight: weight norm, spectral norm and orthogonal matrices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .parametrize import register_parametrization
 
 
 def norm_except(tensor: Tensor, dim: int) -> Tensor:
-    """The Euclidean norms over all dims but one, which are kept with size 1; with -1 the norm of the whole."""
+    """Return the Euclidean norms over all dims except ``dim``, with ``keepdim``; for -1, the norm of the tensor."""
     if dim == -1:
         whole: Tensor = (tensor * tensor).sum().sqrt()
         return whole
@@ -26,25 +26,25 @@ def norm_except(tensor: Tensor, dim: int) -> Tensor:
 
 
 class _WeightNorm(Module):
-    """From lengths and directions: Salimans and Kingma 2016."""
+    """Computes a weight from lengths and directions (Salimans and Kingma 2016)."""
 
     def __init__(self, dim: int | None = 0) -> None:
         super().__init__()
         self.dim = -1 if dim is None else dim
 
     def forward(self, weight_g: Tensor, weight_v: Tensor) -> Tensor:
-        """``weight_v`` of the lengths ``weight_g``."""
+        """Return ``weight_v`` scaled to the lengths ``weight_g``."""
         return weight_v * (weight_g / norm_except(weight_v, self.dim))
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The lengths and the weight itself."""
+        """Return the lengths and the weight itself."""
         return norm_except(weight, self.dim), weight
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int = 0) -> Module:
-    """Have the weight be computed from its lengths (``original0``) and directions (``original1``).
+    """Compute the weight from its lengths (``original0``) and directions (``original1``).
 
-    ``dim`` is the one in which each has a length of its own; None: the whole has one. State dicts of the older
+    Each index along ``dim`` has its own length; with None, the whole weight has one. State dicts of the older
     ``weight_norm`` can be loaded.
     """
     register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
@@ -60,7 +60,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int = 0) -> Module:
 
 
 class PowerMethod:
-    """The largest singular value of a weight as a matrix, and its vectors ``_u`` and ``_v``, better at each use."""
+    """Estimates a weight's largest singular value by power iteration on its singular vectors ``_u`` and ``_v``."""
 
     _u: Tensor
     _v: Tensor
@@ -68,7 +68,7 @@ class PowerMethod:
     dim: int
 
     def as_matrix(self, weight: Tensor) -> Tensor:
-        """The weight with ``dim`` first, and the others as one."""
+        """Return the weight as a matrix, with ``dim`` first and the other dimensions flattened."""
         if self.dim != 0:
             weight = weight.permute(self.dim, *[d for d in range(weight.dim()) if d != self.dim])
         matrix: Tensor = weight.flatten(1)
@@ -76,19 +76,19 @@ class PowerMethod:
 
     @no_grad()
     def improve(self, matrix: Tensor, iterations: int) -> None:
-        """Iterate; in place, for the vectors are the module's buffers."""
+        """Run power iterations that update the buffers ``_u`` and ``_v`` in place."""
         for _ in range(iterations):
             self._u.copy_(F.normalize(matrix.mv(self._v), dim=0, eps=self.eps))
             self._v.copy_(F.normalize(matrix.t().mv(self._u), dim=0, eps=self.eps))
 
     def norm(self, matrix: Tensor) -> Tensor:
-        """The singular value that the vectors give; they are copied, for the next use changes them."""
+        """Return the estimated singular value. The vectors are copied because the next use changes them."""
         sigma: Tensor = self._u.clone().dot(matrix.mv(self._v.clone()))
         return sigma
 
 
 class _SpectralNorm(PowerMethod, Module):
-    """The weight over its largest singular value: Miyato et al. 2018."""
+    """Divides a weight by its largest singular value (Miyato et al. 2018)."""
 
     def __init__(self, weight: Tensor, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class _SpectralNorm(PowerMethod, Module):
             self.improve(matrix, 15)
 
     def forward(self, weight: Tensor) -> Tensor:
-        """The weight over its norm."""
+        """Return the weight divided by its norm."""
         if weight.dim() == 1:
             scaled: Tensor = F.normalize(weight, dim=0, eps=self.eps)
             return scaled
@@ -121,12 +121,12 @@ class _SpectralNorm(PowerMethod, Module):
         return weight / self.norm(matrix)
 
     def right_inverse(self, value: Tensor) -> Tensor:
-        """The value itself."""
+        """Return the value itself."""
         return value
 
 
 def weight_of(module: Module, name: str) -> Tensor:
-    """The tensor of this name. Raises ValueError."""
+    """Return the module's tensor of this name. Raises ValueError if there is none."""
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):
         raise InvalidValue(f"Module '{module}' has no parameter or buffer with name '{name}'")
@@ -134,14 +134,14 @@ def weight_of(module: Module, name: str) -> Tensor:
 
 
 def output_dim(module: Module) -> int:
-    """Which dim of a module's weight is that of its outputs."""
+    """Return the output dimension of a module's weight."""
     return int(isinstance(module, (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)))
 
 
 def spectral_norm(
     module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
 ) -> Module:
-    """Have the weight be divided by its largest singular value, which ``n_power_iterations`` a use approach."""
+    """Divide the weight by its largest singular value, with ``n_power_iterations`` at each use in training."""
     weight = weight_of(module, name)
     own_dim = output_dim(module) if dim is None else dim
     return register_parametrization(module, name, _SpectralNorm(weight, n_power_iterations, own_dim, eps))
@@ -154,7 +154,7 @@ SQUARINGS, TERMS = 8, 13
 
 
 def matrix_exp(matrix: Tensor) -> Tensor:
-    """The exponential by scaling and squaring (Higham 2005), of a Taylor polynomial, in float64."""
+    """Compute the matrix exponential in float64 by scaling and squaring (Higham 2005) with a Taylor polynomial."""
     x = matrix.to(dtypes.float64) / 2**SQUARINGS
     identity = functions.eye(matrix.shape[-1], dtype=dtypes.float64)
     power: Any = identity
@@ -173,9 +173,10 @@ def _cayley(matrix: Tensor) -> Tensor:
 
 
 def _product_of_reflections(vectors: Tensor) -> Tensor:
-    """The first columns of the product of Householder reflections by the columns, whose leading 1 is not stored.
+    """Return the first columns of the product of the Householder reflections given by the columns of ``vectors``.
 
-    In the compact form of Puglisi 1992: ``I - V inv(U) V'``, with ``U`` the upper half of ``V' V``.
+    The leading 1 of each column is not stored. Uses the compact form of Puglisi 1992: ``I - V inv(U) V'``, with ``U``
+    the upper half of ``V' V``.
     """
     n, k = vectors.shape[-2], vectors.shape[-1]
     identity = functions.eye(n, k, dtype=vectors.dtype)
@@ -187,14 +188,14 @@ def _product_of_reflections(vectors: Tensor) -> Tensor:
 
 
 def _with_positive_diagonal(matrix: Tensor) -> Tensor:
-    """The Q of the QR decomposition in which R's diagonal is positive."""
+    """Return Q of the QR decomposition in which R's diagonal is positive."""
     q, r = functions.linalg_qr(matrix)
     result: Tensor = q * r.diagonal(0, -2, -1).sgn().unsqueeze(-2)
     return result
 
 
 class _Orthogonal(Module):
-    """From any matrix: Lezcano-Casado and Martínez-Rubio 2019; Mhammedi et al. 2017 for ``householder``."""
+    """Orthogonal matrices (Lezcano-Casado and Martínez-Rubio 2019; for ``householder``, Mhammedi et al. 2017)."""
 
     base: Tensor | None
 
@@ -206,7 +207,7 @@ class _Orthogonal(Module):
             self.register_buffer("base", None)
 
     def forward(self, X: Tensor) -> Tensor:
-        """A matrix with orthonormal columns, or rows if there are fewer of them."""
+        """Map any matrix to one with orthonormal columns, or rows if there are fewer of them."""
         transposed = X.shape[-2] < X.shape[-1]
         if transposed:
             X = X.transpose(-2, -1)
@@ -227,7 +228,7 @@ class _Orthogonal(Module):
 
     @no_grad()
     def right_inverse(self, Q: Tensor) -> Tensor:
-        """What a matrix is computed from; one that is not orthogonal is made so first."""
+        """Return a matrix that maps to ``Q``, which is made orthogonal first if necessary."""
         if tuple(Q.shape) != tuple(self.shape):
             raise InvalidValue(
                 f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of shape {Q.shape}."
@@ -262,10 +263,10 @@ def _is_orthogonal(q: Tensor) -> bool:
 def orthogonal(
     module: Module, name: str = "weight", orthogonal_map: str | None = None, *, use_trivialization: bool = True
 ) -> Module:
-    """Have the weight be a matrix with orthonormal columns, or rows if there are fewer of them.
+    """Make the weight a matrix with orthonormal columns, or rows if there are fewer of them.
 
-    ``orthogonal_map`` is "matrix_exp", "cayley" or "householder", which is the default of what is not square.
-    With ``use_trivialization`` the weight can be assigned to.
+    ``orthogonal_map`` is "matrix_exp" (the default for square matrices), "cayley" or "householder" (otherwise). With
+    ``use_trivialization``, the weight can be assigned to.
     """
     weight = weight_of(module, name)
     if weight.dim() < 2:

@@ -1,4 +1,4 @@
-"""Parametrizations: a parameter or buffer that is computed from others whenever it is read, as torch has them."""
+"""Parametrizations, as in torch: parameters and buffers that are computed from others whenever they are read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _cache: dict[tuple[int, str], Tensor] = {}
 
 @contextmanager
 def cached() -> Iterator[None]:
-    """Within, a parametrized tensor is computed when it is read first, and then kept."""
+    """Cache each parametrized tensor after its first read inside the context."""
     global _cache_enabled
     _cache_enabled += 1
     try:
@@ -33,9 +33,9 @@ def cached() -> Iterator[None]:
 
 
 class ParametrizationList(ModuleList):
-    """The parametrizations of one tensor, and what they compute it from: ``original``, or ``original0`` and so on.
+    """The parametrizations of one tensor and their inputs: ``original``, or ``original0``, ``original1`` and so on.
 
-    ``modules`` are applied in order. Raises ValueError, unless ``unsafe``, where they change the dtype or the shape.
+    ``modules`` are applied in order. Raises ValueError if they change the dtype or the shape, unless ``unsafe``.
     """
 
     original: Tensor
@@ -71,7 +71,7 @@ class ParametrizationList(ModuleList):
 
     @no_grad()
     def _inverted(self, value: Any) -> Any:
-        """What the tensor is computed from, where the parametrizations can tell; otherwise the tensor itself."""
+        """Apply the parametrizations' right inverses to ``value``, skipping those that have none."""
         for module in reversed(list(self)):
             if hasattr(module, "right_inverse"):
                 with suppress(NotImplementedError):
@@ -85,7 +85,7 @@ class ParametrizationList(ModuleList):
 
     @no_grad()
     def right_inverse(self, value: Any) -> None:
-        """Give what the tensor is computed from the values for which it becomes ``value``."""
+        """Set the original tensors so that the parametrized tensor becomes ``value``."""
         for module in reversed(list(self)):
             if not hasattr(module, "right_inverse"):
                 raise InvalidOperation(f"parametrization {type(module).__name__} does not implement right_inverse.")
@@ -111,7 +111,7 @@ class ParametrizationList(ModuleList):
             _set(getattr(self, f"original{i}"), tensor)
 
     def forward(self) -> Any:
-        """The tensor."""
+        """Return the parametrized tensor."""
         first, *rest = list(self)
         names = ["original"] if self.is_tensor else [f"original{i}" for i in range(self.ntensors)]
         value = first(*[getattr(self, name) for name in names])
@@ -121,7 +121,7 @@ class ParametrizationList(ModuleList):
 
 
 def _set(tensor: Tensor, value: Tensor) -> None:
-    """Have ``tensor`` show ``value``, of whatever shape."""
+    """Make ``tensor`` share the memory of ``value``, whose shape may differ."""
     if value is not tensor:
         tensor.data = value.detach()
 
@@ -161,7 +161,7 @@ def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
 
 
 def _subclass(module: Module) -> None:
-    """Give the module a class of its own, in which its parametrized tensors are properties."""
+    """Give the module its own class, which holds its parametrized tensors as properties."""
     cls = type(module)
     body: dict[str, Any] = {"__getstate__": _get_state, "__module__": cls.__module__}
     if not hasattr(cls, "__deepcopy__"):
@@ -188,10 +188,10 @@ def _add_property(module: Module, name: str) -> None:
 def register_parametrization(
     module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> Module:
-    """Have ``module``'s tensor of this name be what ``parametrization`` makes of it; several are applied in order.
+    """Compute ``module``'s tensor of this name with ``parametrization``; several are applied in order.
 
-    If ``parametrization`` has a ``right_inverse``, the tensor keeps its value, and can be assigned to. Raises
-    ValueError where there is no such tensor and, unless ``unsafe``, where its dtype or shape would change.
+    If ``parametrization`` has a ``right_inverse``, the tensor keeps its value and can be assigned to. Raises
+    ValueError if there is no such tensor or, unless ``unsafe``, if its dtype or shape would change.
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
@@ -218,7 +218,7 @@ def register_parametrization(
 
 
 def _check_another(module: Module, name: str, parametrization: Any) -> None:
-    """Raise ValueError if one more parametrization changes a tensor's dtype or shape."""
+    """Raise ValueError if an additional parametrization changes the tensor's dtype or shape."""
     value = getattr(module, name)
     made = parametrization(value)
     if not isinstance(made, Tensor):
@@ -248,7 +248,7 @@ def _check_another(module: Module, name: str, parametrization: Any) -> None:
 
 
 def _check_same(value: Tensor, other: Tensor, text: str, labels: tuple[str, str]) -> None:
-    """Raise ValueError if the tensors differ in dtype or shape; ``text`` has a placeholder for which."""
+    """Raise ValueError if the tensors differ in dtype or shape; ``text`` has a placeholder for which of them."""
     for what in ("dtype", "shape"):
         ours, theirs = getattr(value, what), getattr(other, what)
         if ours != theirs:
@@ -256,7 +256,7 @@ def _check_same(value: Tensor, other: Tensor, text: str, labels: tuple[str, str]
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether a module has parametrizations, or one of the tensor of this name."""
+    """Whether a module has any parametrization, or one for ``tensor_name``."""
     known = getattr(module, "parametrizations", None)
     if not isinstance(known, ModuleDict):
         return False
@@ -264,9 +264,9 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 
 
 def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:
-    """Make the tensor an ordinary one again: with the value it has, or with its original one.
+    """Make a parametrized tensor ordinary, with its current value or, without ``leave_parametrized``, its original.
 
-    Raises ValueError where it is not parametrized, and where there is no single original tensor to leave.
+    Raises ValueError if it is not parametrized, or if it has several originals and ``leave_parametrized`` is False.
     """
     if not is_parametrized(module, tensor_name):
         raise InvalidValue(f"Module {module} does not have a parametrization on {tensor_name}")
@@ -294,7 +294,7 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
 
 
 def type_before_parametrizations(module: Module) -> type:
-    """The module's class, or the one that it had before it was parametrized."""
+    """Return the module's class, or its class before it was parametrized."""
     return type(module).__bases__[0] if is_parametrized(module) else type(module)
 
 
@@ -302,7 +302,7 @@ def type_before_parametrizations(module: Module) -> type:
 def transfer_parametrizations_and_params(
     from_module: Module, to_module: Module, tensor_name: str | None = None
 ) -> Module:
-    """Give a module the parametrizations of another, of one tensor or of all, and copies of what they compute from."""
+    """Give ``to_module`` the parametrizations and originals of one tensor of ``from_module``, or of all of them."""
     if not is_parametrized(from_module):
         return to_module
     known: Any = from_module.parametrizations

@@ -1,7 +1,7 @@
-"""Pruning: parameters of which some elements are held at zero by a mask.
+"""Pruning: a mask keeps some elements of a parameter at zero.
 
-A pruned parameter ``NAME`` is kept as ``NAME_orig``, its mask as the buffer ``NAME_mask``; their product is computed
-before each ``forward``. Methods are applied one after the other to what is left.
+A pruned parameter ``NAME`` is stored as ``NAME_orig`` and its mask as the buffer ``NAME_mask``; their product is
+computed before each ``forward``. Repeated pruning applies each method to the elements that the earlier ones left.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from .convert_parameters import parameters_to_vector
 
 
 class BasePruningMethod(ABC):
-    """Base of the methods. A subclass has a ``PRUNING_TYPE`` and defines ``compute_mask``."""
+    """Base class of pruning methods. A subclass sets ``PRUNING_TYPE`` and defines ``compute_mask``."""
 
     PRUNING_TYPE: str
     _tensor_name: str
 
     def __call__(self, module: Module, inputs: Any) -> None:
-        """Give the module its pruned tensor."""
+        """Compute the pruned tensor and assign it to the module."""
         setattr(module, self._tensor_name, self.apply_mask(module))
 
     @abstractmethod
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The new mask, of ``default_mask``'s shape, by what ``t`` says about the elements' importance."""
+        """Return a new mask with the shape of ``default_mask``, based on the elements' importance in ``t``."""
 
     def apply_mask(self, module: Module) -> Tensor:
-        """The pruned tensor."""
+        """Return the pruned tensor."""
         mask, original = (getattr(module, f"{self._tensor_name}_{part}") for part in ("mask", "orig"))
         pruned: Tensor = mask.to(original.dtype) * original
         return pruned
@@ -42,7 +42,7 @@ class BasePruningMethod(ABC):
     def apply(
         cls, module: Any, name: str, *args: Any, importance_scores: Tensor | None = None, **kwargs: Any
     ) -> BasePruningMethod:
-        """Prune a module's parameter, by ``importance_scores`` instead of its elements if given."""
+        """Prune a module's parameter by ``importance_scores``, by default its own elements."""
         method: BasePruningMethod = cls(*args, **kwargs)
         method._tensor_name = name
         earlier = _hooks_of(module, name)
@@ -76,7 +76,7 @@ class BasePruningMethod(ABC):
         return method
 
     def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
-        """A tensor times the mask that this method computes of it; no module is changed."""
+        """Return ``t`` multiplied by its mask, without changing a module."""
         scores = t if importance_scores is None else importance_scores
         if tuple(scores.shape) != tuple(t.shape):
             raise InvalidChoice(
@@ -86,7 +86,7 @@ class BasePruningMethod(ABC):
         return t * self.compute_mask(scores.detach(), before)
 
     def remove(self, module: Any) -> None:
-        """Make the parameter an ordinary one, with zeros where it was pruned."""
+        """Make the parameter an ordinary one again, with zeros where it was pruned."""
         weight = self.apply_mask(module).detach()
         delattr(module, self._tensor_name)
         original = module._parameters.pop(f"{self._tensor_name}_orig")
@@ -96,13 +96,13 @@ class BasePruningMethod(ABC):
 
 
 def _hooks_of(module: Any, name: str | None = None) -> list[tuple[int, BasePruningMethod]]:
-    """The pruning hooks of a module, or of one of its parameters, with their keys."""
+    """Return the pruning hooks of a module, or of one of its parameters, with their keys."""
     found = [(key, hook.call) for key, hook in (module._pre_hooks or {}).items()]
     return [(k, h) for k, h in found if isinstance(h, BasePruningMethod) and name in (None, h._tensor_name)]
 
 
 class PruningContainer(BasePruningMethod):
-    """Several methods for one parameter; the last one prunes what the others have left."""
+    """Several methods for one parameter; each prunes the elements that the earlier ones left."""
 
     def __init__(self, *args: BasePruningMethod) -> None:
         self._pruning_methods: tuple[Any, ...] = ()
@@ -112,7 +112,7 @@ class PruningContainer(BasePruningMethod):
             self.add_pruning_method(method)
 
     def add_pruning_method(self, method: Any) -> None:
-        """Add one. Raises TypeError for what is none, ValueError for one of another parameter."""
+        """Add a method. Raises TypeError unless it is a pruning method, ValueError if it is for another parameter."""
         if not isinstance(method, BasePruningMethod) and method is not None:
             raise TypeError(f"{type(method)} is not a BasePruningMethod subclass")
         if method is not None and self._tensor_name != method._tensor_name:
@@ -132,7 +132,7 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[index]
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask of the last method, which sees only what the mask before leaves."""
+        """Apply the last method to the elements that ``default_mask`` keeps and return the combined mask."""
         method: Any = self._pruning_methods[-1]
         mask = default_mask
         where: Any
@@ -158,17 +158,17 @@ class PruningContainer(BasePruningMethod):
 
 
 class Identity(BasePruningMethod):
-    """Prunes nothing, but has the parameter kept with a mask."""
+    """Prunes nothing, but stores the parameter with a mask of ones."""
 
     PRUNING_TYPE = "unstructured"
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask as it was."""
+        """Return ``default_mask``."""
         return default_mask
 
 
 class _ByAmount(BasePruningMethod):
-    """A method that prunes ``amount`` elements or channels: a number of them, or a share."""
+    """A method that prunes ``amount`` elements or channels: a count (int) or a fraction (float)."""
 
     amount: Any
 
@@ -184,7 +184,7 @@ class _ByAmount(BasePruningMethod):
         self.amount = amount
 
     def _count(self, size: int) -> int:
-        """How many of ``size`` are pruned."""
+        """Return how many of ``size`` elements or channels to prune."""
         count = int(self.amount) if isinstance(self.amount, numbers.Integral) else round(self.amount * size)
         if isinstance(self.amount, numbers.Integral) and count > size:
             raise InvalidValue(f"amount={count} should be smaller than the number of parameters to prune={size}")
@@ -192,7 +192,7 @@ class _ByAmount(BasePruningMethod):
 
 
 def _without(mask: Tensor, places: Tensor) -> Tensor:
-    """A mask that is zero at places of its flattened form too."""
+    """Return the mask with further zeros at ``places``, indices into the flattened mask."""
     flat = mask.reshape(-1).index_fill(0, places, 0)
     return flat.reshape(tuple(mask.shape))
 
@@ -203,18 +203,18 @@ class RandomUnstructured(_ByAmount):
     PRUNING_TYPE = "unstructured"
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask with as many zeros more."""
+        """Return the mask with ``amount`` further zeros."""
         count = self._count(t.numel())
         return _without(default_mask, functions.rand_like(t).reshape(-1).topk(count)[1]) if count else default_mask
 
 
 class L1Unstructured(_ByAmount):
-    """Prunes the elements of the least magnitude."""
+    """Prunes the elements of least magnitude."""
 
     PRUNING_TYPE = "unstructured"
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask with as many zeros more."""
+        """Return the mask with ``amount`` further zeros."""
         count = self._count(t.numel())
         return _without(default_mask, t.abs().reshape(-1).topk(count, largest=False)[1]) if count else default_mask
 
@@ -231,11 +231,11 @@ class _Structured(_ByAmount):
     dim: int
 
     def _kept(self, t: Tensor, count: int) -> Tensor:
-        """The indices of the channels that stay."""
+        """Return the indices of the ``count`` channels to keep."""
         raise NotImplementedError
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask with as many channels of zeros more."""
+        """Return the mask with ``amount`` channels set to zero."""
         if t.dim() <= 1:
             raise InvalidValue(
                 "Structured pruning can only be applied to multidimensional tensors. Found tensor of shape "
@@ -265,7 +265,7 @@ class RandomStructured(_Structured):
 
 
 class LnStructured(_Structured):
-    """Prunes the channels of the least norm, of order ``n``."""
+    """Prunes the channels with the smallest norm of order ``n``."""
 
     def __init__(self, amount: float, n: Any, dim: int = -1) -> None:
         super().__init__(amount)
@@ -286,7 +286,7 @@ class LnStructured(_Structured):
 
 
 class CustomFromMask(BasePruningMethod):
-    """Prunes by a mask."""
+    """Prunes with a given mask."""
 
     PRUNING_TYPE = "global"
 
@@ -294,32 +294,32 @@ class CustomFromMask(BasePruningMethod):
         self.mask = mask
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """Both masks together."""
+        """Return the product of both masks."""
         if tuple(default_mask.shape) != tuple(self.mask.shape):
             raise InvalidChoice(f"default_mask shape {default_mask.shape} must match self.mask shape {self.mask.shape}")
         return default_mask * self.mask.to(default_mask.dtype)
 
 
 def identity(module: Any, name: str) -> Any:
-    """Have a parameter kept with a mask of ones."""
+    """Store a parameter with a mask of ones, which prunes nothing."""
     Identity.apply(module, name)
     return module
 
 
 def random_unstructured(module: Any, name: str, amount: float) -> Any:
-    """Prune ``amount`` elements, or this share of them, at random."""
+    """Prune random elements: ``amount`` is a count (int) or a fraction (float)."""
     RandomUnstructured.apply(module, name, amount=amount)
     return module
 
 
 def l1_unstructured(module: Any, name: str, amount: float, importance_scores: Tensor | None = None) -> Any:
-    """Prune the ``amount`` elements, or this share of them, of the least magnitude."""
+    """Prune the elements of least magnitude: ``amount`` is a count (int) or a fraction (float)."""
     L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
     return module
 
 
 def random_structured(module: Any, name: str, amount: float, dim: int) -> Any:
-    """Prune ``amount`` channels along ``dim``, or this share of them, at random."""
+    """Prune random channels along ``dim``: ``amount`` is a count (int) or a fraction (float)."""
     RandomStructured.apply(module, name, amount=amount, dim=dim)
     return module
 
@@ -327,7 +327,7 @@ def random_structured(module: Any, name: str, amount: float, dim: int) -> Any:
 def ln_structured(
     module: Any, name: str, amount: float, n: Any, dim: int, importance_scores: Tensor | None = None
 ) -> Any:
-    """Prune the ``amount`` channels along ``dim``, or this share of them, of the least norm of order ``n``."""
+    """Prune the channels along ``dim`` with the smallest ``n``-norm; ``amount`` is a count or a fraction (float)."""
     LnStructured.apply(module, name, amount=amount, n=n, dim=dim, importance_scores=importance_scores)
     return module
 
@@ -335,7 +335,7 @@ def ln_structured(
 def global_unstructured(
     parameters: Any, pruning_method: type[BasePruningMethod], importance_scores: Any = None, **kwargs: Any
 ) -> None:
-    """Prune several parameters, pairs of modules and names, as if they were one."""
+    """Prune several parameters, given as pairs of module and name, as if they were one."""
     if not isinstance(parameters, Iterable):
         raise TypeError("global_unstructured(): parameters is not an Iterable")
     parameters = list(parameters)
@@ -364,7 +364,7 @@ def global_unstructured(
 
 
 def custom_from_mask(module: Any, name: str, mask: Tensor) -> Any:
-    """Prune a parameter by a mask."""
+    """Prune a parameter with a given mask."""
     CustomFromMask.apply(module, name, mask=mask)
     return module
 
@@ -379,5 +379,5 @@ def remove(module: Any, name: str) -> Any:
 
 
 def is_pruned(module: Module) -> bool:
-    """Whether a parameter of the module, or of one below it, is pruned."""
+    """Whether a parameter of the module or of a submodule is pruned."""
     return any(_hooks_of(part) for part in module.modules())

@@ -1,7 +1,7 @@
 """``torch.nn.utils.rnn``: sequences of different lengths in one tensor, padded or packed.
 
-Lengths are asked for where they are tensors; what is made of them is known here and sent, so packing and unpacking
-take no further message.
+Lengths are fetched only if they are tensors. The client computes the batch sizes and indices from them and uploads
+these, so packing and unpacking fetch nothing else.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class _Fields(NamedTuple):
 class PackedSequence(_Fields):
     """The first steps of all sequences, then the second steps of those that have one, and so on.
 
-    ``data`` has the rows, ``batch_sizes`` how many sequences have each step; ``sorted_indices`` says how the sequences
-    were sorted, the longest first, and ``unsorted_indices`` where each of them is now. Made by ``pack_sequence`` and
-    ``pack_padded_sequence``.
+    ``data`` holds the rows and ``batch_sizes`` the number of sequences at each step. ``sorted_indices`` is the order
+    in which the sequences were sorted, the longest first, and ``unsorted_indices`` its inverse. Created by
+    ``pack_sequence`` and ``pack_padded_sequence``.
     """
 
     _sizes: tuple[int, ...] | None = None
@@ -41,7 +41,7 @@ class PackedSequence(_Fields):
         sorted_indices: Tensor | None = None,
         unsorted_indices: Tensor | None = None,
     ) -> Self:
-        """Raises ValueError without ``batch_sizes``."""
+        """Create a sequence. Raises ValueError without ``batch_sizes``."""
         if batch_sizes is None:
             raise InvalidValue("batch_sizes should be a tensor: how many sequences have each step")
         if unsorted_indices is None:
@@ -49,59 +49,59 @@ class PackedSequence(_Fields):
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
     def _with_data(self, data: Tensor) -> Self:
-        """A copy with other rows."""
+        """Return a copy with ``data`` as its rows."""
         made = type(self)(data, self.batch_sizes, self.sorted_indices, self.unsorted_indices)
         made._sizes = self._sizes
         return made
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """A copy with its rows in another dtype, as ``Tensor.to``; itself if nothing changes."""
+        """Return a copy with its rows converted as by ``Tensor.to``, or the sequence itself if nothing changes."""
         data = self.data.to(*args, **kwargs)
         return self if data is self.data else self._with_data(data)
 
     def double(self) -> Self:
-        """A copy with its rows in float64."""
+        """Return a copy with its rows in float64."""
         return self.to(dtype="float64")
 
     def float(self) -> Self:
-        """A copy with its rows in float32."""
+        """Return a copy with its rows in float32."""
         return self.to(dtype="float32")
 
     def half(self) -> Self:
-        """A copy with its rows in float16."""
+        """Return a copy with its rows in float16."""
         return self.to(dtype="float16")
 
     def long(self) -> Self:
-        """A copy with its rows in int64."""
+        """Return a copy with its rows in int64."""
         return self.to(dtype="int64")
 
     def int(self) -> Self:
-        """A copy with its rows in int32."""
+        """Return a copy with its rows in int32."""
         return self.to(dtype="int32")
 
     def short(self) -> Self:
-        """A copy with its rows in int16."""
+        """Return a copy with its rows in int16."""
         return self.to(dtype="int16")
 
     def char(self) -> Self:
-        """A copy with its rows in int8."""
+        """Return a copy with its rows in int8."""
         return self.to(dtype="int8")
 
     def byte(self) -> Self:
-        """A copy with its rows in uint8."""
+        """Return a copy with its rows in uint8."""
         return self.to(dtype="uint8")
 
     def cpu(self) -> Self:
-        """Itself: values are fetched when asked for."""
+        """Return the sequence itself: values are fetched on demand."""
         return self
 
     def cuda(self, device: Any = None) -> Self:
-        """Itself, if the session computes on a GPU. Raises AssertionError otherwise."""
+        """Return the sequence itself. Raises AssertionError unless the session computes on a GPU."""
         self.data.cuda(device)
         return self
 
     def pin_memory(self) -> Self:
-        """Itself, if the session computes on a GPU. Raises RuntimeError otherwise."""
+        """Return the sequence itself. Raises RuntimeError unless the session computes on a GPU."""
         self.data.pin_memory()
         return self
 
@@ -116,14 +116,14 @@ class PackedSequence(_Fields):
 
 
 def known_sizes(sequence: PackedSequence) -> tuple[int, ...]:
-    """The batch sizes as numbers; asked for once, if the sequence was not packed here."""
+    """Return the batch sizes as integers, fetched once if the client does not know them."""
     if sequence._sizes is None:
         sequence._sizes = tuple(sequence.batch_sizes.tolist())
     return sequence._sizes
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
-    """Where each index is in a permutation; None for None."""
+    """Return the inverse of a permutation, or None for None."""
     if permutation is None:
         return None
     inverse: Tensor = functions.argsort(permutation)
@@ -133,10 +133,10 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
 def pack_padded_sequence(
     input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
-    """Pack sequences (T, N, *) or, with ``batch_first``, (N, T, *), of which ``lengths`` says how long each is.
+    """Pack sequences (T, N, *), or (N, T, *) with ``batch_first``, of the given ``lengths``.
 
-    With ``enforce_sorted`` they must be in order of their lengths, the longest first; otherwise they are sorted here.
-    Raises RuntimeError for lengths that are not, or that do not fit.
+    With ``enforce_sorted``, they must be in order of decreasing length; otherwise they are sorted here. Raises
+    RuntimeError for lengths that are not sorted or do not fit ``input``.
     """
     found = _numbers(lengths)
     order = None
@@ -159,9 +159,10 @@ def pack_padded_sequence(
 def pad_packed_sequence(
     sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0, total_length: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The sequences (T, N, *), or (N, T, *) with ``batch_first``, filled up with ``padding_value``, and their lengths.
+    """Return the sequences (T, N, *), or (N, T, *) with ``batch_first``, and their lengths.
 
-    T is the longest's length, or ``total_length``; raises ValueError if that is less.
+    Shorter sequences are padded with ``padding_value``. T is the longest length, or ``total_length``; raises ValueError
+    if that is less.
     """
     sizes = known_sizes(sequence)
     steps = len(sizes) if total_length is None else total_length
@@ -183,9 +184,9 @@ def pad_packed_sequence(
 def pad_sequence(
     sequences: Any, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
 ) -> Tensor:
-    """Sequences (L, *) as one tensor (T, N, *), or (N, T, *) with ``batch_first``, filled up with ``padding_value``.
+    """Stack sequences (L, *) into (T, N, *), or (N, T, *) with ``batch_first``, padded with ``padding_value``.
 
-    Raises ValueError or RuntimeError for what are no sequences of tensors alike but for their lengths.
+    Raises ValueError or RuntimeError unless ``sequences`` are tensors that differ only in length.
     """
     if isinstance(sequences, Tensor):
         sequences = sequences.unbind(0)
@@ -203,7 +204,7 @@ def pad_sequence(
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = False) -> list[Tensor]:
-    """The sequences that ``pad_sequence`` filled up, at their ``lengths``."""
+    """Return the sequences that ``pad_sequence`` padded, cut to their ``lengths``."""
     if not batch_first:
         padded_sequences = padded_sequences.transpose(0, 1)
     numbers = _numbers(lengths).tolist()
@@ -217,7 +218,7 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
-    """The sequences that were packed."""
+    """Return the sequences that were packed."""
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)
 
@@ -232,7 +233,7 @@ def _filled(sequence: Tensor, length: int, value: float, side: str) -> Tensor:
 
 
 def _numbers(lengths: Any) -> Any:
-    """Lengths as an array of integers. Raises TypeError for what is none."""
+    """Return the lengths as an array of integers. Raises TypeError for anything else."""
     values = lengths.tolist() if isinstance(lengths, Tensor) else lengths
     found = np.asarray(values)
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
@@ -261,7 +262,7 @@ def _check_lengths(lengths: Any, input: Tensor, enforce_sorted: bool) -> None:
 
 
 def _places(sizes: Sequence[int]) -> Any:
-    """Where the packed rows are in the flattened padded tensor, of as many sequences as there are first steps."""
+    """Return the indices of the packed rows in the flattened padded tensor of ``sizes[0]`` sequences."""
     return np.concatenate([step * sizes[0] + np.arange(size) for step, size in enumerate(sizes)])
 
 

@@ -1,4 +1,4 @@
-"""Calls of modules with other parameters and buffers; ``functional_call`` under its deprecated name."""
+"""Calls of a module with other parameters and buffers, and the deprecated name of ``functional_call``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..modules.module import Module
 
 __all__ = ["functional_call"]
 Place = tuple[dict[str, Any], str]
-"""A module's table of parameters or buffers, and the name of one there."""
+"""A module's dict of parameters or buffers, and a key in it."""
 _MISSING: Any = object()
 
 
@@ -45,14 +45,14 @@ def call_with(
     tie_weights: bool,
     strict: bool,
 ) -> Any:
-    """``module(*args, **kwargs)`` with these tensors as its parameters and buffers."""
+    """Return ``module(*args, **kwargs)`` computed with these tensors as its parameters and buffers."""
     positional = () if args is None else args if isinstance(args, tuple) else (args,)
     with _replaced(module, given, tie_weights, strict):
         return module(*positional, **(kwargs or {}))
 
 
 def _places(module: Module) -> Iterator[tuple[str, Place, Any]]:
-    """The parameters and buffers with their dotted names, shared ones under each of theirs."""
+    """Yield the parameters and buffers with their dotted names; a shared one appears under each of its names."""
     for path, owner in module.named_modules(remove_duplicate=False):
         for table in (owner._parameters, owner._buffers):
             for name, value in table.items():
@@ -61,7 +61,7 @@ def _places(module: Module) -> Iterator[tuple[str, Place, Any]]:
 
 @contextmanager
 def _replaced(module: Module, given: dict[str, Tensor], tie_weights: bool, strict: bool) -> Iterator[None]:
-    """Within, these tensors are in the places of the module's own."""
+    """Replace the module's tensors with the given ones inside the context."""
     every = list(_places(module))
     known = {name for name, _, _ in every}
     if strict:
@@ -90,7 +90,7 @@ def _replaced(module: Module, given: dict[str, Tensor], tie_weights: bool, stric
 
 
 def _attribute(module: Module, name: str) -> tuple[Any, str]:
-    """The submodule that a name which is no parameter's or buffer's leads to, and the attribute there.
+    """Return the submodule and attribute that ``name``, neither a parameter nor a buffer, refers to.
 
     Raises AttributeError if there is no such submodule, TypeError for an attribute that is not a tensor.
     """
@@ -120,7 +120,7 @@ def _check_names(module: Module, given: Mapping[str, Any], known: set[str]) -> N
 
 
 def _tied(every: Sequence[tuple[str, Place, Any]], given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors by all names of the places that hold the same parameter."""
+    """Extend ``given`` to all names of tied tensors. Raises ValueError if tied names have different values."""
     names: dict[int, list[str]] = {}
     for name, _, value in every:
         if value is not None:
