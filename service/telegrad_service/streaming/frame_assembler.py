@@ -15,7 +15,7 @@ STEP = 2**13
 
 
 class BufferPool:
-    """The memory of recent messages, at most ``max_bytes`` in total. For one thread."""
+    """A pool of the memory of recent messages, at most ``max_bytes`` in total. It is not thread-safe."""
 
     def __init__(self, max_bytes: int = KEPT_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -110,7 +110,7 @@ class FrameAssembler:
         self._unmasked = end
 
     def take(self, data: memoryview) -> memoryview:
-        """Copy what belongs to this message from ``data``. Return the rest."""
+        """Copy this message's bytes from the start of ``data``, and return the rest."""
         count = min(len(data), self._length - self.arrived)
         self._bytes[self.arrived : self.arrived + count] = data[:count]
         self.fill(count)

@@ -1,7 +1,7 @@
 """The WebSocket extension ``telegrad-unmasked``: a client on the same machine sends frames that are not masked.
 
-RFC 6455 (10.3) requires masks because of proxies between client and server. The client's offer names its own end of
-the connection, and the server accepts if it sees that end: then there is no proxy.
+RFC 6455 (10.3) requires masks because of proxies between client and server. The client's offer contains its own address
+and port. The server accepts if it sees the same ones, because then there is no proxy.
 """
 
 from __future__ import annotations
