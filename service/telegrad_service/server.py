@@ -37,7 +37,7 @@ MAX_PATH = 200
 
 
 class Server(uvicorn.Server):
-    """A server that on a signal first drains, then closes; a second signal closes at once."""
+    """A server that drains and then closes on the first signal, and closes at once on the second."""
 
     def __init__(self, app: FastAPI, settings: Settings, announce: Callable[[str], None]) -> None:
         limits = ConnectionLimits(settings)

@@ -53,7 +53,7 @@ def function_of(op: Op) -> Any:
 
 
 def arrays(case: Case, dtype: Any, seed: int) -> dict[int, np.ndarray]:
-    """Random arrays for the placeholders of the case, which depend on the seed unless they are constant."""
+    """Arrays for the placeholders of the case: random ones for the seed, or the fixed values."""
     rng = np.random.default_rng(seed)
     return {
         id(value): np.asarray(value.make(rng, np.dtype(dtype)))

@@ -308,7 +308,7 @@ class InProcessHost(SessionHost):
         return handle
 
     def _refusal(self, peer: str) -> SessionLimit | ServerBusy | None:
-        """The error if this peer may not have another session, else None."""
+        """The error if there is no room for another session of this peer, else None."""
         settings = self._settings
         if len(self._sessions) >= settings.max_sessions:
             return ServerBusy(f"the server holds {settings.max_sessions} sessions, as many as it may")

@@ -51,10 +51,10 @@ class UnmaskedFactory(ServerExtensionFactory):
 def _is_loopback(address: str) -> bool:
     try:
         return ip_address(address).is_loopback
-    except ValueError:  # a socket in the file system
+    except ValueError:  # the path of a Unix socket
         return False
 
 
 def _offer_of(address: str, port: int) -> list[ExtensionParameter]:
-    """The parameters with which a client at this address and port makes its offer."""
+    """The parameters in the offer of a client at this address and port."""
     return [("address", ip_address(address).packed.hex()), ("port", str(port))]
