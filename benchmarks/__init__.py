@@ -1,1 +1,1 @@
-"""Telegrad beside what its users would otherwise run, in one process and one run: ``make bench``."""
+"""Benchmarks of Telegrad against its alternatives, in one process and one run: ``make bench``."""

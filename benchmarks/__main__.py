@@ -58,9 +58,9 @@ RESULTS = Path(__file__).parent / "results.json"
 
 
 def measure(console: Console, wanted: str) -> list[Result]:
-    """Run the comparisons that have ``wanted`` in their name or in what they are against, one after the other.
+    """Run the comparisons whose names or peers contain ``wanted``, one after the other.
 
-    Raises SystemExit where none has.
+    Raises SystemExit if there are none.
     """
     results: list[Result] = []
     every = [suite for module in MODULES for suite in module.SUITES]
@@ -79,7 +79,7 @@ def measure(console: Console, wanted: str) -> list[Result]:
 
 
 def machine() -> dict[str, str]:
-    """What the figures were measured on, and with."""
+    """The machine and the library versions of this run."""
     return {
         "processor": processor(),
         "cores": str(os.cpu_count()),
@@ -94,7 +94,7 @@ def machine() -> dict[str, str]:
 
 
 def blas() -> str:
-    """NumPy's BLAS, and for which processors the kernels are that it has chosen, or was made to choose."""
+    """NumPy's BLAS, and the processor for which its kernels were selected."""
     found = next((pool for pool in threadpool_info() if "numpy" in pool["filepath"]), None)
     if found is None:
         return "unknown"
@@ -103,7 +103,7 @@ def blas() -> str:
 
 
 def processor() -> str:
-    """The processor's own name where the system tells it, else its architecture."""
+    """The processor's model name if the system reports it, else its architecture."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -112,7 +112,7 @@ def processor() -> str:
 
 
 def table(results: list[Result]) -> Table:
-    """The results as a person reads them."""
+    """The results as a table."""
     shown = Table(title="Telegrad beside its peers: medians of interleaved repeats, one run")
     for heading in ("what", "against", "unit", "ours", "theirs", "ratio", "at most"):
         shown.add_column(heading, justify="left" if heading in ("what", "against", "unit") else "right")
@@ -123,20 +123,21 @@ def table(results: list[Result]) -> Table:
 
 
 def figures_of(r: Comparison) -> tuple[str, str, str, str]:
-    """Unit, ours, theirs and ratio, as the table has them."""
+    """The table's cells for unit, ours, theirs and ratio."""
     style = "green" if r.holds else "red"
     return r.unit, f"{r.ours:.3f}", f"{r.theirs:.3f}", f"[{style}]{r.ratio:.2f}[/]"
 
 
 def data(r: Result) -> dict[str, object]:
-    """A result as JSON has it."""
+    """A result as JSON data."""
     return {**vars(r), "ratio": r.ratio, "holds": r.holds} if isinstance(r, Comparison) else dict(vars(r))
 
 
 def main(wanted: str = "") -> int:
-    """Measure, print, write; 1 if a ratio is above its limit. ``python -m benchmarks lstm`` measures one thing.
+    """Measure, print and write the results. Return 1 if a ratio exceeds its limit.
 
-    What cannot be measured here is a row that says why, and no failure.
+    ``python -m benchmarks lstm`` runs only the comparisons with that name. A comparison that cannot be measured is a
+    row with the reason, not a failure.
     """
     console = Console(width=120 if not sys.stdout.isatty() else None)
     results = measure(console, wanted)

@@ -1,4 +1,4 @@
-"""A chain of 200 small ops, forward and backward, in the engine: what the tape itself costs."""
+"""A chain of 200 small ops, forward and backward, in the engine, which measures the overhead of the tape."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def chain(x: Any, w: Any, tanh: Callable[[Any], Any]) -> Any:
 
 
 def backward(x: Any, w: Any, tanh: Callable[[Any], Any]) -> None:
-    """The chain and the gradient of its sum with respect to ``x``, left as it was."""
+    """Compute the chain and the gradient of its sum with respect to ``x``, then clear the gradient."""
     chain(x, w, tanh).sum().backward()
     x.grad = None
 

@@ -18,7 +18,7 @@ from .timing import Call, Side, Timed
 
 
 def value_and_gradient(tanh: Any, x: Any, w: Any) -> Any:
-    """The sum of the chain's end; the gradient is left in ``x.grad``."""
+    """Return the sum of the chain's result; the gradient is in ``x.grad``."""
     x.grad = None
     total = chain(x, w, tanh).sum()
     total.backward()
@@ -26,13 +26,13 @@ def value_and_gradient(tanh: Any, x: Any, w: Any) -> Any:
 
 
 def reading(function: Any, x: Any, w: Any) -> Call:
-    """A call that reads the value."""
+    """Return a call that computes and reads the value."""
     return lambda: function(x, w).item()
 
 
 @contextmanager
 def sides(compile: bool) -> Iterator[tuple[Side, Side]]:
-    """The chain on a server, and in torch."""
+    """The chain on a server and in torch."""
     a, b = np.random.default_rng(0).standard_normal((2, 8, 8)).astype(np.float32)
     theirs = partial(value_and_gradient, torch.tanh)
     x, w = torch.tensor(a, requires_grad=True), torch.tensor(b)

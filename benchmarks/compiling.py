@@ -1,4 +1,4 @@
-"""Sessions on servers, and how the rows that measure compiled programs get there."""
+"""Sessions for benchmarks, and their warm-up until programs are planned or compiled."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from telegrad_service.launch import running_server
 from .timing import Call, Unavailable
 
 PLANNED, COMPILED = "planned_runs", "compiled_runs"
-"""The ways to run as one executable, as a session reports them."""
+"""The fields of a session's report that count planned and compiled runs."""
 TURNS, MAX_EAGER, MAX_S = 50, 0.1, 20.0
-"""Warm until of the programs of so many turns no larger part runs eagerly, or for so many seconds."""
+"""A loop is warm when at most this share of the programs of this many turns ran eagerly, or after this many seconds."""
 
 
 @contextmanager
 def session(compile: bool = False) -> Iterator[tg.Session]:
-    """A server on loopback and a session there, in which programs that recur are compiled if asked for."""
+    """A session on a new loopback server, which compiles recurring programs if ``compile`` is true."""
     with running_server() as url, tg.connect(url, compile=compile) as opened:
         yield opened
 
 
 def settle(opened: tg.Session, turn: Call, *ways: str) -> None:
-    """Take turns of a loop until the server has planned, or compiled, what it will of it.
+    """Run turns of a loop until most of its programs run planned or compiled, or for ``MAX_S`` seconds.
 
-    The server may find that a program runs faster one instruction at a time, and then does not use its executable.
+    The server does not use an executable if the program runs faster one instruction at a time.
     """
     deadline = time.monotonic() + MAX_S
     while time.monotonic() < deadline:
@@ -41,20 +41,20 @@ def settle(opened: tg.Session, turn: Call, *ways: str) -> None:
 
 
 def need_compiled(opened: tg.Session) -> None:
-    """Raise Unavailable, saying why, if nothing in a session has run compiled."""
+    """Raise Unavailable, with the reasons, if no program of a session has run compiled."""
     if not _runs(opened, [COMPILED])[1]:
         reasons = {str(report["reason"]) for report in opened.compiled() if report["reason"]}
         raise Unavailable(f"nothing was compiled: {'; '.join(sorted(reasons))}")
 
 
 def _runs(opened: tg.Session, ways: Sequence[str]) -> tuple[int, int]:
-    """How often programs ran that recur, and how often of these in one of the ways."""
+    """The number of runs of recurring programs, and how many of them ran in one of the ``ways``."""
     reports = opened.compiled()
     return sum(report["runs"] for report in reports), sum(report[way] for report in reports for way in ways)
 
 
 def traced(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What ``tg.compile`` makes of a function. Raises Unavailable where there is no such thing."""
+    """Return ``tg.compile(function)``. Raises Unavailable if there is no ``tg.compile``."""
     compile = getattr(tg, "compile", None)
     if compile is None:
         raise Unavailable("there is no tg.compile yet")

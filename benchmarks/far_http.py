@@ -1,7 +1,7 @@
-"""A training step on a server that is far away, against the same on loopback.
+"""A training step on a server with high latency, against the same step on loopback.
 
-A relay between them takes its time in both directions, however much passes through it: steps that are recorded while
-others are under way lose nothing by that, and the loss that is read waits for all of it once.
+A relay delays the data in both directions by a constant time. Steps that are recorded while others are in flight are
+not slowed down; only reading a loss waits for a round trip.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .mlp_http import WHAT, loop, network, resident_ours
 from .timing import Call, Side, Timed
 
 WAY_S, READ_EVERY = 0.01, 100
-"""Seconds to the server, and as many back, and after how many steps the loss is read."""
+"""The latency in seconds in each direction, and the number of steps after which the loss is read."""
 
 
 @contextmanager
 def relay(url: str) -> Iterator[str]:
-    """The address under which a server is so far away."""
+    """Run a relay to a server, and yield its URL."""
     command = [sys.executable, "-m", __spec__.name, str(urlsplit(url).port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -37,7 +37,7 @@ def relay(url: str) -> Iterator[str]:
 
 
 async def serve(port: int) -> None:
-    """Pass on what comes to a port, which is printed, to this one, and what comes back."""
+    """Listen on a free port, print it, and relay its connections to ``port``."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there = await asyncio.open_connection("127.0.0.1", port)
@@ -49,7 +49,7 @@ async def serve(port: int) -> None:
 
 
 async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One direction."""
+    """Relay the data of one direction, with the delay."""
     later = asyncio.get_running_loop().call_later
     while data := await reader.read(2**20):
         later(WAY_S, writer.write, data)
@@ -58,7 +58,7 @@ async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 @contextmanager
 def near_and_far() -> Iterator[tuple[Side, Side]]:
-    """The same loop twice, over the relay and without."""
+    """The same loop over the relay and without it."""
 
     def turns(url: str) -> Call:
         opened = stack.enter_context(tg.connect(url))

@@ -1,4 +1,4 @@
-"""Programs of 200 ops that nobody has seen before, recorded, sent and run once, against torch in this process."""
+"""New programs of 200 ops, each recorded, sent and run once, against torch in this process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KINDS: tuple[Op, ...] = (
     lambda y, x, w: y.abs(),
     lambda y, x, w: y.square(),
 )
-"""Ops on 8x8 tensors. Squares grow, so each program bounds what it has every few ops."""
+"""Ops on 8x8 tensors. Squares grow, so each program bounds its values every few ops."""
 BOUND_EVERY = 5
 
 
@@ -45,7 +45,7 @@ class Programs:
         return ops
 
     def seconds(self, count: int) -> float:
-        """How long so many programs took, from the first op to the value."""
+        """Run ``count`` programs and return the seconds they took, from the first op to the value."""
         taken = 0.0
         for _ in range(count):
             ops, x, w = self._draw(), self._x, self._w
@@ -60,7 +60,7 @@ class Programs:
 
 @contextmanager
 def sides() -> Iterator[tuple[Side, Side]]:
-    """The same programs on a server and in torch."""
+    """The same programs, on a server and in torch."""
     a, b = np.random.default_rng(0).standard_normal((2, 8, 8)).astype(np.float32)
     with session():
         ours, theirs = Programs(tg.tensor(a), tg.tensor(b)), Programs(torch.tensor(a), torch.tensor(b))

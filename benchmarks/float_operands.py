@@ -1,4 +1,4 @@
-"""A training step over loopback with a Python float in it that differs each time, against one that stays the same."""
+"""A training step over loopback with a Python float that changes in each step, against one with a constant float."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .timing import Call, Side, Timed
 
 
 def weighted(weights: Iterator[float]) -> Step:
-    """The training step of a small network, its loss times the next weight."""
+    """The training step of a small network whose loss is multiplied by the next weight."""
     nn = tg.nn
     net = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
     optimizer = tg.optim.SGD(net.parameters(), lr=0.01)
@@ -32,13 +32,13 @@ def weighted(weights: Iterator[float]) -> Step:
 
 
 def annealed() -> Iterator[float]:
-    """Weights that never recur."""
+    """Weights that are all different."""
     return (1 / (1 + i / 1000) for i in itertools.count())
 
 
 @contextmanager
 def sides() -> Iterator[tuple[Side, Side]]:
-    """The step with the one and with the other, each with a network of its own, in one session."""
+    """The step with changing and with constant weights, each with its own network, in one session."""
     with session() as opened:
 
         def turns(weights: Iterator[float]) -> Call:

@@ -1,4 +1,4 @@
-"""One gradient from a server: Rosenbrock's function in 1000 unknowns, registered, against servers of that kind."""
+"""One gradient of a registered function, Rosenbrock's in 1000 variables, against model servers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .timing import Side, Timed
 
 
 def function(x: Any) -> Any:
-    """Rosenbrock's function, as a user registers it."""
+    """Rosenbrock's function, as a user would register it."""
     left, right = x[:-1], x[1:]
     return (100 * (right - left**2) ** 2 + (1 - left) ** 2).sum()
 
 
 @contextmanager
 def sides(script: str) -> Iterator[tuple[Side, Side]]:
-    """A point up and its gradient back, from both servers."""
+    """Upload a point and read its gradient, with both servers."""
     with session(), peer(script) as theirs:
         tg.register_function("rosenbrock", function)
         point = rosenbrock.point()

@@ -1,7 +1,7 @@
 """Everyday loops against torch in this process: over loopback and in a session of this process.
 
-A turn is one repeat of a loop (benchmarks/everyday), in which every number that the loop does not read itself is read
-after every tenth turn. Both sides are warm after ten turns.
+A turn is one iteration of a loop (benchmarks/everyday). A number that the loop does not read itself is read after every
+tenth turn. Both sides are warm after ten turns.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Session = Callable[[], AbstractContextManager[Any]]
 
 
 class Row(NamedTuple):
-    """A loop that is timed, and the turns in a block: fewer where a turn takes long."""
+    """A loop to time, with the number of turns in a block."""
 
     name: str
     block: int = 10
@@ -43,7 +43,7 @@ ROWS = [
     Row("lr schedule through 0 and back"),
     Row(".item() before backward"),
     Row("accumulation"),
-    Row("LSTM written out", block=8),  # each of its lengths once
+    Row("LSTM written out", block=8),  # each length once
     Row("early exit, six waits", limit=WORST_WITH_SIX_WAITS),
     Row("BatchNorm"),
     Row("gradient scaler and clipping"),
@@ -54,7 +54,7 @@ ROWS = [
 
 
 def turns(loop: Loop, library: Any) -> Call:
-    """One turn of a loop that is warm."""
+    """Warm up a loop and return a call that runs one turn."""
     run, numbers = loop.start(library, LARGE), count(1)
     next(run)
 
@@ -70,13 +70,13 @@ def turns(loop: Loop, library: Any) -> Call:
 
 @contextmanager
 def sides(loop: Loop, opened: Session) -> Iterator[tuple[Side, Side]]:
-    """The loop in a session, and in torch."""
+    """The loop in a session and in torch."""
     with opened():
         yield turns(loop, tg), turns(loop, torch)
 
 
 def suites(where: str, opened: Session, mean: float) -> list[Timed | GeometricMean]:
-    """A row for each loop, and at last their mean."""
+    """A row for each loop, and one for their mean."""
     rows = [
         Timed(
             f"loops {where}: {row.name}",

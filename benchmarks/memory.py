@@ -1,6 +1,6 @@
-"""The memory that a training step takes at its peak, beyond its parameters and its batch.
+"""The peak memory of a training step, without its parameters and its batch.
 
-Each side runs in a process of its own, which asks the kernel for its peak; Linux only.
+Each side runs in its own process, which reads its peak memory from the kernel; Linux only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Peak(NamedTuple):
     limit: float
 
     def measure(self, advance: Callable[[float], None]) -> Comparison:
-        """The MiB that a step of each side takes at its peak."""
+        """Measure the peak memory of a step of each side, in MiB."""
         peaks = {}
         for side in _STEPS:
             run = subprocess.run(
@@ -41,7 +41,7 @@ class Peak(NamedTuple):
 
 
 def _resident(which: str) -> float:
-    """``VmRSS``, what is resident now, or ``VmHWM``, the most that was, in MiB."""
+    """The current resident memory (``VmRSS``) or its peak (``VmHWM``), in MiB."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(which):
             return int(line.split()[1]) / 1024
@@ -49,9 +49,9 @@ def _resident(which: str) -> float:
 
 
 def main(side: str) -> None:
-    """Print the peak of a few steps above what was there before the first."""
+    """Print the peak memory of a few steps, minus the memory before the first one."""
     step = _STEPS[side](nets.mlp(NET, ROWS))
-    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
     before = _resident("VmRSS")
     for _ in range(STEPS):
         step()

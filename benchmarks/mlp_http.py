@@ -1,10 +1,9 @@
-"""A training step of a 784-128-10 network from the SDK over loopback, against torch in this process, over its RPC and
-over Monarch's tensor engine.
+"""A training step of a 784-128-10 network from the SDK over loopback, against torch in this process, torch's RPC and
+Monarch's tensor engine.
 
-A fresh batch is sent each time, or the dataset is uploaded once and each step names its rows. The loss is read after
-every tenth step, as a loop that prints now and then does, or after every one, which waits for the server each time.
-Both sides read alike. What the same costs by hand, with a socket and NumPy, is shown for scale, and so is what JAX
-makes of it without a server.
+Each step sends a new batch, or the dataset is uploaded once and each step selects its rows. The loss is read after
+every tenth step, or after every step, which waits for the server each time. Both sides read equally often. A version by
+hand, with a socket and NumPy, and one with JAX and no server are included for scale.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 
 def fresh(library: Any) -> Pairs:
-    """Batches that come as arrays, each made a tensor when it is its turn."""
+    """Batches that are converted from arrays when they are needed."""
     images, labels = data()
     for start in itertools.cycle(range(0, len(labels), BATCH)):
         yield library.tensor(images[start : start + BATCH]), library.tensor(labels[start : start + BATCH])
 
 
 def resident_ours() -> Pairs:
-    """Batches of a dataset that is in the session."""
+    """Batches of a dataset that is stored in the session."""
     dataset = tg.utils.data.TensorDataset(*map(tg.tensor, data()))
     loader = tg.utils.data.DataLoader(dataset, batch_size=BATCH, shuffle=True)
     while True:
@@ -57,14 +56,14 @@ def resident_ours() -> Pairs:
 
 
 def resident_torch() -> Pairs:
-    """Batches of tensors, by index: quicker than torch's loader, which takes the rows one by one."""
+    """Batches selected by index, which is faster than torch's DataLoader, as that collates single rows."""
     images, labels = map(torch.tensor, data())
     while True:
         yield from ((images[rows], labels[rows]) for rows in torch.randperm(len(labels)).split(BATCH))
 
 
 def network(library: Any) -> tuple[Any, Step]:
-    """The network and its training step, in torch or in ours."""
+    """The network and its training step, in torch or Telegrad."""
     nn = library.nn
     net = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
     optimizer = library.optim.SGD(net.parameters(), lr=0.01)
@@ -81,7 +80,7 @@ def network(library: Any) -> tuple[Any, Step]:
 
 
 def loop(step: Step, batches: Pairs, read_every: int) -> Call:
-    """One turn of the training loop."""
+    """Return a call that runs one turn of the training loop."""
     turns = itertools.count(1)
 
     def turn() -> None:
@@ -96,7 +95,7 @@ def loop(step: Step, batches: Pairs, read_every: int) -> Call:
 def in_process(
     read_every: int, ours: Callable[[], Pairs], theirs: Callable[[], Pairs], compile: bool
 ) -> Iterator[tuple[Side, Side]]:
-    """A step on a server, and the same step in this process."""
+    """A step on a server, and the same step with torch in this process."""
     net, torch_step = network(torch)
     with session(compile) as opened:
         our_net, step = network(tg)
@@ -110,7 +109,7 @@ def in_process(
 
 @contextmanager
 def beside(script: str, *arguments: str, python: Path = OWN) -> Iterator[tuple[Side, Side]]:
-    """A step on our server, and on a peer's."""
+    """A step on our server, and one on a peer's server."""
     with session() as opened, peer(script, *arguments, python=python) as theirs:
         _, step = network(tg)
         turn = loop(step, fresh(tg), 10)
@@ -120,14 +119,14 @@ def beside(script: str, *arguments: str, python: Path = OWN) -> Iterator[tuple[S
 
 @contextmanager
 def bare(under_way: int) -> Iterator[tuple[Side, Side]]:
-    """The step by hand on a server of its own, without a graph and without us, and in this process."""
+    """The step by hand on its own server, without a graph and without Telegrad, and with torch in this process."""
     with peer("mlp_bare.py", str(under_way), python=Path(sys.executable)) as ours:
         yield ours, loop(network(torch)[1], fresh(torch), 10 if under_way > 1 else 1)
 
 
 @contextmanager
 def by_jax() -> Iterator[tuple[Side, Side]]:
-    """The step as JAX compiles it, in this process and on all its cores: what compiling can come to."""
+    """The step compiled by JAX, in this process and on all cores, and with torch in this process."""
     jax = import_module("jax")
     jnp = jax.numpy
     net, torch_step = network(torch)

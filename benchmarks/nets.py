@@ -60,7 +60,7 @@ MLP = mlp((784, 128, 10), 64)
 
 
 def lstm(steps: int = 100, rows: int = 16, width: int = 32) -> Net:
-    """An LSTM cell written out, over a sequence: many small ops."""
+    """An LSTM cell composed of basic ops, over a sequence: many small ops."""
 
     def loss(F: Any, parameters: Sequence[Any], batch: Sequence[Any]) -> Any:
         w, u, b = parameters
@@ -97,7 +97,7 @@ def convolutional() -> Net:
 
 
 def attention(rows: int = 8, length: int = 32, width: int = 64, heads: int = 4) -> Net:
-    """A transformer's block: layer norm, self-attention, and the two residual additions."""
+    """A transformer block: layer norm, self-attention, and the two residual additions."""
 
     def loss(F: Any, parameters: Sequence[Any], batch: Sequence[Any]) -> Any:
         gain, shift, w_in, b_in, w_out, b_out, gain2, shift2 = parameters
@@ -162,13 +162,13 @@ def step_by_hand() -> Call:
 
 @contextmanager
 def by_hand() -> Iterator[tuple[Call, Call]]:
-    """No graph at all against torch: what the two libraries' arithmetic makes of the ratio."""
+    """NumPy without a graph, against torch, which compares only the arithmetic of the two libraries."""
     yield step_by_hand(), their_step(MLP)
 
 
 @contextmanager
 def sides(net: Net) -> Iterator[tuple[Call, Call]]:
-    """Ours and theirs."""
+    """A step of the engine and one of torch."""
     yield our_step(net), their_step(net)
 
 

@@ -1,4 +1,4 @@
-"""What the SDK does without the server: how often a training loop talks to it, and what recording an op costs."""
+"""The SDK's side of a training loop: how often it communicates with the server, and the cost of recording an op."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .timing import Counted, Side, Timed
 STEPS, WARM_UP = 200, 20
 NEVER = 10**9
 OPS = 500
-"""Fewer than are sent ahead: nothing but recording happens."""
+"""Few enough that nothing is sent while they are recorded."""
 
 
 def per_step(read_every: int, what: Callable[[tg.Session], int]) -> float:
-    """How often something happens in a step."""
+    """The mean increase of the counter ``what`` per training step."""
     with session() as opened:
         _, step = network(tg)
         turn = loop(step, fresh(tg), read_every)
@@ -34,24 +34,24 @@ def per_step(read_every: int, what: Callable[[tg.Session], int]) -> float:
 
 
 def messages() -> float:
-    """Programs sent a step, where each step's loss is read: more may not travel at once, nor may less."""
+    """Programs sent per step if each step's loss is read, which should be exactly one."""
     return per_step(1, lambda opened: opened.requests)
 
 
 def waits() -> float:
-    """Answers waited for a step, where no loss is read."""
+    """Waits for answers per step if no loss is read."""
     return per_step(NEVER, lambda opened: opened.recorder.waits)
 
 
 class Recording:
-    """Small adds, recorded and not sent while the clock runs."""
+    """Small adds that are recorded, but not sent while they are timed."""
 
     def __init__(self, opened: tg.Session, array: np.ndarray) -> None:
         self._session = opened
         self._x, self._w = tg.tensor(array, requires_grad=True), tg.tensor(array)
 
     def seconds(self, count: int) -> float:
-        """How long recording took; what was recorded is sent when the clock has stopped."""
+        """Return the seconds that recording took, without the time to send."""
         taken = 0.0
         for _ in range(count):
             self._session.flush()
@@ -65,7 +65,7 @@ class Recording:
 
 @contextmanager
 def sides() -> Iterator[tuple[Side, Side]]:
-    """Recorded adds, and NumPy's."""
+    """Recorded adds, and NumPy's adds."""
     array = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
 
     def added() -> None:

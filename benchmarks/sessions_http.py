@@ -1,4 +1,4 @@
-"""Sessions that share a server: two that train at once, and one that is asked while another one sends much JSON."""
+"""Sessions that share a server: two that train at once, and a ping while another session sends large JSON bodies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .timing import Counted, Side, Timed
 
 STEPS = 200
 JSON_BYTES, SENDS, QUIET = 10 * 2**20, 9, 500
-"""The size of a body, how often it is sent, and after how many pings it is known how long one takes."""
+"""The size of a body, how often it is sent, and the number of pings that determine the usual latency."""
 STALL_MS = 10.0
 
 
@@ -31,7 +31,7 @@ class Together(NamedTuple):
     clients: tuple[Peer, ...]
 
     def seconds(self, count: int) -> float:
-        """How long the slowest of them took."""
+        """Run ``count`` calls in each client and return the seconds of the slowest one."""
         for client in self.clients:
             client.begin(count)
         return max([client.taken() for client in self.clients])
@@ -50,7 +50,7 @@ def clients() -> Iterator[tuple[Side, Side]]:
 
 
 def stall() -> float:
-    """The longest that the event loop keeps a ping waiting while JSON arrives, in ms: the median of several times."""
+    """The longest delay of a ping while a JSON body arrives, in ms; the median of several bodies."""
     numbers = [0.125] * (JSON_BYTES // len("0.125,"))
     body = json.dumps({"data": numbers}, separators=(",", ":")).encode()
     with running_server() as url:
@@ -70,7 +70,7 @@ def stall() -> float:
 
 
 def ping(connection: http.client.HTTPConnection) -> float:
-    """How long a small request took."""
+    """Send a small request and return the seconds it took."""
     start = time.perf_counter()
     connection.request("GET", "/healthz")
     connection.getresponse().read()
@@ -78,7 +78,7 @@ def ping(connection: http.client.HTTPConnection) -> float:
 
 
 def request(where: str, method: str, path: str, body: bytes) -> bytes:
-    """The answer to JSON, on a connection of its own. Raises RuntimeError unless something was created."""
+    """Send JSON on a new connection and return the answer. Raises RuntimeError unless the status is 201."""
     with closing(http.client.HTTPConnection(where)) as connection:
         connection.request(method, path, body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
@@ -92,7 +92,7 @@ SUITES = [
     Timed(
         "MLP 784-128-10 step over loopback, two clients at once, the slower one",
         "one alone",
-        2.22,  # each keeps at least 0.45 of its pace
+        2.22,  # each client keeps at least 0.45 of its speed
         clients,
         block=STEPS,
         repeats=20,

@@ -1,4 +1,4 @@
-"""Two sides measured side by side: interleaved blocks, medians, a ratio."""
+"""Comparisons of two sides, timed in interleaved blocks, with medians and a ratio."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import NamedTuple, Protocol
 
 REPEATS = 40
 SETTLED_S = 0.02
-"""How long a side runs before it is measured: for some 5 ms the threads of OpenMP that the other one had look for work,
-on the same cores."""
+"""Seconds that a side runs before it is timed: the other side's OpenMP threads keep polling for work for about 5 ms, on
+the same cores."""
 Call = Callable[[], object]
 
 
 class Clocked(Protocol):
-    """A side that has its own clock: it is in another process, or only a part of what it does counts."""
+    """A side that times itself, because it runs in another process or only part of its work counts."""
 
     def seconds(self, count: int) -> float:
-        """How long so many calls took."""
+        """Run ``count`` calls and return the seconds they took."""
         ...
 
 
@@ -28,12 +28,12 @@ Side = Call | Clocked
 
 
 class Unavailable(Exception):
-    """A side cannot be measured here, for the reason given: it is not installed, not built yet, or did not start."""
+    """A side cannot be measured, for example because it is not installed or did not start."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was measured, against what, and the ratio that it may have at most; None where it is shown for scale."""
+    """A measured comparison. ``limit`` is the highest allowed ratio; None if it is shown only for scale."""
 
     name: str
     against: str
@@ -44,18 +44,18 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """Ours in theirs."""
+        """Our time divided by theirs."""
         return self.ours / self.theirs
 
     @property
     def holds(self) -> bool:
-        """Whether the ratio keeps its limit."""
+        """Whether the ratio is within its limit."""
         return self.limit is None or self.ratio <= self.limit
 
 
 @dataclass(frozen=True)
 class Missing:
-    """A comparison that could not be made, and why."""
+    """A comparison that could not be measured, with the reason."""
 
     name: str
     against: str
@@ -67,9 +67,9 @@ Result = Comparison | Missing
 
 
 class Timed(NamedTuple):
-    """A comparison of how long one call of each side takes.
+    """A comparison of the time that one call of each side takes.
 
-    ``sides`` gives the two calls. A block is so many calls of one side in a row.
+    ``sides`` yields the two calls. ``block`` is the number of calls of one side in a row.
     """
 
     name: str
@@ -80,10 +80,10 @@ class Timed(NamedTuple):
     repeats: int = REPEATS
 
     def measure(self, advance: Callable[[float], None]) -> Result:
-        """The median milliseconds of each side; ``advance`` is told what part of the work is done.
+        """Measure the median milliseconds of each side; ``advance`` gets each completed share of the work.
 
-        The sides take turns in blocks, so that whatever else the machine does falls on both. The first blocks
-        of a turn are not counted: thread pools of two libraries on the same cores disturb each other there.
+        The sides alternate in blocks, so that other load of the machine affects both. The first blocks of a turn are
+        not counted, because the thread pools of two libraries on the same cores disturb each other.
         """
         times: tuple[list[float], list[float]] = ([], [])
         try:
@@ -113,7 +113,7 @@ def _seconds(side: Side, count: int) -> float:
 
 
 class Counted(NamedTuple):
-    """A comparison of how often something happens in one call with how often it should: exact, so done once."""
+    """A comparison of a count with its expected value. It is exact, so it runs once."""
 
     name: str
     against: str
@@ -123,14 +123,14 @@ class Counted(NamedTuple):
     unit: str
 
     def measure(self, advance: Callable[[float], None]) -> Result:
-        """What was counted."""
+        """Count and compare with the expected value."""
         counted = self.count()
         advance(1)
         return Comparison(self.name, self.against, self.limit, counted, self.expected, self.unit)
 
 
 class GeometricMean(NamedTuple):
-    """The geometric mean of the ratios of other comparisons, by their names, of those that were made."""
+    """The geometric mean of the ratios of those comparisons in ``of``, by name, that were measured."""
 
     name: str
     against: str
@@ -138,7 +138,7 @@ class GeometricMean(NamedTuple):
     of: tuple[str, ...]
 
     def computed(self, results: Sequence[Result]) -> Result:
-        """The mean, from results that contain those comparisons."""
+        """Compute the mean from the results of these comparisons."""
         ratios = [r.ratio for r in results if isinstance(r, Comparison) and r.name in self.of]
         if not ratios:
             return Missing(self.name, self.against, self.limit, "nothing that it is the mean of was measured")

@@ -1,4 +1,4 @@
-"""64 MiB up and down, against a bare TCP connection that carries as many bytes."""
+"""An upload and a download of 64 MiB, against a bare TCP connection."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MIB = 64
 
 @contextmanager
 def sides(way: str) -> Iterator[tuple[Side, Side]]:
-    """An array into the session and until it is there, or a tensor out of it; and the same bytes bare."""
+    """An upload of an array or a download of a tensor, and a bare transfer of as many bytes."""
     array = np.random.default_rng(0).standard_normal((MIB * 2**18,), np.float32)
     with session() as opened, peer("raw_socket.py", way, python=Path(sys.executable)) as theirs:
         tensor = tg.tensor(array)
 
         def up() -> None:
-            kept = tg.tensor(array)  # without a name it would die, and never be sent
+            kept = tg.tensor(array)  # without a reference it would be freed and never sent
             opened.flush()
             del kept
 

@@ -1,4 +1,4 @@
-"""A value that is waited for over loopback, against a bare connection that carries as many bytes both ways."""
+"""Reading a value over loopback, against a bare connection that transfers as many bytes both ways."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .peers import peer
 from .timing import Call, Side, Timed
 
 COUNTED = 100
-"""Waits over which bytes are counted."""
+"""The number of waits over which bytes are counted."""
 
 
 class Relay:
-    """A port of this process that passes connections on to a server, and counts their bytes."""
+    """A port of this process that relays connections to a server and counts their bytes."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -55,13 +55,13 @@ class Relay:
 
 
 def wait() -> Call:
-    """A call that waits for a value."""
+    """Return a call that waits for a value."""
     x = tg.tensor([1.0, 2.0, 3.0, 4.0])
     return lambda: (x * 2).sum().item()
 
 
 def sizes(url: str) -> tuple[int, int]:
-    """How many bytes one wait sends, and how many it receives, when its program is known to the server."""
+    """The bytes that one wait sends and receives once the server has planned its program."""
     relay = Relay(urlsplit(url).port or 80)
     with tg.connect(relay.url) as opened:
         call = wait()

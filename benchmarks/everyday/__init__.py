@@ -1,4 +1,4 @@
-"""Loops as people write them, each once for torch and Telegrad: tests compare them and benchmarks time them."""
+"""Typical training loops, each written once for torch and Telegrad; tests compare them and benchmarks time them."""
 
 from . import batches, layers, numbers, procedures, reads, sequences, sessions
 from .loop import LARGE, LOOPS, SMALL, Loop, Size

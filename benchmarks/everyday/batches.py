@@ -1,4 +1,4 @@
-"""Loops that differ in how a batch comes about: from an array, or from a dataset that is uploaded once."""
+"""Loops that differ in the source of a batch: an array, or a dataset that is uploaded once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fresh_batches(library: Any, size: Size) -> Run:
 @loop("slices, 80 offsets", offsets=80, first=60)
 @loop("slices, 1000 offsets", offsets=1000, first=970)
 def slices(library: Any, size: Size, offsets: int, first: int = 0) -> Run:
-    """The last batch is half as long. Training starts at the slice ``first``, as after a checkpoint."""
+    """The last batch has half the rows. Training starts at the slice ``first``, as after a checkpoint."""
     images, labels = resident(library, size, offsets * size.batch - size.batch // 2)
     net = classifier(library, size)
     optimizer = library.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
@@ -106,7 +106,7 @@ def data_loader_of_arrays(library: Any, size: Size) -> Run:
 
 @loop("batches of random size")
 def random_sizes(library: Any, size: Size) -> Run:
-    """Six sizes, in another order each time."""
+    """Six sizes, in a different order each time."""
     images, labels = arrays(size, 10 * size.batch)
     net = classifier(library, size)
     optimizer = library.optim.SGD(net.parameters(), lr=0.05)
@@ -143,7 +143,7 @@ def flipped(library: Any, size: Size) -> Run:
 
 @loop("one row by its number")
 def one_row(library: Any, size: Size) -> Run:
-    """Training row by row, each taken by a random integer."""
+    """Training on single rows, each selected by a random integer."""
     images, labels = resident(library, size, 10 * size.batch)
     net = classifier(library, size)
     optimizer = library.optim.SGD(net.parameters(), lr=0.01)

@@ -1,4 +1,4 @@
-"""Loops whose networks have layers with a state of their own, or that draw random numbers."""
+"""Loops whose networks have layers with state, or draw random numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def dropout(library: Any, size: Size) -> Run:
 
 @loop("convolutions")
 def convolutions(library: Any, size: Size) -> Run:
-    """Each row of features as a signal."""
+    """Each row of features is a 1-d signal."""
     nn = library.nn
     net = nn.Sequential(
         nn.Unflatten(1, (1, size.features)),

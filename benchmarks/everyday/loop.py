@@ -1,7 +1,7 @@
-"""What an everyday loop is, and the data, the classifier and the training step that many of them share.
+"""The registry of loops, and the data, the classifier and the training step that many of them share.
 
 A loop is a generator function of a library, ``torch`` or ``telegrad``, and a size. It first yields the tensors that it
-changes, then at the end of every turn the number of that turn: a float, or a tensor that is yet to be read.
+changes, then at the end of every turn one number: a float, or a tensor that has not been read yet.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Run = Iterator[Any]
 
 
 class Size(NamedTuple):
-    """How large a loop's networks and batches are."""
+    """The sizes of a loop's networks and batches."""
 
     batch: int
     features: int
@@ -29,13 +29,13 @@ LARGE = Size(batch=64, features=784, hidden=128, classes=10)
 
 
 class Loop(NamedTuple):
-    """A loop, and how close its numbers are to torch's."""
+    """A loop, and the tolerance of its numbers relative to torch's."""
 
     name: str
     start: Callable[[Any, Size], Run]
     rtol: float
     random: bool
-    """Whether the library draws random numbers in it: then only the mean of its numbers is torch's."""
+    """Whether the library draws random numbers; then only the mean of the loop's numbers matches torch's."""
 
 
 LOOPS: dict[str, Loop] = {}
@@ -53,14 +53,14 @@ def loop(name: str, rtol: float = 1e-4, random: bool = False, **options: Any) ->
 
 
 def arrays(size: Size, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """So many rows in float32, and labels in int64 that a network can learn."""
+    """Rows in float32, and labels in int64 that a network can learn from them."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((rows, size.features), dtype=np.float32)
     return x, (x @ rng.standard_normal((size.features, size.classes), dtype=np.float32)).argmax(1)
 
 
 def fresh(library: Any, size: Size, count: int = 10) -> Iterator[tuple[Any, Any]]:
-    """Batches without end that come as arrays, each made a tensor when it is its turn."""
+    """An endless iterator of batches, each converted from an array when it is needed."""
     x, y = arrays(size, size.batch * count)
     while True:
         for start in range(0, len(y), size.batch):
@@ -69,7 +69,7 @@ def fresh(library: Any, size: Size, count: int = 10) -> Iterator[tuple[Any, Any]
 
 
 def filled(library: Any, module: Any, seed: int = 0) -> Any:
-    """The module, with the same weights in either library."""
+    """Fill the module with weights that are the same in both libraries, and return it."""
     rng = np.random.default_rng(seed)
     with library.no_grad():
         for parameter in module.parameters():
@@ -80,7 +80,7 @@ def filled(library: Any, module: Any, seed: int = 0) -> Any:
 
 
 def weight(library: Any, *shape: int, seed: int = 0) -> Any:
-    """A leaf that requires a gradient, with the same values in either library."""
+    """A leaf that requires grad, with the same values in both libraries."""
     values = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
     return library.tensor(values / np.float32(shape[-1] ** 0.5), requires_grad=True)
 
@@ -93,7 +93,7 @@ def classifier(library: Any, size: Size, seed: int = 0) -> Any:
 
 
 def train_step(library: Any, net: Any, optimizer: Any, x: Any, y: Any) -> Any:
-    """A training step of a classifier: its loss."""
+    """Run a training step of a classifier and return the loss."""
     optimizer.zero_grad()
     loss = library.nn.functional.cross_entropy(net(x), y)
     loss.backward()

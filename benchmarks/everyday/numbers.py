@@ -13,7 +13,7 @@ from .loop import Run, Size, classifier, filled, fresh, loop, train_step
 
 @loop("KL weight")
 def kl_weight(library: Any, size: Size) -> Run:
-    """A variational autoencoder whose KL term is weighted up."""
+    """A variational autoencoder whose KL term has a growing weight."""
     nn, F = library.nn, library.nn.functional
     latent = size.hidden // 2
     encoder = filled(library, nn.Linear(size.features, 2 * latent))
@@ -36,7 +36,7 @@ def kl_weight(library: Any, size: Size) -> Run:
 
 @loop("running mean, 1 / (i + 1)")
 def running_mean(library: Any, size: Size) -> Run:
-    """The mean of the hidden units, over all batches so far."""
+    """The running mean of the hidden units over all batches."""
     net = classifier(library, size)
     mean = library.zeros(size.hidden)
     yield [mean]
@@ -88,7 +88,7 @@ def manual_lr(library: Any, size: Size) -> Run:
 
 @loop("REINFORCE weight")
 def reinforce(library: Any, size: Size) -> Run:
-    """An action is drawn here, and its log-probability weighted by a return and a baseline that are Python floats."""
+    """The log-probability of a random action is weighted by a reward and a baseline, both Python floats."""
     net = classifier(library, size)
     optimizer = library.optim.Adam(net.parameters(), lr=0.01)
     rng = np.random.default_rng(1)
@@ -125,7 +125,7 @@ def temperature(library: Any, size: Size) -> Run:
 
 @loop("lr schedule through 0 and back")
 def cosine_schedule(library: Any, size: Size) -> Run:
-    """A period of eight steps, so that the rate is exactly 0 now and then."""
+    """A cosine schedule whose learning rate is exactly 0 once per period."""
     net = classifier(library, size)
     optimizer = library.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     schedule = library.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=8)
@@ -138,7 +138,7 @@ def cosine_schedule(library: Any, size: Size) -> Run:
 
 @loop("lr schedule with warm-up")
 def warm_up(library: Any, size: Size) -> Run:
-    """Adam from a rate of 0 up and down to 0 again."""
+    """Adam with a learning rate that rises from 0 and falls to 0 again."""
     net = classifier(library, size)
     optimizer = library.optim.Adam(net.parameters(), lr=0.01)
     schedule = library.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, min(step / 10, 2 - step / 15)))

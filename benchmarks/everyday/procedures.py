@@ -99,7 +99,7 @@ def clip_value(library: Any, size: Size) -> Run:
 
 @loop("gradient penalty")
 def gradient_penalty(library: Any, size: Size) -> Run:
-    """A gradient with respect to the input is part of the loss."""
+    """The loss contains a gradient with respect to the input."""
     net = classifier(library, size)
     optimizer = library.optim.SGD(net.parameters(), lr=0.02)
     yield list(net.parameters())
@@ -116,7 +116,7 @@ def gradient_penalty(library: Any, size: Size) -> Run:
 
 @loop("MAML")
 def maml(library: Any, size: Size) -> Run:
-    """Sine waves, a task a turn: an inner step with a graph, and an outer one through it."""
+    """Sine waves, one task per turn: an inner step with a graph, and an outer step through it."""
     weights = [weight(library, size.hidden, 1), weight(library, 1, size.hidden, seed=1)]
     biases = [weight(library, size.hidden, seed=2), weight(library, 1, seed=3)]
     parameters = [weights[0], biases[0], weights[1], biases[1]]
@@ -143,7 +143,7 @@ def maml(library: Any, size: Size) -> Run:
 
 @loop("PINN")
 def pinn(library: Any, size: Size) -> Run:
-    """u'' + u' + 4 u = 0 at points that are drawn anew each turn."""
+    """The equation u'' + u' + 4 u = 0 at new random points each turn."""
     nn = library.nn
     net = nn.Sequential(nn.Linear(1, size.hidden), nn.Tanh(), nn.Linear(size.hidden, size.hidden), nn.Tanh())
     net = filled(library, nn.Sequential(*net, nn.Linear(size.hidden, 1)))
@@ -165,7 +165,7 @@ def pinn(library: Any, size: Size) -> Run:
 
 @loop("LBFGS")
 def lbfgs(library: Any, size: Size) -> Run:
-    """A fixed dataset, in float64, where rounding errors stay small; the closure runs at most four times a turn."""
+    """A fixed dataset, in float64 to keep rounding errors small; each step has at most four iterations."""
     net = classifier(library, size).double()
     x, y = map(library.tensor, arrays(size, 4 * size.batch))
     optimizer = library.optim.LBFGS(net.parameters(), lr=0.05, max_iter=4, history_size=5)
@@ -197,7 +197,7 @@ def averaged_weights(library: Any, size: Size) -> Run:
 
 @loop("weights shared")
 def shared_weights(library: Any, size: Size) -> Run:
-    """An autoencoder whose decoder is its encoder transposed."""
+    """An autoencoder whose decoder is the transposed encoder."""
     F = library.nn.functional
     shared = weight(library, size.hidden, size.features)
     optimizer = library.optim.SGD([shared], lr=0.05)
@@ -212,7 +212,7 @@ def shared_weights(library: Any, size: Size) -> Run:
 
 @loop("frozen parts")
 def frozen(library: Any, size: Size) -> Run:
-    """The first layer learns in every other stretch of four turns."""
+    """The first layer is frozen for four turns, then trained for four turns, and so on."""
     net = classifier(library, size)
     optimizer = library.optim.SGD(net.parameters(), lr=0.05)
     yield list(net.parameters())
@@ -233,7 +233,7 @@ def two_models(library: Any, size: Size) -> Run:
 
 @loop("two optimizers that share a forward pass")
 def two_optimizers(library: Any, size: Size) -> Run:
-    """A body and two heads; each head's loss has a step of its own."""
+    """A body and two heads; each head's loss has its own optimizer step."""
     F, nn = library.nn.functional, library.nn
     body = filled(library, nn.Linear(size.features, size.hidden))
     classify = filled(library, nn.Linear(size.hidden, size.classes), seed=1)

@@ -1,4 +1,4 @@
-"""Loops that read values on the way, to print them or to decide what comes next."""
+"""Loops that read values during training, to print them or to branch on them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def two_metrics(library: Any, size: Size) -> Run:
 
 @loop("early exit")
 def early_exit(library: Any, size: Size) -> Run:
-    """A fixed-point iteration until the change is small enough, which takes another number of steps each time."""
+    """A fixed-point iteration until the change is small enough, with a different number of steps each time."""
     rng = np.random.default_rng(1)
     matrix = rng.standard_normal((size.hidden, size.hidden)).astype(np.float32)
     matrix = library.tensor(0.3 * matrix / np.float32(np.linalg.norm(matrix, 2)))
@@ -92,7 +92,7 @@ def early_exit(library: Any, size: Size) -> Run:
 
 @loop("early exit, six waits")
 def six_waits(library: Any, size: Size) -> Run:
-    """A step of training after six layers, each of which is asked whether it is sure enough."""
+    """A training step of six layers, with a check after each whether its confidence is high enough to stop."""
     nn, F = library.nn, library.nn.functional
     net = classifier(library, size)
     heads = [classifier(library, size, seed) for seed in range(1, 7)]
@@ -113,7 +113,7 @@ def six_waits(library: Any, size: Size) -> Run:
 
 @loop("evaluation between steps")
 def evaluation(library: Any, size: Size) -> Run:
-    """Without gradients, on a dataset that stays, after every other step."""
+    """Evaluation without gradients after every other step, on a resident dataset."""
     net = classifier(library, size)
     optimizer = library.optim.SGD(net.parameters(), lr=0.05)
     x_test, y_test = map(library.tensor, arrays(size, 4 * size.batch))
@@ -131,7 +131,7 @@ def evaluation(library: Any, size: Size) -> Run:
 
 @loop("best loss so far")
 def best_so_far(library: Any, size: Size) -> Run:
-    """The weights of the best loss are kept, by a branch on a value."""
+    """The weights with the best loss are saved, in a branch on a value."""
     net = classifier(library, size)
     optimizer = library.optim.SGD(net.parameters(), lr=0.05)
     best, kept = math.inf, [p.detach().clone() for p in net.parameters()]

@@ -14,7 +14,7 @@ SYMBOLS, IGNORED = 20, -100
 
 
 def sequences(size: Size) -> Iterator[np.ndarray]:
-    """Sequences without end, of ``(length, rows, width)``; every length comes once in eight, in random order."""
+    """An endless iterator of sequences of shape ``(length, rows, width)``; every eight contain each length once."""
     rng = np.random.default_rng(1)
     while True:
         for length in rng.permutation(LENGTHS).tolist():
@@ -22,7 +22,7 @@ def sequences(size: Size) -> Iterator[np.ndarray]:
 
 
 def sentences(size: Size, length: int = 10) -> Iterator[np.ndarray]:
-    """Symbols of ``(rows, length + 1)``: to be read, and shifted by one to be foretold."""
+    """An endless iterator of symbols of shape ``(rows, length + 1)``: the inputs and, shifted by one, the targets."""
     rng = np.random.default_rng(1)
     while True:
         yield (rng.integers(SYMBOLS, size=(size.batch, 1)) + np.arange(length + 1)) % SYMBOLS
@@ -30,7 +30,7 @@ def sentences(size: Size, length: int = 10) -> Iterator[np.ndarray]:
 
 @loop("truncated backpropagation")
 def truncated(library: Any, size: Size) -> Run:
-    """The state goes on from stretch to stretch, detached."""
+    """The detached state is passed on from one segment to the next."""
     nn, F = library.nn, library.nn.functional
     cell = filled(library, nn.RNNCell(size.features, size.hidden))
     head = filled(library, nn.Linear(size.hidden, size.features), seed=1)
@@ -96,7 +96,7 @@ def gru(library: Any, size: Size) -> Run:
 
 @loop("nn.LSTM")
 def lstm_module(library: Any, size: Size) -> Run:
-    """Torch's module, on sequences of the same lengths."""
+    """The module ``nn.LSTM``, on sequences of the same lengths."""
     net = filled(library, library.nn.LSTM(size.hidden, size.hidden))
     optimizer = library.optim.SGD(net.parameters(), lr=0.05)
     yield list(net.parameters())
@@ -125,7 +125,7 @@ def embedding(library: Any, size: Size) -> Run:
 
 @loop("attention with a causal mask")
 def attention(library: Any, size: Size) -> Run:
-    """A block of a transformer, its mask made anew each turn."""
+    """A transformer block, with a new mask each turn."""
     nn, F, width, heads = library.nn, library.nn.functional, size.hidden, 4
     net = nn.ModuleDict(
         {
@@ -157,7 +157,7 @@ def attention(library: Any, size: Size) -> Run:
 
 @loop("padded targets")
 def padded(library: Any, size: Size) -> Run:
-    """Sentences of different lengths in one batch; the loss leaves the padding out."""
+    """Sentences of different lengths in one batch; the loss ignores the padding."""
     nn, F = library.nn, library.nn.functional
     net = filled(library, nn.Sequential(nn.Embedding(SYMBOLS, size.hidden), nn.Linear(size.hidden, SYMBOLS)))
     optimizer = library.optim.SGD(net.parameters(), lr=0.1)
@@ -176,7 +176,7 @@ def padded(library: Any, size: Size) -> Run:
 
 @loop("boolean mask")
 def boolean_mask(library: Any, size: Size) -> Run:
-    """Only the rows with a label count; how many that are depends on values."""
+    """The loss of the rows that have a label, whose number depends on values."""
     F, rng = library.nn.functional, np.random.default_rng(1)
     x, y = arrays(size, 10 * size.batch)
     net = classifier(library, size)
@@ -196,7 +196,7 @@ def boolean_mask(library: Any, size: Size) -> Run:
 
 @loop("sum over a mask")
 def masked_sum(library: Any, size: Size) -> Run:
-    """What a boolean mask does, written so that no shape depends on values."""
+    """A masked loss whose shapes do not depend on values."""
     F, rng = library.nn.functional, np.random.default_rng(1)
     net = classifier(library, size)
     optimizer = library.optim.SGD(net.parameters(), lr=0.05)

@@ -1,4 +1,4 @@
-"""Loops in two sessions, and under ``tg.compile``. Torch has no sessions, and its functions are not compiled."""
+"""Loops in two sessions, and under ``tg.compile``. With torch, the sessions and the compilation are omitted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .loop import Run, Size, classifier, fresh, loop, train_step
 
 @contextmanager
 def another_session(library: Any, beside: Any) -> Iterator[None]:
-    """New tensors live in a second session on the server of ``beside``, a tensor; in torch they live where all do."""
+    """Create new tensors in a second session on the server of the tensor ``beside``; do nothing with torch."""
     if library.__name__ == "torch":
         yield
         return
@@ -21,14 +21,14 @@ def another_session(library: Any, beside: Any) -> Iterator[None]:
 
 
 def compiled(library: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as ``tg.compile`` makes it."""
+    """Return ``tg.compile(function)``; with torch, the function itself."""
     made: Callable[..., Any] = function if library.__name__ == "torch" else library.compile(function)
     return made
 
 
 @loop("two sessions in turn")
 def two_sessions(library: Any, size: Size) -> Run:
-    """The datasets are in the sessions, so that each turn works where its tensors are."""
+    """Each session has its own dataset, so that each turn uses tensors of one session."""
     offsets = 10
     first, data = classifier(library, size), resident(library, size, offsets * size.batch)
     with another_session(library, data[0]):

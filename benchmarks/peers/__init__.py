@@ -1,10 +1,10 @@
-"""Peers that are servers: each is a script beside this file, in a process of its own, that times itself.
+"""Peers that are servers. Each is a script in this folder that runs in its own process and times itself.
 
-A script starts its server on a free port of 127.0.0.1, says that it is ready, and then answers how long so many calls
-from its client took. When it is not its turn it stands still, with all its processes: torch's RPC looks for messages
-without end, which takes a core. It ends, and its server with it, when its standard input does: at the latest when this
-process ends, however that comes; the system wakes a group of processes whose last parent is gone, to tell them so.
-``make bench`` installs what the scripts need in an environment of their own.
+A script starts its server on a free port of 127.0.0.1, reports that it is ready, and then answers how long a given
+number of calls took. Between measurements it is stopped with all its processes, because torch's RPC polls for messages,
+which uses a core. The script and its server end when its standard input does, at the latest when this process ends for
+any reason: the system then resumes a stopped process group that is orphaned. ``make bench`` installs the dependencies
+of the scripts in a separate environment.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ END_S = 20.0
 
 
 class Peer:
-    """A script under way, and what it complains of."""
+    """A running script."""
 
     def __init__(self, name: str, process: subprocess.Popen[str], complaints: IO[str]) -> None:
         self._name, self._process, self._complaints = name, process, complaints
 
     def expect(self) -> str:
-        """The script's next line. Raises Unavailable with its last complaint if it ended instead."""
+        """Return the script's next line. Raises Unavailable with the last line of its stderr if it ended instead."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -45,25 +45,25 @@ class Peer:
         return line.strip()
 
     def seconds(self, count: int) -> float:
-        """How long so many calls took there."""
+        """Run ``count`` calls in the script and return the seconds they took."""
         self.begin(count)
         return self.taken()
 
     def begin(self, count: int) -> None:
-        """Have it make so many calls."""
+        """Start ``count`` calls in the script."""
         assert self._process.stdin is not None
         _signal(self._process, signal.SIGCONT)
         self._process.stdin.write(f"{count}\n")
         self._process.stdin.flush()
 
     def taken(self) -> float:
-        """How long the calls took that it began; waits for them."""
+        """Wait for the started calls and return the seconds they took."""
         seconds = float(self.expect())
         self.stand_still()
         return seconds
 
     def stand_still(self) -> None:
-        """Have it take no part of the machine until it is asked again."""
+        """Stop the script's processes until the next calls."""
         _signal(self._process, signal.SIGSTOP)
 
 
@@ -75,7 +75,7 @@ def peer(script: str, *arguments: str, python: Path = OWN) -> Iterator[Peer]:
     with tempfile.TemporaryFile("w+") as complaints, tempfile.TemporaryDirectory() as folder:
         process = subprocess.Popen(
             [str(python), str(FOLDER / script), *arguments],
-            cwd=folder,  # the Tesseract's runtime makes a folder a call, wherever it stands
+            cwd=folder,  # Tesseract's runtime creates a folder per call in the working directory
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=complaints,
@@ -93,7 +93,7 @@ def peer(script: str, *arguments: str, python: Path = OWN) -> Iterator[Peer]:
 
 
 def _signal(process: subprocess.Popen[str], number: signal.Signals) -> None:
-    """Tell a script and whatever it started; one that has ended says why when it is expected to answer."""
+    """Send a signal to a script and its child processes. If it has ended, :meth:`Peer.expect` reports why."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 
@@ -108,7 +108,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def versions() -> dict[str, str]:
-    """What the peers' environment has, by name."""
+    """The versions of the peers in their environment, by name."""
     ask = "from importlib.metadata import distributions as d; print(*[f'{p.name}={p.version}' for p in d()], sep='\\n')"
     try:
         found = subprocess.run([str(OWN), "-c", ask], capture_output=True, text=True, check=True).stdout.split()

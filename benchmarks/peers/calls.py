@@ -1,6 +1,6 @@
-"""What the peers' scripts share: starting the server, timing calls, and ending when nobody needs them any more.
+"""Helpers of the peers' scripts: start a server, time calls, and end when the parent does.
 
-Imported by scripts that run outside this project, so it needs nothing but Python.
+Scripts outside this project's environment import this module, so it depends only on the standard library.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ END_S = 5.0
 
 
 def answer(call: Callable[[], object]) -> None:
-    """Say "ready"; then, for each number of calls on standard input, the seconds that they took."""
+    """Print "ready"; then, for each number read from standard input, run that many calls and print the seconds."""
     print("ready", flush=True)
     for line in sys.stdin:
         count = int(line)
@@ -31,7 +31,7 @@ def answer(call: Callable[[], object]) -> None:
 
 
 def end_with_input() -> None:
-    """Have this process, a server, end when its standard input does: with whoever started it."""
+    """Make this process, a server, end when its standard input does, that is, when its parent ends."""
 
     def wait() -> None:
         sys.stdin.read()
@@ -41,7 +41,7 @@ def end_with_input() -> None:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
@@ -50,7 +50,7 @@ def free_port() -> int:
 
 @contextmanager
 def beside(script: str, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run ``script`` in another process for the length of a block; its end of input is what ends it."""
+    """Run ``script`` in another process for the duration of a block; closing its standard input ends it."""
     process = subprocess.Popen(
         [sys.executable, script, *arguments],
         stdin=subprocess.PIPE,
@@ -71,7 +71,7 @@ def beside(script: str, *arguments: str, **environment: str) -> Iterator[subproc
 
 @contextmanager
 def serving(script: str, *arguments: str, **environment: str) -> Iterator[int]:
-    """Run ``script`` as a server, with its port and the arguments; yields the port when it listens."""
+    """Run ``script`` as a server with a port and the arguments, and yield the port when it listens."""
     port = free_port()
     with beside(script, str(port), *arguments, **environment) as server:
         _wait_for(port, server)

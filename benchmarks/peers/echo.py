@@ -1,6 +1,6 @@
-"""A bare TCP connection on which a message is answered by another one. What a wait for a server costs.
+"""A bare TCP connection on which each message gets a reply: the lower bound of a wait for a server.
 
-The argument has the bytes of both, as in ``300:40``. Each side looks for the other's bytes without sleeping.
+The argument is the size of both in bytes, as in ``300:40``. Each side polls for the other's bytes without sleeping.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from calls import LOOPBACK, answer, end_with_input, serving
 
 
 def receive(connection: socket.socket, buffer: memoryview) -> None:
-    """Fill the buffer, and let other threads run while nothing is there. Raises ConnectionError at the end."""
+    """Fill the buffer, and yield to other threads while no data is available. Raises ConnectionError at the end."""
     got = 0
     while got < len(buffer):
         try:
@@ -27,7 +27,7 @@ def receive(connection: socket.socket, buffer: memoryview) -> None:
 
 
 def prepare(connection: socket.socket) -> None:
-    """Send at once, and do not wait for bytes."""
+    """Disable Nagle's algorithm, and make the socket non-blocking."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setblocking(False)
 
@@ -62,5 +62,5 @@ def main(sizes: str, port: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    # A server has its port first, as every script here.
+    # A server gets its port as the first argument, as in every script here.
     main(*reversed(sys.argv[1:]))

@@ -1,7 +1,7 @@
-"""A training step of a 784-128-10 network by hand: a socket, and NumPy without a graph. What any server of it costs.
+"""A training step of a 784-128-10 network by hand, with a socket and with NumPy without a graph: the minimal server.
 
-The batch travels there with each step, and its loss comes back. As many steps are under way as the argument says; with
-a port before that it is the server.
+Each step sends a batch and receives the loss. The argument is the number of steps in flight; with a port before it, the
+script is the server.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 
-os.environ["OPENBLAS_NUM_THREADS"] = "1"  # the other core is the client's, as beside a server of ours
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # leaves a core for the client, as our server does
 import numpy as np
 from calls import LOOPBACK, answer, end_with_input, serving
 from mlp_by_hand import Net
@@ -58,7 +58,7 @@ def main(under_way: str, port: str | None = None) -> None:
             for array in batches[turn % len(batches)]:
                 connection.sendall(array)
             turn, waiting = turn + 1, waiting + 1
-            # Each tenth step all is answered, as where the loss of each tenth is read.
+            # Every tenth step waits for all answers, as a loop does that reads every tenth loss.
             while waiting >= int(under_way) or (waiting and turn % len(batches) == 0):
                 receive(connection, loss)
                 waiting -= 1
@@ -67,5 +67,5 @@ def main(under_way: str, port: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    # A server has its port first, as every script here.
+    # A server gets its port as the first argument, as in every script here.
     main(*reversed(sys.argv[1:]))

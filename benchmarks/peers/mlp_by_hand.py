@@ -1,4 +1,4 @@
-"""A network with one hidden layer and its training step, as somebody who knows its derivatives writes it in NumPy."""
+"""A network with one hidden layer and its training step in NumPy, with derivatives written by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Net(NamedTuple):
     b2: np.ndarray
 
     def step(self, images: np.ndarray, labels: np.ndarray) -> np.floating:
-        """Move the parameters against the gradient of the mean cross entropy; that, before.
+        """Take a step of gradient descent on the mean cross entropy. Return its value before the step.
 
         ``images`` (rows, inputs) are float32 and ``labels`` (rows,) int64.
         """

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any
 
-os.environ["OMP_NUM_THREADS"] = "1"  # with two threads on two cores the worker takes several times as long
+os.environ["OMP_NUM_THREADS"] = "1"  # with two threads on two cores, the worker is several times slower
 import monarch
 import numpy as np
 import torch
@@ -23,17 +23,17 @@ WARM_UP = 20
 
 
 def tensors(images: np.ndarray, labels: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-    """A batch as the worker gets it."""
+    """The tensors of a batch, in the worker."""
     return torch.from_numpy(images), torch.from_numpy(labels)
 
 
 def shapes(images: np.ndarray, labels: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-    """What ``tensors`` returns, as the client needs to know it: without the values."""
+    """The shapes and dtypes of the result of ``tensors``, which the client needs."""
     return torch.empty(images.shape), torch.empty(labels.shape, dtype=torch.int64)
 
 
 def main(how: str) -> None:
-    # The engine tells workers their number on a host by this dimension, whatever they compute on.
+    # The engine numbers the workers of a host by this dimension, even if they compute on the CPU.
     mesh = spawn_tensor_engine(this_host().spawn_procs(per_host={"gpus": 1}))
     rng = np.random.default_rng(0)
     images = rng.standard_normal((BATCHES, BATCH, WIDTH), np.float32)
@@ -44,7 +44,7 @@ def main(how: str) -> None:
 
 
 def train(compiled: bool, images: np.ndarray, labels: np.ndarray) -> None:
-    """Answer with the time of steps on tensors of the active mesh."""
+    """Report the time of training steps on tensors of the active mesh."""
     send = monarch.remote(tensors, propagate=shapes)
     net = torch.nn.Sequential(torch.nn.Linear(WIDTH, 128), torch.nn.ReLU(), torch.nn.Linear(128, CLASSES))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
@@ -55,7 +55,7 @@ def train(compiled: bool, images: np.ndarray, labels: np.ndarray) -> None:
         loss = loss_function(net(x), y)
         loss.backward()
         optimizer.step()
-        return loss.detach()  # a compiled function returns nothing that requires grad
+        return loss.detach()  # a compiled function must not return tensors that require grad
 
     step = compile(eager_step) if compiled else eager_step
     turn = 0

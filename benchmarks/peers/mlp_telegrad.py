@@ -1,4 +1,4 @@
-"""A client of ours in a process of its own, with a training step of a 784-128-10 network on the server at ``url``."""
+"""A Telegrad client in its own process, with a training step of a 784-128-10 network on the server at ``url``."""
 
 from __future__ import annotations
 

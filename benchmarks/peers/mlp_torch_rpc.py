@@ -1,8 +1,7 @@
-"""torch RPC with distributed autograd: a training step of a 784-128-10 network that lives in a server.
+"""torch RPC with distributed autograd: a training step of a 784-128-10 network in a server.
 
-The batch travels there with each step, the scores come back, the loss is computed here, and the gradients and the
-optimizer's step are computed there: as PyTorch's tutorial on parameter servers has it. With a port as argument it is
-the server.
+As in PyTorch's tutorial on parameter servers, each step sends a batch and receives the scores; the client computes the
+loss, and the server computes the gradients and the optimizer's step. With a port as argument, the script is the server.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ class Net(torch.nn.Module):
         return scores
 
     def parameters_there(self) -> list[rpc.RRef[torch.Tensor]]:
-        """References to its parameters, for an optimizer elsewhere."""
+        """Remote references to the parameters, for the distributed optimizer."""
         return [rpc.RRef(p) for p in self.parameters()]
 
 
 def join(rank: int, port: str) -> None:
-    """Enter the group of two, on the loopback interface alone."""
+    """Join the group of two processes, on the loopback interface only."""
     os.environ.update(MASTER_ADDR=LOOPBACK, MASTER_PORT=port, TP_SOCKET_IFNAME="lo", GLOO_SOCKET_IFNAME="lo")
     rpc.init_rpc(NAMES[rank], rank=rank, world_size=len(NAMES))
 
@@ -45,7 +44,7 @@ def main(port: str | None = None) -> None:
     if port is not None:
         end_with_input()
         join(1, port)
-        rpc.shutdown()  # waits for the client's
+        rpc.shutdown()  # waits for the client's shutdown
         return
     number = str(free_port())
     with beside(__file__, number):
@@ -75,7 +74,7 @@ def train() -> None:
 
 
 if __name__ == "__main__":
-    # The server looks for the network's class here, not in its __main__.
+    # The server looks up the network's class in this module, not in its __main__.
     import mlp_torch_rpc
 
     mlp_torch_rpc.main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""A bare TCP connection: 64 MiB ``up``, answered by a byte, or ``down``, asked for by one. What a transfer costs."""
+"""A bare TCP connection: 64 MiB ``up``, acknowledged by one byte, or ``down``, requested by one byte."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SIZE = 64 * 2**20
 
 
 def receive(connection: socket.socket, buffer: memoryview) -> None:
-    """Fill the buffer. Raises ConnectionError if the other side ends before."""
+    """Fill the buffer. Raises ConnectionError if the other side closes the connection before that."""
     got = 0
     while got < len(buffer):
         count = connection.recv_into(buffer[got:])
@@ -33,7 +33,7 @@ def serve(port: int, way: str) -> None:
 
 
 def exchange(connection: socket.socket, buffer: memoryview, receives: bool) -> None:
-    """One turn of the server's: it takes 64 MiB and gives a byte, or the other way round."""
+    """Serve one transfer: receive 64 MiB and send one byte, or the other way round."""
     if receives:
         receive(connection, buffer)
         connection.sendall(b"!")
@@ -62,5 +62,5 @@ def main(way: str, port: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    # A server has its port first, as every script here.
+    # A server gets its port as the first argument, as in every script here.
     main(*reversed(sys.argv[1:]))

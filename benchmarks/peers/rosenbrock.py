@@ -1,4 +1,4 @@
-"""Rosenbrock's function and its gradient, by hand in NumPy: what the peers serve.
+"""Rosenbrock's function and its gradient, by hand in NumPy, for the peers' servers.
 
 H. H. Rosenbrock, "An automatic method for finding the greatest or least value of a function", 1960; the sum over
 neighbouring pairs.
@@ -12,7 +12,7 @@ SIZE = 1000
 
 
 def point() -> np.ndarray:
-    """Where the gradient is asked for: SIZE numbers in float64."""
+    """The point at which the gradient is computed: SIZE numbers in float64."""
     return np.random.default_rng(0).standard_normal(SIZE)
 
 
@@ -22,7 +22,7 @@ def value(x: np.ndarray) -> float:
 
 
 def gradient(x: np.ndarray) -> np.ndarray:
-    """Its gradient, of shape (n,)."""
+    """The gradient at ``x``, of shape (n,)."""
     result = np.zeros_like(x)
     off = x[1:] - x[:-1] ** 2
     result[:-1] = -400 * x[:-1] * off - 2 * (1 - x[:-1])

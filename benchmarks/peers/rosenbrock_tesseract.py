@@ -1,6 +1,6 @@
-"""Tesseract: the gradient of Rosenbrock's function from its runtime, which needs no container to serve.
+"""Tesseract: the gradient of Rosenbrock's function from its runtime, which serves without a container.
 
-With a port as argument it is the server; the runtime then loads this same file as the Tesseract's API.
+With a port as argument, the script is the server; the runtime then loads this file as the Tesseract's API.
 """
 
 from __future__ import annotations

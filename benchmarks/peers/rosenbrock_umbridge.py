@@ -1,4 +1,4 @@
-"""UM-Bridge: the gradient of Rosenbrock's function from a model server. With a port as argument, it is that server."""
+"""UM-Bridge: the gradient of Rosenbrock's function from a model server, or with a port as argument, the server."""
 
 from __future__ import annotations
 

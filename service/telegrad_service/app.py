@@ -1,4 +1,4 @@
-"""The application: routes, errors and the host behind them."""
+"""The FastAPI application: routes, error handlers and the session host."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from .tensors import endpoints as tensors
 logger = logging.getLogger(__name__)
 EXPIRY_PERIOD_S = 5.0
 EXPOSED = ("Location", "Retry-After", "Content-Encoding")
-"""Headers of answers that pages of other origins may read, beside those that every page may."""
-# Routes are tried in this order, and a training loop asks for programs alone.
+"""Response headers that pages of other origins may read, in addition to the CORS-safelisted ones."""
+# Routes are tried in this order; programs come first, since a training loop requests only them.
 RESOURCES = (programs, sessions, tensors, ops, functions, autograd, graph, profile, catalogue, health)
 ROUTERS = [resource.router for resource in RESOURCES]
 
 
 def create_app(settings: Settings | None = None, host: SessionHost | None = None) -> FastAPI:
-    """An app with its own host: sessions in this process unless told otherwise."""
+    """Create an app with its own session host, by default one that keeps sessions in this process."""
     settings = settings or Settings()
     app = FastAPI(
         title="Telegrad",
@@ -65,7 +65,7 @@ def create_app(settings: Settings | None = None, host: SessionHost | None = None
 
 
 def _check_origins(app: FastAPI, settings: Settings) -> None:
-    """Refuse requests of unknown hosts and origins before anything else, and tell browsers which origins may ask."""
+    """Add the middleware that refuses unknown hosts and origins, and that answers CORS requests."""
     if settings.cors_origin:
         app.add_middleware(
             CORSMiddleware,

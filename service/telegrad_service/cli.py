@@ -19,7 +19,7 @@ from . import __version__
 from .settings import Address, Settings
 
 DOCUMENT = Path("openapi/openapi.json")
-"""Where the repository has the OpenAPI document."""
+"""The path of the OpenAPI document in the repository."""
 
 
 class Serve(Settings):
@@ -38,14 +38,14 @@ class Serve(Settings):
         if self.end_with_stdin:
             threading.Thread(target=_stop_after, args=(sys.stdin.fileno(),), name="stdin", daemon=True).start()
         app = create_app(self)
-        gc.freeze()  # what is there by now stays: collections look only at what programs make
+        gc.freeze()  # garbage collection skips the objects that exist already
         serve(app, self, _announce)
 
 
 def _stop_after(descriptor: int) -> None:
-    """Read a file to its end, then stop this process as SIGTERM does.
+    """Read a file to its end, then send SIGTERM to this process.
 
-    Not through ``sys.stdin``: the interpreter aborts if it ends while a thread holds that object's lock.
+    It does not read through ``sys.stdin``: the interpreter aborts if it exits while a thread holds that object's lock.
     """
     with suppress(OSError):
         while os.read(descriptor, 2**16):
@@ -75,7 +75,7 @@ class Health(Address):
 
 
 def _reachable(host: str) -> str:
-    """Where a server that listens on ``host`` answers; one on every interface answers on loopback too."""
+    """The address at which to reach a server that listens on ``host``: loopback if it listens on every interface."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"[{host}]" if ":" in host else host
 
@@ -120,7 +120,7 @@ class Telegrad(BaseSettings):
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command with these arguments, or the process's."""
+    """Run the command with the given arguments, by default those of the process."""
     given = sys.argv[1:] if arguments is None else arguments
     if "--version" in given:
         print(f"telegrad {__version__}")

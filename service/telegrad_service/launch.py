@@ -1,7 +1,7 @@
-"""Runs a server for the length of a ``with`` block: for demos, benchmarks, tests and notebooks.
+"""Runs a server for the duration of a ``with`` block, for demos, benchmarks, tests and notebooks.
 
-The server reads its standard input, a pipe whose other end only this process has. However this process ends, by SIGKILL
-too, the operating system closes that end, and the server stops.
+The server reads its standard input, a pipe whose other end only this process holds. When this process ends, even by
+SIGKILL, the operating system closes that end, and the server stops.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ STOP_S = 15.0
 
 
 _pipes: weakref.WeakSet[Any] = weakref.WeakSet()
-"""The standard inputs of the servers that run."""
+"""The standard inputs of the running servers."""
 
 
 def _leave_pipes_to_parent() -> None:
-    """Close the pipes in a forked child, which may live longer than this process."""
+    """Close the pipes in a forked child, which may outlive this process."""
     for pipe in list(_pipes):
         pipe.close()
 
@@ -37,8 +37,8 @@ if hasattr(os, "register_at_fork"):
 def running_server(*flags: str, **settings: object) -> Iterator[str]:
     """Start ``telegrad serve`` on a free loopback port, yield its address, stop it at the end.
 
-    ``settings`` are the server's, by name: ``running_server(max_sessions=4)``. Raises RuntimeError with
-    what the server printed if it ends before it listens. The server ends with this process, however that ends.
+    ``settings`` are the server's, by name: ``running_server(max_sessions=4)``. Raises RuntimeError with the server's
+    output if it ends before it listens. The server stops when this process ends for any reason.
     """
     given = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
     command = [sys.executable, "-m", "telegrad_service.cli", "serve", "--port=0", *given, *flags]

@@ -1,8 +1,8 @@
 """The OpenAPI document; ``telegrad openapi`` writes or compares it.
 
-FastAPI describes the requests and responses of routes. The rest is added here, once for all routes: errors, which
-follow from a route's properties (has a body, is below a session, …) and from the engine's table of errors; examples of
-responses, which follow from their schemas; and the forms of schemas that client generators support.
+FastAPI describes the requests and responses of routes. This module adds the rest for all routes: errors, derived from
+a route's properties (it has a body, it is below a session, …) and the engine's table of errors; examples of responses,
+derived from their schemas; and forms of schemas that client generators support.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ MEANINGS = {
 
 
 def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
-    """Have the app, which consists of these routers, serve this document."""
+    """Make the app, which consists of these routers, serve this document."""
 
     def build() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -118,7 +118,7 @@ def document(app: FastAPI, routers: Sequence[APIRouter]) -> dict[str, Any]:
 
 
 def _bound_by_settings(schemas: dict[str, Any], settings: Settings) -> None:
-    """Add the bounds that this server's settings give to what a client may ask for."""
+    """Add the maximum of ``ttl_s`` in this server's settings to the schemas."""
     for schema in schemas.values():
         for choice in schema.get("properties", {}).get("ttl_s", {}).get("anyOf", ()):
             if "exclusiveMinimum" in choice:
@@ -140,20 +140,20 @@ def _complete(operation: dict[str, Any], route: Route) -> None:
 
 
 def _place(parameter: dict[str, Any], path: str) -> tuple[int, int]:
-    """Where a parameter stands among its operation's: those of the path come first, in the path's order."""
+    """The sort key of a parameter: those of the path come first, in the path's order."""
     kind = ("path", "query", "header").index(parameter["in"])
     return kind, path.index(f"{{{parameter['name']}}}") if kind == 0 else 0
 
 
 def _finish(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """Add an example to each JSON response; correct what FastAPI says of parameters and bodies."""
+    """Add an example to each JSON response, and correct FastAPI's schemas of parameters and bodies."""
     body = operation.get("requestBody", {})
-    # Null is what an endpoint gets for an absent parameter; for an absent body, some generated clients send it.
+    # FastAPI allows null for optional parameters and bodies, and some generated clients then send it.
     never_null = [*operation.get("parameters", ()), *(body["content"].values() if body.get("required") else ())]
     for holder in never_null:
         holder["schema"] = json_schema.without_null(holder["schema"])
     for parameter in operation.get("parameters", ()):
-        parameter["schema"].pop("description", None)  # the parameter has it
+        parameter["schema"].pop("description", None)  # the parameter itself has it
     for response in operation["responses"].values():
         if response.get("description") == DESCRIBED_BY_FASTAPI:
             response["description"] = "Done." if "content" not in response else "The request succeeded."

@@ -1,7 +1,7 @@
 """Errors as RFC 9457 problem documents.
 
-The engine's table (``telegrad_engine.errors``) says under which slug and status an error travels;
-here it becomes bytes. ``type`` is ``urn:telegrad:problem:<slug>`` and never changes.
+The engine's table (``telegrad_engine.errors``) has the slug and the status of each error. ``type`` is
+``urn:telegrad:problem:<slug>`` and never changes.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ def content(error: TelegradError) -> dict[str, Any]:
 
 
 def problem(error: TelegradError, headers: Mapping[str, str] | None = None, **members: Any) -> Response:
-    """The answer that tells of an error; its document may have more ``members``."""
+    """The problem document of an error as a response; ``members`` are added to the document."""
     extra = {"retry-after": str(RETRY_AFTER_S)} if error.status in RETRIED else {}
     body = json.dumps(content(error) | members, default=str).encode()
     return Response(body, error.status, {**extra, **(headers or {})}, media_type=MEDIA_TYPE)
 
 
 def from_validation(errors: Sequence[Any]) -> InvalidArgument:
-    """A request that pydantic refused, saying where and why."""
+    """The error for a request that pydantic refused, with each location and reason."""
     lines = [f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in errors[:8]]
     if len(errors) > 8:
         lines.append(f"and {len(errors) - 8} more")
@@ -80,7 +80,7 @@ def from_validation(errors: Sequence[Any]) -> InvalidArgument:
 
 
 def from_exception(error: Exception, request: Request) -> tuple[TelegradError, Mapping[str, str] | None]:
-    """The TelegradError that an exception of the framework means, and headers that go with it."""
+    """The TelegradError for an exception, and the headers to send with it."""
     if isinstance(error, TelegradError):
         return error, None
     if isinstance(error, RequestValidationError):
@@ -98,11 +98,11 @@ def from_exception(error: Exception, request: Request) -> tuple[TelegradError, M
 
 
 def _allowed_methods(request: Request) -> str:
-    """The methods of every route at the request's path: the framework names those of the first alone."""
+    """The methods of every route at the request's path; Starlette would name only those of the first."""
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     routes: Sequence[APIRoute] = request.app.state.routes
     methods = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
-    if not methods or "GET" in methods:  # a page's files are no routes
+    if not methods or "GET" in methods:  # the files of /docs are not routes
         methods |= {"GET", "HEAD"}
     return ", ".join(sorted(methods))
 
@@ -112,12 +112,12 @@ async def _respond(request: Request, error: Exception) -> Response:
 
 
 async def refuse_stream(websocket: WebSocket) -> None:
-    """The answer to a client that wants a stream where there is none."""
+    """Refuse a WebSocket at a path that has no stream."""
     path = websocket.url.path
     await websocket.send_denial_response(problem(UnknownResource(f"no stream is served at {path!r}")))
 
 
 def install(app: FastAPI) -> None:
-    """Have every error that leaves a route answered by a problem document."""
+    """Make the app answer every error that a route raises with a problem document."""
     for cls in (TelegradError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(cls, _respond)

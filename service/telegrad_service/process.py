@@ -1,8 +1,8 @@
-"""Cores and memory of this process: what Linux's control groups allow, and how memory and BLAS are tuned to it.
+"""The cores and memory that Linux control groups allow this process, and the tuning of memory and BLAS to them.
 
-In version 2 a group has the files ``cpu.max`` and ``memory.max``; in version 1 each controller has a hierarchy of its
-own. The strictest limit of the process's group and of those above it holds. Inside a container the group's own path may
-not be visible; its mount point is the container's group then.
+In version 2, a group has the files ``cpu.max`` and ``memory.max``; in version 1, each controller has its own hierarchy.
+The strictest limit of the process's group and its ancestors applies. Inside a container, the path of the group may not
+be visible; the mount point is then the container's group.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from telegrad_engine.arrays.blocked_matmul import KERNELS
 SESSIONS_SHARE = 0.8
 """The share of the memory that sessions may use by default."""
 ASSUMED_BYTES = 4 * 2**30
-"""The memory of a machine whose operating system does not say."""
+"""The assumed memory if the operating system does not report it."""
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """How many cores this process may keep busy, at least 1. Control groups are looked up below ``root``."""
+    """The number of cores this process may use, at least 1. Control groups are looked up below ``root``."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, math.ceil(min(cores, cpu_quota(root))))
 
 
 def memory_bytes(root: Path = Path("/")) -> int:
-    """How many bytes of memory this process may use. Control groups are looked up below ``root``."""
+    """The bytes of memory this process may use. Control groups are looked up below ``root``."""
     return int(min(_physical_bytes(), memory_limit(root)))
 
 
@@ -50,16 +50,16 @@ def _physical_bytes() -> int:
 
 MOUNT = "sys/fs/cgroup"
 CPU_HIERARCHIES = ("cpu", "cpu,cpuacct", "cpuacct,cpu")
-"""Where version 1 may mount the controller of CPU time."""
+"""The possible mount points of version 1's CPU controller."""
 
 
 def cpu_quota(root: Path = Path("/")) -> float:
-    """How many cores' worth of CPU time this process may use; infinity without a quota. Files are below ``root``."""
+    """The CPU quota of this process's groups, in cores; infinity without one. Files are below ``root``."""
     return min(_cpu_quotas(root), default=math.inf)
 
 
 def memory_limit(root: Path = Path("/")) -> float:
-    """How many bytes of memory this process may use; infinity without a limit. Files are below ``root``."""
+    """The memory limit of this process's groups, in bytes; infinity without one. Files are below ``root``."""
     return min(_memory_limits(root), default=math.inf)
 
 
@@ -80,7 +80,7 @@ def _memory_limits(root: Path) -> Iterator[float]:
 
 
 def _groups(root: Path, controller: str, hierarchy: str = "") -> Iterator[Path]:
-    """The process's groups of a controller of version 1, or of version 2 without one, from the inside out."""
+    """The process's group and its ancestors, innermost first. Without a ``controller``, those of version 2."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
         if controller in controllers.split(","):
@@ -116,17 +116,17 @@ LARGEST_KEPT = 32 * MIB
 
 
 def tune(blas_threads: int) -> None:
-    """Keep freed memory for the next program, and bound BLAS and XLA to so many threads (0: all cores but one).
+    """Keep freed memory for the next program, and limit the threads of BLAS and XLA (0: all cores but one).
 
-    Otherwise glibc returns the freed arrays of every program to the operating system in threads other than the main
-    one, and BLAS leaves no core for the event loop. docs/explanation/tuning.md has the measurements.
+    By default, glibc returns arrays freed in threads other than the main one to the operating system, and BLAS leaves
+    no core for the event loop. docs/explanation/tuning.md has the measurements.
     """
     keep_freed_memory()
     threads = blas_threads or default_blas_threads(usable_cores())
     threadpool_limits(threads, user_api="blas")
     if threads == 1 and any(library.get("architecture") in KERNELS for library in threadpool_info()):
         NUMPY.multiply_in_pieces()
-    os.environ.setdefault("PJRT_NPROC", str(threads))  # XLA asks for it where JAX begins
+    os.environ.setdefault("PJRT_NPROC", str(threads))  # XLA reads it when JAX starts
 
 
 def default_blas_threads(cores: int) -> int:
@@ -135,7 +135,7 @@ def default_blas_threads(cores: int) -> int:
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep up to 256 MiB an arena, and arrays of up to 32 MiB in arenas; elsewhere nothing."""
+    """Make glibc keep up to 256 MiB per arena, and allocate up to 32 MiB there. On other systems, do nothing."""
     if not sys.platform.startswith("linux"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

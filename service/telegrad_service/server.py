@@ -1,4 +1,4 @@
-"""uvicorn, with an announcement when it listens, a stop that lets programs finish, and a log line for each request."""
+"""uvicorn with an announcement of its address, a graceful stop of running programs, and an access log."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from .settings import Settings
 from .streaming.websocket import StreamProtocol
 
 CLOSE_S = 5
-"""Seconds that connections get to end after the last program did."""
+"""Seconds that connections get to end after the last program has ended."""
 ENDING_S = 1.0
 """Seconds that a computing thread gets to end after the server has closed."""
 TICKS = 5
-"""Of uvicorn's ticks, ten a second, how many pass between two looks for clients that are too slow."""
+"""The number of uvicorn's ticks, ten per second, between two checks for slow clients."""
 QUIET = {"info": "warning", "debug": "warning"}
-"""uvicorn's level where it is not ours: it would log whole session ids, and what is in frames."""
+"""uvicorn's log level where it differs from ours, because uvicorn would log session ids and the contents of frames."""
 access_logger = logging.getLogger("telegrad_service.access")
 SESSION = re.compile(r"^(/+v1/+sessions/+[^/]{6})[^/]+")
 MAX_PATH = 200
-"""Characters of a path that are logged."""
+"""The most characters of a path that are logged."""
 
 
 class Server(uvicorn.Server):
-    """A server that on a signal first drains, then closes; a second signal closes at once."""
+    """A server that drains and then closes on the first signal, and closes at once on the second."""
 
     def __init__(self, app: FastAPI, settings: Settings, announce: Callable[[str], None]) -> None:
         limits = ConnectionLimits(settings)
@@ -52,7 +52,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=CLOSE_S + 1,
-                timeout_keep_alive=settings.idle_timeout_s,  # type: ignore[arg-type]  # which it only adds
+                timeout_keep_alive=settings.idle_timeout_s,  # type: ignore[arg-type]  # uvicorn only adds it to a time
                 backlog=limits.backlog,
                 proxy_headers=bool(settings.trusted_proxy),
                 forwarded_allow_ips=settings.trusted_proxy,
@@ -60,8 +60,8 @@ class Server(uvicorn.Server):
                 ws_max_size=settings.max_body_bytes,
                 ws_per_message_deflate=False,
                 ws_ping_interval=settings.stream_ping_s,
-                # A client that waits for nothing need not read, so it may not answer. Whether it is still there TCP
-                # finds out by itself, as long as there is something to be acknowledged now and then: the pings.
+                # A client that waits for nothing need not read, so it may not answer pings. They still let TCP detect
+                # a lost connection, since TCP needs data to be acknowledged.
                 ws_ping_timeout=None,
             )
         )
@@ -73,25 +73,25 @@ class Server(uvicorn.Server):
         self._draining: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
-        """Listen, then say where."""
+        """Listen, then announce the address."""
         await super().startup(sockets=sockets)  # type: ignore[arg-type]
         if self.started and not self.should_exit:
             self._announce(self.url)
 
     async def on_tick(self, counter: int) -> bool:
-        """End what is overdue now and then."""
+        """End overdue connections every ``TICKS`` ticks."""
         if counter % TICKS == 0:
             self._limits.end_overdue(asyncio.get_running_loop().time())
         return await super().on_tick(counter)
 
     @property
     def url(self) -> str:
-        """The address that the server listens on, with the port that it really got."""
+        """The address that the server listens on, with the actual port."""
         host, port = self.servers[0].sockets[0].getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """On the first signal drain; on another, or after draining, exit."""
+        """Drain on the first signal; exit on the second one, or if the server has not started yet."""
         if self._draining is not None or not self.started:
             self.should_exit = True
             self.force_exit = self._draining is not None
@@ -100,7 +100,7 @@ class Server(uvicorn.Server):
         loop.call_soon_threadsafe(self._start_draining)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close; who has not taken by then what was sent is cut off, or the event loop could not end."""
+        """Close; abort connections that are still open after ``CLOSE_S`` seconds, so that the event loop can end."""
         asyncio.get_running_loop().call_later(CLOSE_S, self._cut_off)
         await super().shutdown(sockets)
 
@@ -120,24 +120,24 @@ class Server(uvicorn.Server):
 
 
 def logged_path(scope: Scope) -> str:
-    """The request's path as it is logged: in ASCII, cut, and with the session's id shortened."""
-    # Decoded, as the routes see it: in raw_path, the letters before the id may be percent-encoded.
+    """The request's path for the log: in ASCII, truncated, and with a shortened session id."""
+    # Use the decoded path, as the routes do: in raw_path, the characters before the id may be percent-encoded.
     path = SESSION.sub(r"\1...", scope["path"].encode("unicode_escape").decode("ascii"))
     return path if len(path) <= MAX_PATH else path[:MAX_PATH] + "..."
 
 
 class AccessLog:
-    """Logs what ``app`` answers, at level info: client, method, path, status and duration.
+    """Logs each response of ``app`` at level info: client, method, path, status and duration.
 
-    A stream gets a line when it begins and one when it ends. Queries, headers and bodies are not logged, and only the
-    beginning of a session's id is: whoever knows the id may use the session.
+    A stream gets one line when it begins and one when it ends. Queries, headers and bodies are not logged. Session ids
+    are shortened, because knowing the id grants access to the session.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and log what is answered."""
+        """Pass the request on, and log the response."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
@@ -171,7 +171,7 @@ def serve(app: FastAPI, settings: Settings, announce: Callable[[str], None]) -> 
     tune(settings.blas_threads)
     Server(app, settings, announce).run()
     if not app.state.host.ended(ENDING_S):
-        # A kernel that nothing interrupts would go on into the end of the interpreter, and crash there.
+        # A kernel that cannot be interrupted would still run while the interpreter exits, and crash it.
         logging.shutdown()
         sys.stdout.flush()
         os._exit(0)

@@ -1,4 +1,4 @@
-"""Settings, from the environment (``TELEGRAD_PORT=…``) and as flags of ``telegrad serve``."""
+"""Settings, from environment variables (``TELEGRAD_PORT=…``) or flags of ``telegrad serve``."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ KIB, MIB = 2**10, 2**20
 
 
 def _split(value: Any) -> Any:
-    """The items of a comma-separated text, or of a list of such texts."""
+    """Split a comma-separated string, or a list of such strings, into its items."""
     texts = [value] if isinstance(value, str) else value
     return [item.strip() for text in texts for item in text.split(",") if item.strip()]
 
 
 Names = Annotated[list[str], NoDecode, BeforeValidator(_split)]
-"""A flag that can be repeated, and a comma-separated variable of the environment."""
+"""A repeatable flag, or a comma-separated environment variable."""
 
 
 def default_threads(cores: int) -> int:
-    """One thread a core; and a few where there are few, so that a long program does not hold up every other session."""
+    """One thread per core, but at least 4, so that one long program does not block every other session."""
     return max(4, cores)
 
 

@@ -1,4 +1,4 @@
-"""One scenario with plain torch and with ``tg.compile``, and the training loop that most scenarios are."""
+"""Helpers to compare a scenario in plain torch and under ``tg.compile``, and the training loop of most scenarios."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def model_of(lib: Any) -> Any:
 
 
 def twins(scenario: Callable[[Any, Any], Any]) -> Any:
-    """Run a scenario with torch, whose functions stay plain, and here, compiled; hold the results together."""
+    """Run a scenario with plain torch functions and with ``tg.compile``, and compare the results."""
     compiled: list[Any] = []
 
     def compile_(function: Any) -> Any:
@@ -55,7 +55,7 @@ def twins(scenario: Callable[[Any, Any], Any]) -> Any:
 
 
 def calls(compiled: Any) -> int:
-    """How often it was called by name."""
+    """The number of calls that replayed a compiled program."""
     return sum(entry.calls for entries in compiled._entries.values() for entry in entries)
 
 

@@ -1,4 +1,4 @@
-"""The oracle is all there before anything is counted or compared."""
+"""Imports all of torch before the tests count or compare anything."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 
 @pytest.fixture(scope="session", autouse=True)
 def oracle_is_imported() -> None:
-    """Make torch import the half of itself that it leaves to its first optimizer.
+    """Make torch import the modules that it imports with the first optimizer.
 
-    From a cold disk that takes seconds, and what a session has recorded by then is sent for its age,
-    in a message more than a test counts.
+    From a cold disk the import takes seconds. A session would then send its old instructions in an extra message, which
+    a test would count.
     """
     torch.optim.SGD([torch.zeros(1)])

@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts connections at a given byte, refuses what it is told to, or is far away."""
+"""A TCP proxy that cuts connections at a given byte, refuses connections, or delays data."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ UP, DOWN = "up", "down"
 
 
 class Cutter:
-    """Stands between a client and the server at ``url``, with TLS on the client's side if it is given; used with
-    ``with``."""
+    """A context manager that relays connections to the server at ``url``, with TLS on the client's side if given."""
 
     def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
         self._target, self._tls = urlsplit(url), tls
@@ -24,19 +23,19 @@ class Cutter:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._open: set[asyncio.StreamWriter] = set()
         self.passed: Counter[str] = Counter()
-        """Bytes that went through, by direction."""
+        """The number of relayed bytes, by direction."""
         self.sent = bytearray()
-        """What went up."""
+        """The bytes that clients sent."""
         self.cuts = 0
-        """Cuts that were made."""
+        """The number of cuts so far."""
         self.refusing = False
         """Whether new connections are closed at once."""
         self.to_upgrades: bytes | None = None
-        """What who wants a WebSocket is answered, before the connection is closed."""
+        """The answer to WebSocket requests, after which the connection is closed; None relays them."""
         self.rewrite: Callable[[bytes], bytes] | None = None
-        """What is done to all that the server sends on a WebSocket after the handshake."""
+        """A function that rewrites the data that the server sends on a WebSocket after the handshake."""
         self.delay_s = 0.0
-        """Seconds that everything takes to get through, however much it is."""
+        """The latency in seconds, independent of the amount of data."""
         self._left: dict[str, int] = {}
 
     def __enter__(self) -> Self:
@@ -57,11 +56,11 @@ class Cutter:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
 
     def cut(self, direction: str, after: int) -> None:
-        """End every connection once so many more bytes went in a direction."""
+        """End every connection after ``after`` more bytes in a direction."""
         self._left = {direction: after}
 
     def mend(self) -> None:
-        """Cut nothing any more."""
+        """Stop cutting connections."""
         self._left = {}
 
     def kill(self) -> None:
@@ -96,7 +95,7 @@ class Cutter:
             await asyncio.gather(self._pump(UP, reader.read, there[1], first), self._pump(DOWN, down, writer, b""))
 
     def introduced(self, first: bytes, end: tuple[str, int]) -> bytes:
-        """The beginning of what a client sends as it goes on from this end of the connection to the server."""
+        """Return the first bytes of a client as relayed to the server; ``end`` is the proxy's address and port."""
         return first
 
     def _rewriting(self, reader: asyncio.StreamReader) -> Callable[[int], Awaitable[bytes]]:

@@ -1,4 +1,4 @@
-"""Ctrl-C at a chosen moment: a KeyboardInterrupt before the n-th line of ours that a call runs."""
+"""Simulates Ctrl-C: raises KeyboardInterrupt before the n-th line of the SDK or the engine that a call runs."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import Any
 
 OURS = ("telegrad.", "telegrad_engine.")
 UNTOUCHED = ("__del__", "release", "__enter__", "__exit__")
-"""Python swallows what a finalizer raises; and a ``with`` statement that is interrupted on its way into ``__exit__``
-is not left, in torch as little as here."""
+"""Functions that are not interrupted. Python ignores exceptions in finalizers, and a ``with`` statement interrupted on
+entry to ``__exit__`` is not cleaned up, in torch either."""
 
 
 @cache
 def restored(file: str) -> frozenset[int]:
-    """The lines of a module on which a ``finally`` only assigns: Python looks for signals at calls and loops."""
+    """The lines of assignments without calls in ``finally`` blocks: Python handles signals only at calls and loops."""
     tries = [node for node in ast.walk(ast.parse(Path(file).read_text())) if isinstance(node, ast.Try)]
     ends = [statement for node in tries for statement in node.finalbody if isinstance(statement, ast.Assign)]
     return frozenset(end.lineno for end in ends if not any(isinstance(node, ast.Call) for node in ast.walk(end)))
 
 
 class Interrupter:
-    """Calls functions, and interrupts them before one of the lines that they run of our modules."""
+    """Calls functions and interrupts them before a given line of our modules."""
 
     def __init__(self) -> None:
         self.count = 0
-        """How many lines the last call ran."""
+        """The number of lines that the last call ran."""
         self._at: int | None = None
 
     def call(self, function: Callable[[], Any], at: int | None = None) -> bool:
-        """Call a function; whether it was interrupted before its line of this number, and not done by then."""
+        """Call a function and interrupt it before its ``at``-th line. Return whether that happened before it ended."""
         self.count, self._at = 0, at
         before = sys.gettrace()
         sys.settrace(self._trace)

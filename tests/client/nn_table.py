@@ -1,4 +1,4 @@
-"""The modules that are held against torch's, each with what makes the inputs that it is called with."""
+"""The modules that are compared with torch's, each with functions that make its inputs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def I(*shape: int, high: int) -> Maker:  # noqa: E743 - reads as X does
 
 
 def A(*values: Any) -> Maker:
-    """These numbers."""
+    """The given numbers."""
     return lambda rng: np.array(values)
 
 
 def signs(*shape: int) -> Maker:
-    """Ones and minus ones, whole."""
+    """Integers that are 1 or -1."""
     return lambda rng: rng.integers(0, 2, shape) * 2 - 1
 
 
@@ -44,7 +44,7 @@ Row = tuple[Callable[[Any], Any], list[Maker]]
 
 
 def of(name: str, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
-    """The module of this name, made with these arguments."""
+    """A function that creates the module of this name with these arguments."""
     return lambda lib: getattr(lib.nn, name)(*args, **kwargs)
 
 
@@ -281,9 +281,9 @@ _LOSSES: dict[str, Row] = {
     "TripletMarginLoss": (of("TripletMarginLoss", swap=True), [X(3, 4), X(3, 4), X(3, 4)]),
 }
 MODULES: dict[str, Row] = _activations() | _CONVOLUTIONS | _LAYERS | _RECURRENT | _ATTENTION | _LOSSES
-"""By a name that starts with the module's."""
+"""The modules, by names that start with the module's class."""
 STATEFUL = {row for row in MODULES if row.startswith(("BatchNorm", "InstanceNorm", "Embedding", "MultiheadAttention"))}
-"""What is compared in training mode first, which draws no random numbers here."""
+"""The modules that are also compared in training mode, where they draw no random numbers."""
 
 
 def _targets(lib: Any) -> list[Any]:
@@ -291,7 +291,7 @@ def _targets(lib: Any) -> list[Any]:
 
 
 def _Each(lib: Any, held: Any) -> Any:
-    """A module that calls those in a list or dict one after the other."""
+    """A module that calls the modules in a list or dict one after the other."""
 
     class Each(lib.nn.Module):
         def __init__(self) -> None:
@@ -307,7 +307,7 @@ def _Each(lib: Any, held: Any) -> Any:
 
 
 def _Call(lib: Any, module: Any, *args: Any, before: Any = None, **kwargs: Any) -> Any:
-    """A module that calls another with more arguments, perhaps with what ``before`` makes of the input."""
+    """A module that calls another with extra arguments, after ``before`` has converted the inputs, if given."""
 
     class Call(lib.nn.Module):
         def __init__(self) -> None:

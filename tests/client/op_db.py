@@ -1,4 +1,4 @@
-"""PyTorch's own operator database: each variant's sample inputs run on torch and on the SDK's op of the same name."""
+"""Runs the sample inputs of PyTorch's operator database on torch and on the SDK's op of the same name."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ OUT_OF_SCOPE = {
     "samples that are parts of larger storages": "as_strided/partial_views",
     "storages, which a session does not share": "resize_ resize_as_",
 }
-"""Variants that the SDK leaves out on purpose or for now, by reason; a star stands for any ending."""
+"""Variants that the SDK omits, permanently or for now, by reason; a star matches any ending."""
 
 LAYOUTS = {"layout", "memory_format", "pin_memory"}
-"""Arguments that say nothing where there is one layout."""
+"""Arguments that have no effect with a single memory layout."""
 UNINITIALIZED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"}
 SIGNS_ARE_FREE = {"linalg.svd", "svd", "linalg.eigh", "linalg.qr", "qr"}
 """Decompositions: LAPACK libraries may choose other signs, so the results are compared by magnitude."""
 SAMPLES = {torch.float64: 8, torch.float32: 2}
-"""How many samples of each variant are run, by dtype; of others as few as of float32."""
+"""The number of samples of each variant, by dtype; 2 for other dtypes."""
 
 
 def name_of(info: Any) -> str:
-    """The variant's name: the op's, and what tells it from the op's other variants."""
+    """The variant's name: the op's name and the suffix of the variant, if any."""
     return info.name + (f"/{info.variant_test_name}" if info.variant_test_name else "")  # type: ignore[no-any-return]
 
 
 def excluded(name: str) -> str | None:
-    """Why a variant is out of scope; None where it is in scope."""
+    """The reason why a variant is out of scope; None if it is in scope."""
     for reason, names in OUT_OF_SCOPE.items():
         for pattern in names.split():
             if name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1])):
@@ -95,7 +95,7 @@ SPELLED_OTHERWISE: dict[str, Callable[..., Any]] = {
     "zero_": lambda input: input.clone().zero_(),
     **{f"polygamma/polygamma_n_{n}": _polygamma for n in range(5)},
 }
-"""Variants whose samples are not the function's arguments in their order."""
+"""Variants whose samples are not the function's arguments in the same order."""
 
 
 def samples(info: Any, dtype: torch.dtype) -> Iterator[Any]:
@@ -106,13 +106,13 @@ def samples(info: Any, dtype: torch.dtype) -> Iterator[Any]:
     grad = info.supports_autograd and dtype.is_floating_point
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # info.sample_inputs would look for the running test in every frame's source, which takes a third of a second.
+        # info.sample_inputs would search every frame's source for the running test, which takes a third of a second.
         made = iter(info.sample_inputs_func(info, "cpu", dtype, grad))
         yield from itertools.islice(made, SAMPLES.get(dtype, 2))
 
 
 def converted(value: Any, made: dict[int, Any]) -> Any:
-    """A sample's argument for the SDK; ``made`` has the tensors by the identity of torch's."""
+    """Convert a sample's argument for the SDK; ``made`` maps the ids of torch's tensors to the pairs of tensors."""
     if torch.is_tensor(value):
         if id(value) not in made:
             array = value.detach().resolve_neg().numpy(force=True)
@@ -132,14 +132,14 @@ def converted(value: Any, made: dict[int, Any]) -> Any:
 
 
 def leaves(value: Any) -> list[Any]:
-    """The tensors and numbers of a result, in their order."""
+    """The tensors and numbers of a result, in order."""
     if isinstance(value, (list, tuple)):
         return [leaf for item in value for leaf in leaves(item)]
     return [value]
 
 
 def arrays(value: Any) -> np.ndarray:
-    """The value of either's tensor, or of what is no tensor."""
+    """The value of a tensor of either library, or of another object, as an array."""
     if hasattr(value, "detach"):
         value = value.detach()
         value = value.float() if "bfloat16" in str(value.dtype) else value
@@ -148,7 +148,7 @@ def arrays(value: Any) -> np.ndarray:
 
 
 def assert_alike(name: str, mine: Any, theirs: Any, what: str, dtype: torch.dtype) -> None:
-    """Both have one shape, dtype and, to rounding, one value."""
+    """Assert that both have the same shape, dtype and, up to rounding, value."""
     if not torch.is_tensor(theirs) and not hasattr(mine, "detach"):
         assert np.allclose(np.asarray(mine, float), np.asarray(theirs, float), equal_nan=True), f"{mine} != {theirs}"
         return
@@ -171,7 +171,7 @@ def assert_alike(name: str, mine: Any, theirs: Any, what: str, dtype: torch.dtyp
 
 
 def check(info: Any, dtype: torch.dtype) -> int:
-    """Run the samples on both, and compare values and first gradients; how many samples torch takes."""
+    """Run the samples in both libraries and compare values and first gradients. Return the number of samples."""
     function, count = ours(info), 0
     assert function is not None
     for sample in samples(info, dtype):
@@ -192,12 +192,12 @@ def check(info: Any, dtype: torch.dtype) -> int:
 
 
 def sample_excluded(sample: Any) -> bool:
-    """Whether a sample takes what is out of scope: complex numbers, or layouts other than strided."""
+    """Whether a sample is out of scope: complex numbers, other layouts than strided, or dropout."""
     if sample.kwargs.get("memory_format") not in (None, torch.preserve_format, torch.contiguous_format):
         return True
     values = leaves([sample.input, *sample.args, *sample.kwargs.values()])
     if sample.kwargs.get("dropout_p"):
-        return True  # it draws
+        return True  # it draws random numbers
     strange = any(torch.is_tensor(v) and (v.is_complex() or v.layout is not torch.strided) for v in values)
     return strange or any(isinstance(v, torch.dtype) and v.is_complex for v in values)
 
@@ -209,7 +209,7 @@ RANDOM = {
     "exponential", "geometric", "log_normal", "uniform",
     "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d", "svd_lowrank", "pca_lowrank",
 }  # fmt: skip
-"""Ops that draw: only what does not depend on the numbers drawn is compared."""
+"""Random ops: only properties that do not depend on the drawn numbers are compared."""
 
 
 def _compare(info: Any, mine: Any, theirs: Any, inputs: list[tuple[Any, Any]], dtype: torch.dtype) -> None:

@@ -1,4 +1,4 @@
-"""The same function on PyTorch and on Telegrad: it must give the same, or raise the same."""
+"""Helpers that run one function on PyTorch and on Telegrad and compare the results or the errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BUILTINS = (
 
 
 def same(function: Callable[[Any], Any], rtol: float = 1e-5) -> Any:
-    """What ``function(tg)`` gives, after checking that it is what ``function(torch)`` gives."""
+    """Return ``function(tg)`` after checking that it equals ``function(torch)``."""
     expected = function(torch)
     actual = function(tg)
     check(actual, expected, rtol)
@@ -33,7 +33,7 @@ def same(function: Callable[[Any], Any], rtol: float = 1e-5) -> Any:
 
 
 def check(actual: Any, expected: Any, rtol: float = 1e-5, where: str = "the result") -> None:
-    """Compare values, dtypes, shapes and places in the graph, containers through and through."""
+    """Compare values, dtypes, shapes and places in the graph, also inside containers."""
     if torch.is_tensor(expected):
         assert isinstance(actual, tg.Tensor), f"{where} is {actual!r}, not a tensor"
         assert tuple(actual.shape) == tuple(expected.shape), where
@@ -50,7 +50,7 @@ def check(actual: Any, expected: Any, rtol: float = 1e-5, where: str = "the resu
         for i, value in enumerate(expected):
             check(actual[i], value, rtol, f"{where}[{i}]")
     elif isinstance(expected, str):
-        assert actual.replace("telegrad.", "torch.") == expected, where  # dtypes and shapes, under their library's name
+        assert actual.replace("telegrad.", "torch.") == expected, where  # dtypes and shapes contain the library's name
     elif isinstance(expected, float):
         np.testing.assert_allclose(actual, expected, rtol, err_msg=where)
     else:
@@ -58,9 +58,9 @@ def check(actual: Any, expected: Any, rtol: float = 1e-5, where: str = "the resu
 
 
 def same_error(function: Callable[[Any], Any], containing: str = "", whole: bool = False) -> Exception:
-    """What ``function(tg)`` raises, after checking its built-in class and its text's first sentence against torch's.
+    """Return the error of ``function(tg)``, after comparing its built-in class and first sentence with torch's.
 
-    With ``whole``, all of its text is compared.
+    With ``whole``, the whole text is compared.
     """
     theirs, ours = error_of(function, torch), error_of(function, tg)
     kind = next(kind for kind in BUILTINS if isinstance(theirs, kind))
@@ -73,10 +73,10 @@ def same_error(function: Callable[[Any], Any], containing: str = "", whole: bool
 
 
 def error_of(function: Callable[[Any], Any], library: Any) -> Exception:
-    """The exception that ``function(library)`` ends with."""
+    """The exception that ``function(library)`` raises."""
     try:
         result = function(library)
-    except Exception as error:  # any: it is compared
+    except Exception as error:  # every exception is compared
         return error
     raise AssertionError(f"{library.__name__} raised nothing and gave {result!r}")
 
@@ -86,7 +86,7 @@ def _first_sentence(text: str) -> str:
 
 
 def held(session: tg.Session) -> dict[str, list[int]]:
-    """The tensors that the session holds, with their shapes; what is recorded is sent first."""
+    """Send the recorded instructions and return the session's tensors, with their shapes."""
     session.flush()
     transport: Any = session.recorder.transport
     if session.url == "local://":
@@ -96,5 +96,5 @@ def held(session: tg.Session) -> dict[str, list[int]]:
 
 
 def bodies(cls: type[Any]) -> list[Any]:
-    """The functions of a class that holds functions of a library."""
+    """The public functions of a class, each of which takes a library."""
     return [body for name, body in vars(cls).items() if not name.startswith("_")]

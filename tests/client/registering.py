@@ -1,4 +1,4 @@
-"""Functions under new names, in torch as they are, and the Functions of torch's articles that several tests use."""
+"""Helpers that register functions under unique names, and Functions from torch's documentation."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _numbers = itertools.count()
 
 
 def unique(name: str) -> str:
-    """A name that no other test's function has: the process remembers them."""
+    """A name that no other test has registered in this process."""
     return f"{name}_{next(_numbers)}"
 
 
 def use(lib: Any, function: Any, *args: Any, **options: Any) -> Any:
-    """Apply a Function: torch's own way, or registered."""
+    """Apply a Function: with ``apply`` in torch, else registered."""
     if lib is torch:
         return function.apply(*args)
     name = unique("function")
@@ -26,7 +26,7 @@ def use(lib: Any, function: Any, *args: Any, **options: Any) -> Any:
 
 
 def plain(lib: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A plain function: as it is, or registered."""
+    """The function itself in torch, else the registered function."""
     if lib is torch:
         return function
     name = unique("plain")
@@ -41,7 +41,7 @@ def leaf(lib: Any, values: Any) -> Any:
 
 
 def line_of(function: Callable[..., Any], offset: int) -> str:
-    """A line of a function's definition, as errors name it."""
+    """The file and line of a function's definition, as errors name them."""
     return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno + offset}"
 
 

@@ -1,4 +1,4 @@
-"""A loop in torch and in ours, whose rounds are alike until a test has it otherwise."""
+"""A loop in torch or Telegrad whose rounds are equal unless a test changes them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 import telegrad as tg
 
 LEARNED = 5
-"""After so many equal rounds, the next one follows a path of the tree."""
+"""The number of equal rounds after which the next one follows a known path."""
 
 
 def follows_the_tree(session: tg.Session) -> bool:
-    """Whether the last instruction was recorded before at this place."""
+    """Whether the recorded instructions follow a known path."""
     segment = session.recorder.segment
     return len(segment) > 0 and segment.first_new is None
 
@@ -26,7 +26,7 @@ def held(ours: Any, theirs: Any) -> None:
 
 
 class Loop:
-    """A layer of sorts, with the state that a loop has, in torch or in ours."""
+    """A small layer with the state of a training loop, in torch or Telegrad."""
 
     def __init__(self, lib: Any) -> None:
         self.lib = lib
@@ -41,7 +41,7 @@ class Loop:
         return self.lib.tensor(values.astype(dtype))
 
     def step(self) -> Any:
-        """The round that recurs."""
+        """Run the recurring round."""
         self.optimizer.zero_grad()
         y = (self.data(3, 3) @ self.w + self.v).tanh() * 2.0
         loss = (y[1:] - 0.5).square().mean(dim=-1).sum()

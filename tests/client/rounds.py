@@ -1,4 +1,4 @@
-"""Rounds of a loop that look at the graph, or do not, at one time or another: in torch or in ours."""
+"""Rounds of a loop that inspect or change the graph at different times, in torch or Telegrad."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .repeating import Loop
 
 
 def forward(loop: Loop) -> Any:
-    """All of it saves something: inputs, outputs, a leaf."""
+    """A chain in which every op saves something: inputs, outputs, a leaf."""
     return ((loop.data(3, 3) @ loop.w + loop.v).tanh() * loop.w).exp()
 
 
 def graph(tensor: Any) -> str:
-    """The names of the nodes behind a tensor, and how they hang together."""
+    """The names of the nodes of a tensor's graph, nested by their edges."""
     return _graph(tensor.grad_fn)
 
 
@@ -25,7 +25,7 @@ def _graph(node: Any) -> str:
 
 
 def told(function: Callable[[], Any]) -> str:
-    """The beginning of the error; nothing of it stays, or tensors would die at other times in each round."""
+    """The beginning of the error's text. The error itself is dropped, so that it keeps no tensors alive."""
     try:
         function()
     except RuntimeError as error:

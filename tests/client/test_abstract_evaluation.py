@@ -1,4 +1,4 @@
-"""The graph that a registered function leaves is kept as a pattern: called again, it leaves what torch does."""
+"""The graph of a registered function is cached; repeated calls produce the same graph as torch."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def registered(session: tg.Session) -> None:
 
 
 def wide(lib: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A function as it is called: by its name in ours, as it is in torch."""
+    """The function itself in torch, else the registered function."""
     return fn if lib is torch else getattr(tg.ops, fn.__name__)
 
 
 def both(run: Callable[[Any, int], Any]) -> None:
-    """Run it in torch and in ours, some times over, and hold every result to torch's."""
+    """Run a function ``TIMES`` times in both libraries, and compare every result with torch's."""
     for number in range(TIMES):
         for ours, theirs in zip(run(tg, number), run(torch, number), strict=True):
             np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-5)
@@ -96,7 +96,7 @@ def test_second_derivatives(session: tg.Session) -> None:
 
 
 def graph(tensor: Any) -> list[Any]:
-    """The nodes behind a tensor, each with the outputs that its edges lead to."""
+    """The nodes of a tensor's graph, each with the outputs that its edges lead to."""
     nodes, found = [tensor.grad_fn], []
     for node in nodes:
         edges = [(each.name(), slot) for each, slot in node.next_functions if each is not None]
@@ -218,7 +218,7 @@ def test_a_graph_is_freed_once_and_watches_its_tensors(session: tg.Session) -> N
         z = x * 1.0
         y = function(z)
         z.add_(1.0)
-        y.backward()  # what was saved is not z, but twice it
+        y.backward()  # the saved tensor is not z, but twice z
         saved = tg.ones(3, requires_grad=True) * 1.0
         y = tg.ops.squared(saved)
         saved.add_(1.0)
@@ -343,7 +343,7 @@ def test_it_is_as_if_it_were_drawn_at_once(session: tg.Session, use: Callable[..
         x, y = leaf(lib, number), leaf(lib, 2)
         return use(lib, x, y, *wide(lib, curve)(x, y))
 
-    for known in (False, True):  # of a plain pass where it goes
+    for known in (False, True):  # whether a plain pass is known
         for number in range(TIMES):
             for ours, theirs in zip(run(tg, number), run(torch, number), strict=True):
                 if isinstance(theirs, torch.Tensor):

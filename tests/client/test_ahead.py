@@ -1,4 +1,4 @@
-"""Sending ahead: what has gathered goes to the server while the client records on, and nothing is lost by it."""
+"""Instructions are sent to the server while the client continues to record, and none is lost."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ pytestmark = pytest.mark.full
 
 STEPS = 12
 BATCHES = np.random.default_rng(0).standard_normal((STEPS, 64, 512)).astype(np.float32)
-"""Each of 128 KiB, so that a step is worth a message of its own."""
+"""Batches of 128 KiB, so that each step is sent in a message of its own."""
 LABELS = np.arange(64) % 5
 
 
 def train(lib: Any, labels: Any = lambda step: LABELS) -> Any:
-    """A few steps on fresh batches that nobody looks at; the weight that comes of them."""
+    """Run a few steps on new batches without reading a value, and return the weight."""
     layer = lib.nn.Linear(512, 5)
     with lib.no_grad():
         layer.weight.zero_()
@@ -57,7 +57,7 @@ def test_steps_go_out_before_anybody_waits(server: str) -> None:
 
 @pytest.mark.parametrize("read_every", [1, 10])
 def test_a_step_is_not_torn_however_much_it_uploads(server: str, read_every: int) -> None:
-    """Its images are sent with its labels, and with what is made of them."""
+    """The images of a step are sent with its labels and with the ops on them."""
     images, labels = np.zeros((1024, 512), np.float32), np.zeros(1024, np.int64)
     with tg.connect(server) as session:
         layer = tg.nn.Linear(512, 5)
@@ -76,7 +76,7 @@ def test_a_step_is_not_torn_however_much_it_uploads(server: str, read_every: int
 
 
 def test_who_looks_at_each_step_has_it_in_one_message_and_who_does_not_need_not_wait(server: str) -> None:
-    """Even where something is recorded between the step and the look at it."""
+    """This holds even if something is recorded between a step and the read of its value."""
     with tg.connect(server) as session:
         w = tg.zeros(8, requires_grad=True)
         optimizer = tg.optim.SGD([w], lr=0.1)
@@ -105,7 +105,7 @@ def test_who_looks_at_each_step_has_it_in_one_message_and_who_does_not_need_not_
 
 
 def sent_together(session: tg.Session, rows: int, pause_s: float = 0) -> Callable[[int], list[int]]:
-    """Takes so many steps, each of which uploads so many rows of 2 KB, then looks: how many steps each message had."""
+    """Return a function that runs steps, each of which uploads ``rows`` rows of 2 KB, and returns steps per message."""
     w = tg.zeros(500, 500, requires_grad=True)
     optimizer = tg.optim.SGD([w], lr=0.1)
     x, images = tg.ones(500, 500), np.ones((rows, 500), np.float32)
@@ -134,20 +134,20 @@ def sent_together(session: tg.Session, rows: int, pause_s: float = 0) -> Callabl
         (0, 3, [3]),
         (100, 13, [1, 4, 4, 4]),
         (100, 3, [1, 2]),
-        (150, 13, [1, 3, 3, 3, 3]),  # 300 KB, of which a server's event loop does not take four
+        (150, 13, [1, 3, 3, 3, 3]),  # 300 KB; four of them are too large for the server's event loop
         (600, 13, [1] * 13),
     ],
 )
 def test_a_server_is_sent_one_step_and_then_several(server: str, rows: int, count: int, sent: list[int]) -> None:
-    """Always as many, whatever the server has done meanwhile."""
+    """The numbers do not depend on the progress of the server."""
     with tg.connect(server) as session:
         steps = sent_together(session, rows)
-        # Most of the times: the client may be kept from its core for long.
+        # The most common result, since the client may be scheduled late.
         assert mode(tuple(steps(count)) for _ in range(7)) == tuple(sent)
 
 
 def test_steps_that_differ_are_planned(server: str) -> None:
-    """As of sequences in many lengths: each length is a template, however many steps travel together."""
+    """Each length of a sequence is one template, independent of the number of steps per message."""
     lengths = np.random.default_rng(0).permutation(np.repeat(np.arange(1, 9), 10))
     with tg.connect(server) as session:
         w = tg.full((50, 50), 0.01, requires_grad=True)
@@ -166,7 +166,7 @@ def test_steps_that_differ_are_planned(server: str) -> None:
 
 
 def test_more_is_under_way_to_a_server_that_is_far_but_not_to_one_that_takes_long(server: str) -> None:
-    """Whose answers take a moment to arrive has more to do meanwhile; where they take long nobody runs far ahead."""
+    """With a medium latency more programs are in flight; with a long one, no more than usual."""
     with Cutter(server) as proxy, tg.connect(proxy.url, stream=True) as session:
         w = tg.ones(8, requires_grad=True)
         optimizer = tg.optim.SGD([w], lr=0.001)
@@ -183,7 +183,7 @@ def test_more_is_under_way_to_a_server_that_is_far_but_not_to_one_that_takes_lon
         w.tolist()
         proxy.delay_s = 0.05
         assert FIRST_ROOM < under_way(2000) <= session.recorder.transport.room
-        proxy.kill()  # however much there was, nothing is lost
+        proxy.kill()  # nothing in flight is lost
         assert w.tolist() == pytest.approx([0.998**2000] * 8, rel=1e-4)
         proxy.delay_s = 0.15
         under_way(250)
@@ -249,7 +249,7 @@ def test_in_this_process_nothing_runs_before_it_is_needed() -> None:
 
 
 def wrong_in(bad: int) -> Any:
-    """Labels of which a step's are beyond the last class, which only the server can see once they are computed with."""
+    """A function whose labels for step ``bad`` are out of range, which only the server can detect."""
     return lambda step: LABELS + 5 if step == bad else LABELS
 
 
@@ -260,7 +260,7 @@ def test_an_error_surfaces_at_the_next_value_and_names_its_line(server: str) -> 
             weight.tolist()
         note = "".join(traceback.format_exception(caught.value))
         assert f"recorded at {__file__}" in note
-        # The steps before it stand, those behind it did not run.
+        # The steps before it have run, those after it have not.
         expected = torch.nn.Linear(512, 5)
         assert session.requests <= STEPS
         np.testing.assert_allclose(weight.tolist(), _after(expected, 2).tolist(), rtol=1e-4, atol=1e-6)
@@ -327,7 +327,7 @@ def test_an_idle_connection_that_was_ended_is_opened_again(server: str) -> None:
 
 
 def test_through_a_proxy_programs_go_by_httpx(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The server itself stands in for a proxy: given the whole address, it answers for its own.
+    # The server itself acts as the proxy: it answers requests for an absolute URL as its own.
     with running_server(allowed_host="telegrad.invalid") as server:
         monkeypatch.setenv("http_proxy", server)
         monkeypatch.setenv("no_proxy", "")
@@ -349,12 +349,12 @@ def test_a_proxy_is_not_asked_for_this_machine(server: str, monkeypatch: pytest.
 
 
 def test_a_proxy_is_not_asked_for_the_names_that_are_excepted(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A name of this machine that does not look like one.
+    # A name that resolves to this machine, but does not look local.
     monkeypatch.setattr(socket, "getaddrinfo", partial(of_this_machine, socket.getaddrinfo))
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "example.org, .invalid")
     url = server.replace("127.0.0.1", "telegrad.invalid")
-    with pytest.raises(tg.TelegradError, match=r"telegrad\.invalid"):  # the server was asked, and has another name
+    with pytest.raises(tg.TelegradError, match=r"telegrad\.invalid"):  # the server was reached and refused the name
         tg.connect(url)
     monkeypatch.setenv("no_proxy", "example.org")
     with pytest.raises(ConnectionError, match="cannot reach"):

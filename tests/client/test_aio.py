@@ -1,4 +1,4 @@
-"""The SDK in asyncio: values are awaited, the event loop goes on, and every task has its own session."""
+"""The SDK in asyncio: values are awaited without blocking the event loop, and every task has its own session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What shares memory with what, and which changes in place are noticed: as in torch, known without asking."""
+"""Which tensors share memory, and which in-place changes are detected, as in torch and without asking the server."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_reshape_that_copies_is_no_view(session: tg.Session) -> None:
         x = lib.tensor(NUMBERS, requires_grad=True)
         y = x.exp()
         copied, shown = y.transpose(0, 1).reshape(-1), y.reshape(-1)
-        copied.mul_(3)  # exp saved y, of which this is a copy
+        copied.mul_(3)  # exp saved y, and this is a copy of y
         (copied.sum() + y.sum()).backward()
         before = y._version
         with lib.no_grad():

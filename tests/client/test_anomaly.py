@@ -1,4 +1,4 @@
-"""Anomaly mode in a session: what torch raises, and the line of the user's that it comes from."""
+"""Anomaly mode in a session: torch's errors, with the line of the user's code that caused them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ pytestmark = pytest.mark.usefixtures("session")
 
 
 def told(run: Any) -> list[str]:
-    """The error that a function raises, if it does, and the warnings, as far as they are the same everywhere."""
+    """The error of a function, if any, and its warnings, without the parts that depend on the environment."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         try:
             run()
             error = []
-        except Exception as raised:  # any: it is compared
+        except Exception as raised:  # every exception is compared
             error = [f"{raised}".partition("Hint:")[0]]
     return error + [_cleaned(str(w.message)) for w in found]
 
 
 def _cleaned(text: str) -> str:
-    """A warning without torch's own frames and its C++ place, and without the frames of the test runner."""
+    """A warning without torch's own frames and C++ location, and without the test runner's frames."""
     text = text.partition("(Triggered internally")[0]
     head, _, stack = text.partition("\n  File")
     lines = [line for file, line in re.findall(r'File "([^"]*)", line (\d+)', "  File" + stack) if file == __file__]
@@ -37,7 +37,7 @@ def _cleaned(text: str) -> str:
 
 
 class Bodies:
-    """What must be told the same by both."""
+    """Functions whose messages must be the same in both libraries."""
 
     def nan_in_a_derivative(lib: Any) -> None:
         x = leaf(lib, 0, 1)

@@ -1,4 +1,4 @@
-"""Gradients through the SDK, held against torch's."""
+"""Gradients through the SDK, compared with torch's."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def many_uses(lib: Any) -> Any:
 
 
 def frozen_before_its_pass(lib: Any) -> Any:
-    """Hooks are called all the same."""
+    """Hooks of a frozen leaf are still called."""
     x, had, held = leaf(lib, 1, 2), leaf(lib, 3, 4), leaf(lib, 5, 6)
     (had * had).sum().backward()
     seen = []

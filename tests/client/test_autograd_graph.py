@@ -1,4 +1,4 @@
-"""``telegrad.autograd.graph`` held against torch's: nodes, edges, hooks on several tensors and on what is saved."""
+"""``telegrad.autograd.graph`` compared with torch's: nodes, edges, multi-tensor hooks and saved-tensor hooks."""
 
 from __future__ import annotations
 

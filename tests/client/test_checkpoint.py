@@ -1,4 +1,4 @@
-"""Checkpoints in a session: torch's gradients, less memory, and no message more."""
+"""Checkpoints in a session: torch's gradients, less memory, and no extra message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BOTH_WAYS = pytest.mark.parametrize("reentrant", [True, False])
 
 
 def used_bytes(session: tg.Session) -> int:
-    """What the session's tensors take, where they are; what died here is freed there first."""
+    """The memory of the session's tensors in bytes, after dead tensors are freed."""
     gc.collect()
     session.flush()
     transport: Any = session.recorder.transport
@@ -30,7 +30,7 @@ def used_bytes(session: tg.Session) -> int:
 
 
 class Bodies:
-    """What must be the same on both."""
+    """Functions whose results must be the same in both libraries."""
 
     def tuples_and_numbers(lib: Any, reentrant: bool) -> Any:
         x, w = leaf(lib), leaf(lib, 0.5, -1, 2)
@@ -82,7 +82,7 @@ class Bodies:
         x = leaf(lib)
 
         def function(a: Any) -> Any:
-            h = a * 2 if reentrant else a.exp()  # with reentrance torch runs it like any code, which may not change exp
+            h = a * 2 if reentrant else a.exp()  # reentrant checkpoints must not change exp's output, as in torch
             h += 1
             h[0] = 0
             h.mul_(a)
@@ -134,7 +134,7 @@ class Bodies:
 
 @BOTH_WAYS
 @pytest.mark.parametrize("body", bodies(Bodies))
-@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")  # an outer one records nothing
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")  # outer ones record nothing
 def test_gradients_are_torchs(body: Any, reentrant: bool) -> None:
     same(lambda lib: body(lib, reentrant))
 
@@ -217,13 +217,13 @@ def test_the_session_holds_less(session: tg.Session) -> None:
         del h, gradient
         assert used_bytes(session) == before
     activation = batch * width * 4
-    # Each layer has three results: the linear one's is needed by nothing, the tanh's and the sigmoid's by themselves.
+    # Each layer has three results. Backward needs those of tanh and sigmoid, but not that of the linear layer.
     assert held[False] >= (2 * count) * activation
     assert held[True] <= (count + 2) * activation
 
 
 def test_within_one_program_too_what_died_is_gone_at_the_end_of_the_checkpoint(session: tg.Session) -> None:
-    """A session that has no room for all that a function computes, over and over, without a message in between."""
+    """The session has no room for the results of all ten checkpointed calls, which one message contains."""
     with tg.connect(session.url, max_bytes=600_000) if session.url == "local://" else session:
         x = tg.zeros(10_000, requires_grad=True)  # 40,000 bytes
         h = x
@@ -307,7 +307,7 @@ def test_hooks_inside_run_once() -> None:
 
 
 class Mistakes:
-    """What raises the same."""
+    """Functions that must raise the same error in both libraries."""
 
     def keywords_with_reentrance(lib: Any) -> None:
         lib.utils.checkpoint.checkpoint(lambda a, b: a, leaf(lib), b=1, use_reentrant=True)
@@ -379,7 +379,7 @@ def test_warnings_are_torchs(texts: str) -> None:
 
 
 def selective(lib: Any, saved: Any, **options: Any) -> Any:
-    """``checkpoint`` with a policy: a list of ops whose results are saved, or a function that returns True for them."""
+    """``checkpoint`` with a policy: a list of ops whose results are saved, or a function that selects them."""
     from functools import partial
 
     make = lib.utils.checkpoint.create_selective_checkpoint_contexts
@@ -387,7 +387,7 @@ def selective(lib: Any, saved: Any, **options: Any) -> Any:
 
 
 def by_name(*names: str) -> Any:
-    """A policy that saves the ops of these names."""
+    """A policy that saves the results of the ops with these names."""
 
     def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> bool:
         return op.name().removeprefix("aten::") in names
@@ -396,7 +396,7 @@ def by_name(*names: str) -> Any:
 
 
 class Selections:
-    """What must be the same on both."""
+    """Functions whose results must be the same in both libraries."""
 
     def products(lib: Any) -> Any:
         x, w = (
@@ -523,7 +523,7 @@ def test_a_saved_result_that_was_modified() -> None:
 
 
 class BadPolicies:
-    """What raises the same."""
+    """Functions that must raise the same error in both libraries."""
 
     def no_policy(lib: Any) -> None:
         lib.utils.checkpoint.create_selective_checkpoint_contexts("save")

@@ -1,4 +1,4 @@
-"""What ``tg.compile`` leaves as it is, and says why; errors in what is compiled."""
+"""Functions that ``tg.compile`` does not compile, with the reasons, and errors in compiled functions."""
 
 from __future__ import annotations
 

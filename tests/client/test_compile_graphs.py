@@ -1,4 +1,4 @@
-"""``tg.compile`` and the graph: what is compiled is differentiated as in plain torch, once."""
+"""``tg.compile`` and the graph: compiled functions are differentiated as in plain torch."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_result_of_a_result() -> None:
             seen += [hidden, loss, hidden.grad, more["n"]]
         return [*seen, w.grad.clone()]
 
-    assert calls(twins(scenario)) == 2  # without a gradient of w, and with one
+    assert calls(twins(scenario)) == 2  # once without a gradient of w, once with one
 
 
 def test_a_weight_that_is_written_to_between_forward_and_backward() -> None:

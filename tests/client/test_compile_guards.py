@@ -1,4 +1,4 @@
-"""``tg.compile`` and what a function depends on: another kind of call, or another value outside, is seen."""
+"""The guards of ``tg.compile``: a different kind of call, or a changed outside value, is detected."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_compiled_functions_inside_each_other() -> None:
         outer = compile_(lambda x: inner(x) + inner(x * 2))
         return [outer(lib.tensor(XS[i])) for i in range(4)] + [inner(lib.tensor(XS[0]))]
 
-    assert calls(twins(scenario)) == 0  # the inner one is part of the other
+    assert calls(twins(scenario)) == 0  # the inner function is part of the outer one
 
 
 def test_too_many_kinds_of_calls_are_said_once() -> None:
@@ -160,5 +160,5 @@ def test_numbers_that_are_others_each_time_are_not_traced_each() -> None:
         assert run(x, n, n / 2).tolist() == [n * n / 2, (n + 1) * n / 2]
     assert run.explain().splitlines()[1:] == ["not compiled: its arguments are other numbers each time"]
     for _ in range(4):
-        assert run(x, True, 2).tolist() == [2.0, 4.0]  # of other types
+        assert run(x, True, 2).tolist() == [2.0, 4.0]  # arguments of other types
     assert "compiled: " in run.explain()

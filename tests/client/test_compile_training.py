@@ -1,4 +1,4 @@
-"""``tg.compile`` of training steps: losses, gradients, parameters and the graph are plain torch's."""
+"""``tg.compile`` of training steps: losses, gradients, parameters and the graph are the same as in plain torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("session")
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_training_step(name: str) -> None:
     compiled = twins(lambda lib, compile_: training(lib, compile_, name))
-    assert calls(compiled) == STEPS - 2  # once without gradients, once with
+    assert calls(compiled) == STEPS - 2  # traced once without gradients and once with
 
 
 def test_a_learning_rate_that_changes_is_not_traced_again() -> None:

@@ -1,4 +1,4 @@
-"""A server that compiles the programs of a loop: the numbers are torch's, and it can be asked what runs compiled."""
+"""A server that compiles the programs of a loop: the values match torch's, and it reports what runs compiled."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def loop(lib: Any) -> Callable[..., float]:
 
 
 def until_compiled(session: Any, step: Callable[..., float]) -> list[float]:
-    """The losses of steps until some have run compiled."""
+    """Run steps until some programs have run compiled, and return the losses."""
     losses: list[float] = []
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""tg.connect(url, compress="zstd"): fewer bytes on the way, and nothing else that anybody could tell."""
+"""tg.connect(url, compress="zstd"): fewer bytes are sent, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ TIMEOUT_S = 30
 
 @pytest.fixture(params=["stream", "requests", "httpx"])
 def way(request: pytest.FixtureRequest, server: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """How programs go, as options of connect."""
-    if request.param == "httpx":  # the server stands in for a proxy
+    """The transport of programs, as options of connect."""
+    if request.param == "httpx":  # the server acts as the proxy
         monkeypatch.setenv("http_proxy", server)
         monkeypatch.setenv("no_proxy", "")
     return {"stream": request.param == "stream", "timeout": TIMEOUT_S}
@@ -39,7 +39,7 @@ def proxy(server: str) -> Iterator[Cutter]:
 
 
 def results(session: tg.Session, data: Any, dtype: tg.dtype) -> list[Any]:
-    """What comes back of data that went there, and of what was made of it there."""
+    """Upload data and return its values, those of results, and the shape and dtype."""
     x = tg.tensor(data, dtype=dtype)
     return [x.numpy(), (x + x).numpy(), tg.stack([x, x]).numpy(), x.shape, x.dtype]
 
@@ -124,7 +124,7 @@ def test_the_servers_limit_is_for_what_is_inside(stream: bool) -> None:
 def test_errors_are_those_without(server: str, way: dict[str, Any]) -> None:
     with tg.connect(server, compress="zstd", **way):
         x = tg.tensor(np.zeros(50_000, np.float32))
-        bad = x.index_select(0, tg.tensor([99_999]) + 0)  # seen by the server alone
+        bad = x.index_select(0, tg.tensor([99_999]) + 0)  # only the server detects it
         with pytest.raises((IndexError, RuntimeError), match="out of"):
             bad.tolist()
         assert x.sum().item() == 0
@@ -162,7 +162,7 @@ def test_without_the_extra_the_error_names_it(server: str, monkeypatch: pytest.M
 
 @pytest.fixture(scope="module")
 def without(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server that finds no zstd."""
+    """A server without the zstd library."""
     folder = hiding(tmp_path_factory.mktemp("without"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]))

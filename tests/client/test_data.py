@@ -1,4 +1,4 @@
-"""Datasets, samplers and loaders, held against torch's."""
+"""Datasets, samplers and loaders, compared with torch's."""
 
 from __future__ import annotations
 

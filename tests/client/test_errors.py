@@ -1,4 +1,4 @@
-"""What goes wrong is said where it went wrong, in torch's words, and the session lives on."""
+"""Errors name the line that caused them, in torch's words, and the session stays usable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .parity import held, same_error
 
 
 def here() -> int:
-    """The caller's line."""
+    """The line number of the caller."""
     frame = inspect.currentframe()
     assert frame is not None
     assert frame.f_back is not None
@@ -170,7 +170,7 @@ def test_labels_that_were_changed_are_not_judged_by_what_they_were(session: tg.S
     assert tg.nn.functional.cross_entropy(logits, ignored).item() > 0
 
 
-# What only the values can tell -----------------------------------------------------------------
+# Errors that depend on values -----------------------------------------------------------------
 
 
 def test_an_error_in_the_values_surfaces_at_the_next_look_and_names_the_line(session: tg.Session) -> None:
@@ -197,7 +197,7 @@ def test_after_an_error_the_session_is_whole(session: tg.Session) -> None:
     assert before.tolist() == [2.0, 4.0, 6.0]
     assert spared.tolist() == [3.0, 5.0, 7.0]
     assert x.sum().item() == 6.0
-    # What depends on the mistake never ran: it says why, each time it is used.
+    # Ops that depend on the failed one never ran: each use raises its error.
     for lost in (bad, after):
         with pytest.raises(IndexError, match="out of bounds"):
             lost.tolist()

@@ -1,4 +1,4 @@
-"""What programs written for torch reach for every day, held against torch: constructors, attributes, settings."""
+"""Common functions of torch programs, compared with torch: constructors, attributes, settings."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_numbers_of_numpy_keep_their_dtype(data: Any) -> None:
 
 def test_what_has_an_array_is_read_as_one() -> None:
     class Series:
-        """What a pandas Series is to others: a sequence whose labels are not positions, and an array."""
+        """A class like a pandas Series: a sequence whose labels are not positions, with ``__array__``."""
 
         def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
             return np.array([1.5, 2.5])

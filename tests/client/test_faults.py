@@ -1,4 +1,4 @@
-"""Whatever happens to the connection: each program runs once, its value is right, or an error says what is wrong."""
+"""Connection failures: each program runs once and its value is right, or an error says what is wrong."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def proxy(server: str) -> Iterator[Cutter]:
 
 @pytest.fixture(params=[True, False], ids=["stream", "requests"])
 def path(request: pytest.FixtureRequest) -> bool:
-    """Whether programs go by the stream."""
+    """Whether programs are sent on a stream."""
     return bool(request.param)
 
 
 def counting(session: tg.Session) -> Callable[[], float]:
-    """A program that must run once each time: it counts up, and brings the count back."""
+    """A program that increments a counter and returns it, so that running it twice would be detected."""
     x = upload(session.recorder, 0.0)
 
     def step() -> float:
@@ -91,7 +91,7 @@ def test_several_programs_under_way_when_the_connection_is_cut(proxy: Cutter) ->
         x, added = tg.zeros(1024), 0
         for round_ in range(12):
             proxy.cut(UP if round_ % 2 else DOWN, 137 + 211 * round_)
-            for _ in range(20):  # a quarter MiB each: four are a message
+            for _ in range(20):  # a quarter MiB each: four make a message
                 x += tg.tensor(data).sum(0)
                 added += 64
             assert x[0].item() == added
@@ -110,7 +110,7 @@ def test_a_network_that_is_gone_is_an_error_and_nothing_is_lost_when_it_is_back(
             step()
         assert time.monotonic() - started < TIMEOUT_S
         proxy.refusing = False
-        assert step() == 3  # what could not be sent then is sent before
+        assert step() == 3  # the program that could not be sent is sent first
 
 
 def test_a_server_that_is_restarted_does_not_know_the_session() -> None:
@@ -190,7 +190,7 @@ def test_a_program_beyond_the_servers_limit_is_refused_and_the_session_goes_on()
                 step = counting(session)
                 assert step() == 1
                 total = tg.tensor(np.zeros(100_000, np.float32)).sum()
-                for _ in range(2):  # it never came to be, however often it is asked for
+                for _ in range(2):  # each read raises, since it was never computed
                     with pytest.raises(RuntimeError, match="at most 100000 bytes"):
                         total.item()
                 del total
@@ -220,7 +220,7 @@ def test_a_long_answer_that_nobody_waits_for_holds_up_no_long_program(server: st
         large = tg.zeros(4 * 2**20)
         assert step() == 1
         transport: Any = session.recorder.transport
-        receive, transport.receive = transport.receive, lambda: 1 / 0  # as if a Ctrl-C came while it was waited for
+        receive, transport.receive = transport.receive, lambda: 1 / 0  # as if Ctrl-C interrupted the wait
         with pytest.raises(ZeroDivisionError):
             large.numpy()
         transport.receive = receive

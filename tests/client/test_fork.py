@@ -1,4 +1,4 @@
-"""A forked child neither reads nor disturbs what its parent has on a server."""
+"""A forked child neither reads nor disturbs its parent's session."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAIT_S = 60
 
 
 class Child:
-    """A forked process that calls a function; ``result()`` is what the function returned."""
+    """A forked process that calls a function; ``result()`` returns the function's result."""
 
     def __init__(self, function: Callable[[], object]) -> None:
         self._receiver, sender = FORK.Pipe(duplex=False)
@@ -47,7 +47,7 @@ def test_parent_and_child_get_their_own_answers(server: str, stream: bool) -> No
         for number in range(10):
             x = tg.tensor([float(number)])
             x.item()
-            # Programs of the same number and length, and at the same time.
+            # Parent and child send programs with the same number and length at the same time.
             child = Child(lambda: (tg.tensor([7.0]) * 3).item())
             assert (x * 2).item() == number * 2
             assert child.result() == 21.0
@@ -58,7 +58,7 @@ def test_parent_and_child_get_their_own_answers(server: str, stream: bool) -> No
 def test_a_parents_tensor_is_refused_in_the_child_and_stays_good(server: str, stream: bool) -> None:
     with tg.connect(server, stream=stream) as session:
         x = tg.tensor([1.0, 2.0], requires_grad=True)
-        y = (x * x).sum()  # recorded, and not sent yet
+        y = (x * x).sum()  # recorded, but not sent yet
 
         def use() -> object:
             refused = []

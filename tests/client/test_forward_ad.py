@@ -1,4 +1,4 @@
-"""``telegrad.autograd.forward_ad`` held against torch's."""
+"""``telegrad.autograd.forward_ad`` compared with torch's."""
 
 from __future__ import annotations
 

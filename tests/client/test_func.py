@@ -1,4 +1,4 @@
-"""``telegrad.func`` held against ``torch.func``: gradients, Jacobians, batches, and these of each other."""
+"""``telegrad.func`` compared with ``torch.func``: gradients, Jacobians, batches, and their nesting."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def nothing_was_said() -> None:
-    """Have warnings that come once come once a test."""
+    """Make warnings that are shown once appear once per test."""
     batched_tensor._looping.clear()
 
 
@@ -43,7 +43,7 @@ def layer(t: Any) -> Callable[[Any], Any]:
 
 
 def filled(t: Any, module: Any) -> Any:
-    """The module in float64, with the same parameters in both libraries."""
+    """Convert the module to float64 and fill it with parameters that are the same in both libraries."""
     module = module.double()
     with t.no_grad():
         for i, p in enumerate(module.parameters()):
@@ -400,7 +400,7 @@ def net(t: Any) -> Any:
 
 
 def function(t: Any, vmap: Any) -> Any:
-    """A Function that says how it is batched, or one of the old kind, with a ``ctx`` for forward."""
+    """A Function with a ``vmap`` method, or without one if ``vmap`` is None."""
 
     class Same(t.autograd.Function):
         @staticmethod

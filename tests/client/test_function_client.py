@@ -1,4 +1,4 @@
-"""Functions that the client evaluates: each body runs on torch's ``autograd.Function`` and on ours."""
+"""Client-evaluated functions, compared with torch's ``autograd.Function``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def exponential(lib: Any) -> Any:
 
 
 class Bodies:
-    """What must be the same on both."""
+    """Functions whose results must be the same in both libraries."""
 
     def python_that_asks_for_values(lib: Any) -> Any:
         def forward(ctx: Any, x: Any) -> Any:
@@ -368,7 +368,7 @@ def test_mistakes_are_told_in_torchs_words(session: tg.Session, body: Callable[[
 
 
 def nothing_waits(session: tg.Session) -> None:
-    """No pass waits in the session for this client."""
+    """Assert that no backward pass of the session waits for the client."""
     session.flush()
     transport: Any = session.recorder.transport
     if session.url == "local://":
@@ -436,7 +436,7 @@ def test_nothing_is_left_in_the_session(session: tg.Session) -> None:
     def run() -> None:
         y = exponential(tg).apply(cube(tg).apply(x * 0.1) * 2)
         y.sum().backward()
-        exponential(tg).apply(cube(tg).apply(x * 2))  # and one that no backward goes through
+        exponential(tg).apply(cube(tg).apply(x * 2))  # and one without a backward pass
         x.grad = None
 
     gc.collect()
@@ -457,12 +457,12 @@ def test_what_was_saved_is_freed_by_backward(session: tg.Session) -> None:
 
 
 def test_stops_in_another_order_than_the_shadow_expects(session: tg.Session) -> None:
-    """The history of a view is rebuilt when somebody asks for it, which the session does later than the shadow."""
+    """A view's history is rebuilt when it is needed, which the session does later than the client."""
     x = leaf(tg)
     base = x * 1
     view = base[0:2]
     base.mul_(2)
-    assert view.requires_grad  # here the shadow rebuilds its history, before y's node is made
+    assert view.requires_grad  # the client rebuilds the history here, before y's node exists
     y = cube(tg).apply(x)
     seen: list[str] = []
     view.register_hook(lambda grad: seen.append("view"))

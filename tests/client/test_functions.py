@@ -1,4 +1,4 @@
-"""Registered functions through the SDK: traced here, run in the session, held against torch's own Functions."""
+"""Registered functions through the SDK: traced in the client, run in the session, compared with torch's Functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .registering import custom_relu, double_backward, leaf, plain, power, uniqu
 pytestmark = pytest.mark.usefixtures("session")
 
 
-# The functions of the articles ---------------------------------------------------------------------------------------
+# Functions of torch's tutorials ---------------------------------------------------------------------------------------
 
 
 def conditional(lib: Any) -> Any:
@@ -112,7 +112,7 @@ def a_recurrence(lib: Any) -> Any:
     return state, [t.grad for t in (*made, *xs)]
 
 
-# What Functions do besides -------------------------------------------------------------------------------------------
+# Other features of Functions ----------------------------------------------------------------------------------------
 
 
 def several_outputs(lib: Any) -> Any:

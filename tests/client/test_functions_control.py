@@ -1,4 +1,4 @@
-"""Loops and branches of registered functions, which the values decide in the session."""
+"""Loops and branches of registered functions that depend on values in the session."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_loop_that_may_not_turn() -> None:
     assert (turned.requires_grad, same_again.requires_grad) == (True, False)
 
 
-# What values decide --------------------------------------------------------------------------------------------------
+# Branches on values --------------------------------------------------------------------------------------------------
 
 
 def grads_of_the_branch_that_is_taken(lib: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What is wrong with a registered function is said where it is written or called, in torch's words if it has any."""
+"""Errors in registered functions name the line of the definition or the call, in torch's words if it has any."""
 
 from __future__ import annotations
 
@@ -189,12 +189,12 @@ def test_a_name_that_another_client_has_taken_fails_at_once(session: tg.Session)
         },
     }
     session.recorder.emit("register_function", attrs={"definition": definition})
-    session.flush()  # as if another client of the session had
+    session.flush()  # as if another client of the session had registered it
     x = tg.tensor([1.5])
     with pytest.raises(FunctionExists, match="there is a function 'doubled' already"):
         tg.register_function("doubled", lambda x: x * 3)
     assert tg.ops.doubled(x).tolist() == [3.0]
     assert x.tolist() == [1.5]
     tg.register_function("doubled_too", lambda x: x * 2)
-    tg.register_function("doubled_too", lambda x: x + x)  # this process's own may be replaced
+    tg.register_function("doubled_too", lambda x: x + x)  # a process may replace its own functions
     assert tg.ops.doubled_too(x).tolist() == [3.0]

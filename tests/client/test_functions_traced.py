@@ -1,4 +1,4 @@
-"""Registering: what can be traced and called again, what the session is asked, and what another process sees."""
+"""Registration: what can be traced, which requests the session gets, and what another process sees."""
 
 from __future__ import annotations
 
@@ -112,13 +112,13 @@ def shared(session: tg.Session) -> Iterator[str]:
 def test_a_function_of_the_server(address: str, shared: str) -> None:
     from telegrad import ops
 
-    del ops._functions[shared]  # as in another process
+    del ops._functions[shared]  # as if in another process
     with tg.connect(address):
         x = tg.tensor([-1.0, 2.0], requires_grad=True)
         y = getattr(tg.ops, shared)(x)
         y.sum().backward()
         assert (y.tolist(), x.grad.tolist()) == ([0.0, 2.0], [0.0, 1.0])
-    tg.register_function(shared, custom_relu(tg), scope="server")  # the same once more
+    tg.register_function(shared, custom_relu(tg), scope="server")  # registering the same function again
     with pytest.raises(FunctionExists):
         tg.register_function(shared, power(tg), scope="server")
 

@@ -1,7 +1,7 @@
-"""Neither a training step nor an error leaves anything to the garbage collector, in the client or in the server.
+"""Neither a training step nor an error leaves garbage for the collector, in the client or in the server.
 
-A cycle keeps its tensors until a collection: in the client their ids are freed late, so the next message is another
-one; in the server their memory stays taken.
+A reference cycle keeps its tensors until a collection: in the client their ids are freed late, which changes the next
+message; in the server their memory stays in use.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from .nn_table import MODULES
 from .test_nn_modules import each, leaves
 
 PLAN_AFTER, WARM_UP, STEPS = 2, 8, 2
-"""The fifth step runs as planned, or the seventh where another module's plan had almost done: making a plan does leave
-garbage, once."""
+"""The fifth step runs as planned, or the seventh if another module's plan was almost usable. Creating a plan leaves
+garbage once, before the measured steps."""
 
 
 @pytest.fixture(scope="module")
 def serving_here() -> Iterator[str]:
-    """Client and server share this process, so one collection finds the garbage of both."""
+    """Run a server in this process, so that one collection finds the garbage of both sides."""
     with serving(plan_after=PLAN_AFTER) as url:
         yield url
 
 
 @pytest.fixture(params=["local", "http"])
 def address(request: pytest.FixtureRequest, serving_here: str) -> str:
-    """First the engine alone, which plans nothing, then a server."""
+    """The address of a local session, which has no plans, or of a server."""
     return "local://" if request.param == "local" else serving_here
 
 
 def is_ours(value: Any) -> bool:
-    """Whether it is a frame, a function or an object of this library."""
+    """Whether the value is a frame, a function or an object of this library."""
     if isinstance(value, types.FrameType):
         return str(value.f_globals["__name__"]).startswith("telegrad")
     return (getattr(value, "__module__", None) or type(value).__module__ or "").startswith("telegrad")
 
 
 def garbage(run: Callable[[], None]) -> list[Any]:
-    """What a run leaves of this library that only the garbage collector frees."""
-    gc.freeze()  # what is there already, garbage or not, is left alone
+    """The objects of this library that a run leaves and that only the garbage collector frees."""
+    gc.freeze()  # existing objects are ignored, garbage or not
     gc.disable()
     try:
         run()

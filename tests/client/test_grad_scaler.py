@@ -1,4 +1,4 @@
-"""A gradient scaler in the SDK: torch's numbers, and nobody waits to learn whether a step is skipped."""
+"""A gradient scaler in the SDK: it computes the same as torch, without waiting to know whether a step is skipped."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ OPTIMIZERS: dict[str, Callable[[Any, Any], Any]] = {
     "a rate that is a tensor": lambda lib, w: lib.optim.Adam([w], lr=lib.tensor(0.1)),
 }
 FACTORS = [1.0, 1.0, math.inf, 1.0, math.nan, 1.0, 1.0, 1.0]
-"""What the losses are multiplied by, turn by turn."""
+"""The factor of the loss in each turn."""
 
 
 def train(lib: Any, make: Callable[[Any, Any], Any], growth: float = 2.0, backoff: float = 0.5) -> list[Any]:
-    """The weights after each turn, and what the scaler and the optimizer know in the end."""
+    """The weights after each turn, and the final states of the scaler and the optimizer."""
     w = lib.tensor([1.0, -2.0, 0.5], requires_grad=True)
     optimizer = make(lib, w)
     scaler = lib.amp.GradScaler("cpu", init_scale=64.0, growth_factor=growth, backoff_factor=backoff, growth_interval=2)

@@ -1,4 +1,4 @@
-"""Hooks on a session's tensors: Python that runs here, on gradients that are there, in torch's order."""
+"""Hooks on a session's tensors, which run in the client on gradients in the session, in torch's order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("session")
 
 
 class Bodies:
-    """What must be the same on both."""
+    """Functions whose results must be the same in both libraries."""
 
     def replaced_on_the_way(lib: Any) -> Any:
         x = leaf(lib)
@@ -71,7 +71,7 @@ class Bodies:
         return seen, x.grad
 
     def updated_as_soon_as_stored(lib: Any) -> Any:
-        """An optimizer's step in backward, which frees each gradient at once."""
+        """An optimizer step in backward that frees each gradient immediately."""
         x, w = leaf(lib), leaf(lib, 4, 5, 6)
 
         def step(p: Any) -> None:
@@ -302,7 +302,7 @@ def test_a_closed_session_forgets_hooks(session: tg.Session) -> None:
 
 
 class ModuleBodies:
-    """What must be the same on both, of hooks around a module's backward."""
+    """Functions with module backward hooks whose results must be the same in both libraries."""
 
     def full_and_before(lib: Any) -> Any:
         seen: list[Any] = []

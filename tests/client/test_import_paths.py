@@ -1,4 +1,4 @@
-"""Where torch code imports from is where the same things are here."""
+"""The import paths of torch code work with telegrad."""
 
 from __future__ import annotations
 

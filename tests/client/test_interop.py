@@ -1,4 +1,4 @@
-"""What lies around tensors: other libraries, devices, defaults, precision."""
+"""Interoperability of tensors: other libraries, devices, defaults, precision."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_autocast_casts_what_torch_casts() -> None:
         with lib.amp.autocast("cpu"):
             hidden = (x @ w).relu()
             loss = lib.nn.functional.mse_loss(hidden, x)
-            inner = loss.item()  # a value that is asked for inside
+            inner = loss.item()  # a value that is read inside autocast
         loss.backward()
         with lib.autocast("cpu", dtype=lib.bfloat16, enabled=False):
             plain = x @ x

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment leaves the session usable and its values right."""
+"""After Ctrl-C at any moment, the session is usable and its values are right."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def loss_of(lib: Any, model: Any) -> Any:
 
 
 def check(model: Any) -> None:
-    """The loss and the gradients are those of the parameters, whichever these are."""
+    """Check that the loss and the gradients are right for the current parameters."""
     twin = network(torch)
     with torch.no_grad():
         for theirs, ours in zip(twin.parameters(), model.parameters(), strict=True):
@@ -67,5 +67,5 @@ def test_a_training_step_interrupted_before_any_line(server: str, way: str) -> N
         for _ in range(MOMENTS):
             interrupted += interrupter.call(step, at=moments.randrange(1, lines))
             check(model)
-            step()  # recognized again
+            step()  # the loop is recognized again
         assert interrupted > MOMENTS / 2

@@ -1,4 +1,4 @@
-"""Tensors that are large enough to travel without being copied first, here and on a server."""
+"""Tensors that are large enough to be sent without a copy, locally and to a server."""
 
 from __future__ import annotations
 

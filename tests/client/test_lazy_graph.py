@@ -1,6 +1,6 @@
-"""A graph that is built when it is looked at is the graph that would have been built at once.
+"""A graph that is built lazily is the same as one that is built immediately.
 
-Each round is repeated until the tape knows it, in torch and in ours.
+Each round is repeated in both libraries until the recorder knows it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def test_it_is_as_if_it_were_drawn_at_once(remote: tg.Session, a_round: Callable
     for _ in range(LEARNED + 3):
         for loop in (ours, theirs):
             loop.w.grad = None
-        assert ours.w.sum().item() == pytest.approx(theirs.w.sum().item(), abs=1e-4)  # and a message ends
+        assert ours.w.sum().item() == pytest.approx(theirs.w.sum().item(), abs=1e-4)  # this also ends a message
         for mine, other in zip(plain(a_round(ours)), plain(a_round(theirs)), strict=True):
             if isinstance(other, np.ndarray):
                 np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-6)

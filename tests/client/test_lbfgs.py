@@ -1,4 +1,4 @@
-"""L-BFGS, held against torch's."""
+"""L-BFGS, compared with torch's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 def rosenbrock(lib: Any) -> tuple[list[Any], Any]:
-    """A curved valley, in two parameters, and one that it does not depend on."""
+    """Rosenbrock's function of two parameters, and an unused parameter."""
     x = lib.tensor([-1.2], dtype=lib.float64, requires_grad=True)
     y = lib.tensor(1.0, dtype=lib.float64, requires_grad=True)
     unused = lib.tensor([[2.0, 3.0]], dtype=lib.float64, requires_grad=True)

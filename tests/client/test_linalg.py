@@ -1,4 +1,4 @@
-"""``tg.linalg``, held against ``torch.linalg``: names, values, gradients and the class of its errors."""
+"""``tg.linalg``, compared with ``torch.linalg``: names, values, gradients and error classes."""
 
 from __future__ import annotations
 

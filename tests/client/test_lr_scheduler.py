@@ -1,4 +1,4 @@
-"""Learning rate schedulers: the very numbers of torch's, and its warnings."""
+"""Learning rate schedulers: exactly torch's rates, and its warnings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Make = Callable[[Any, Any], Any]
 
 
 class Halver:
-    """A factor with something to save."""
+    """A factor with state to save."""
 
     def __init__(self, by: float = 0.5) -> None:
         self.by = by
@@ -100,7 +100,7 @@ def test_thirty_epochs_have_torchs_rates_exactly(name: str, optimizer_name: str)
     for lib in (tg, torch):
         optimizer = optimizer_of(lib, optimizer_name)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "chained in sequence" has torch warn of itself
+            warnings.simplefilter("ignore")  # "chained in sequence" makes torch warn about its own code
             scheduler = SCHEDULERS[name](lib, optimizer)
             history = [(settings(optimizer), list(scheduler.get_last_lr()))]
             for _ in range(30):

@@ -1,4 +1,4 @@
-"""Every module of PyTorch's own database: the same state, printing, outputs and gradients as torch's.
+"""Every module of PyTorch's module database: state, repr, outputs and gradients are the same as torch's.
 
 The database is ``torch.testing._internal.common_modules.module_db``. The test of the whole table prints how many
 modules are present and agree.
@@ -19,10 +19,10 @@ import telegrad as tg
 
 NAMES = list(dict.fromkeys(info.module_cls.__name__ for info in module_db))
 AT_MOST = 24
-"""Inputs that are tried of a module; of more, every so manieth."""
+"""The most inputs to try per module, evenly spaced among all of them."""
 
 LEFT_OUT: dict[str, str] = {}
-"""Modules that are not there on purpose, and why: none of the database's."""
+"""Modules of the database that are omitted on purpose, with reasons: none."""
 
 
 def infos(name: str) -> list[ModuleInfo]:
@@ -30,7 +30,7 @@ def infos(name: str) -> list[ModuleInfo]:
 
 
 def inputs_of(name: str) -> Iterator[tuple[ModuleInfo, ModuleInput, bool]]:
-    """The database's inputs of a module, in training mode and in evaluation mode."""
+    """The database's inputs of a module, in training and in evaluation mode."""
     for info in infos(name):
         for training in (True, False):
             torch.manual_seed(0)
@@ -43,7 +43,7 @@ def inputs_of(name: str) -> Iterator[tuple[ModuleInfo, ModuleInput, bool]]:
 
 
 def ours(value: Any) -> Any:
-    """A value of the database for this library."""
+    """Convert a value of the database for this library."""
     if torch.is_tensor(value):
         return tg.tensor(value.detach().numpy(), requires_grad=value.requires_grad)
     if isinstance(value, torch.nn.TransformerEncoderLayer):
@@ -71,7 +71,7 @@ def ours(value: Any) -> Any:
 
 
 def of_torch(value: Any) -> Any:
-    """A value of the database, its tensors as leaves of their own."""
+    """Copy a value of the database, with its tensors as new leaves."""
     if torch.is_tensor(value):
         return value.detach().clone().requires_grad_(value.requires_grad)
     if isinstance(value, dict):
@@ -94,7 +94,7 @@ def quietly(cls: Any, args: Any, kwargs: Any) -> Any:
 
 
 def prints_alike(mine: Any, theirs: Any) -> bool:
-    """Whether both print the same; a function and the options of torch's chunks print as what they are."""
+    """Whether both have the same repr; a repr that contains options is not compared."""
     return repr(mine) == repr(theirs) or "Options(" in repr(theirs)
 
 
@@ -114,7 +114,7 @@ def compare(info: ModuleInfo, given: ModuleInput, training: bool) -> None:
     my_args, my_kwargs = ours(called.args), ours(called.kwargs)
     assert list(mine.state_dict()) == list(theirs.state_dict()), given.desc
     assert prints_alike(mine, theirs), given.desc
-    if info.is_lazy:  # the first call makes the parameters
+    if info.is_lazy:  # the first call creates the parameters
         theirs(*args, **kwargs)
         mine(*my_args, **my_kwargs)
         assert prints_alike(mine, theirs), given.desc
@@ -137,14 +137,14 @@ def compare(info: ModuleInfo, given: ModuleInput, training: bool) -> None:
 
 
 def faults(name: str) -> list[str]:
-    """What differs from torch, a line for each input."""
+    """The differences from torch, one line per input."""
     found = []
     for info, given, training in inputs_of(name):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 compare(info, given, training)
-        except Exception as error:  # any: it is counted
+        except Exception as error:  # every exception is counted
             mode = "training" if training else "evaluation"
             found.append(f"{name} ({given.desc}, {mode}): {type(error).__name__}: {str(error)[:300]}")
     return found
@@ -161,7 +161,7 @@ def test_the_module_agrees(name: str) -> None:
 
 
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    """How many variants there are and are present; those that are agree, which the tests above see to."""
+    """Print the numbers of all variants and of those present. The tests above check that these agree."""
     variants = [info.module_cls.__name__ for info in module_db]
     present = [name for name in variants if hasattr(tg.nn, name)]
     with capsys.disabled():

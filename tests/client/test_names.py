@@ -1,4 +1,4 @@
-"""The names of torch that Telegrad has, counted by namespace; what is left out is in ``telegrad.exclusions``.
+"""The names of torch that Telegrad has, counted by namespace; ``telegrad.exclusions`` lists omitted ones.
 
 ``pytest tests/client/test_names.py -s`` prints the table.
 """
@@ -39,7 +39,7 @@ BARS = {
 
 
 class Row(NamedTuple):
-    """One namespace: torch's public names, and what becomes of them."""
+    """One namespace: torch's public names, and which of them are present or excluded."""
 
     namespace: str
     names: list[str]
@@ -48,13 +48,13 @@ class Row(NamedTuple):
 
     @property
     def missing(self) -> list[str]:
-        """The names in scope that are not there."""
+        """The names in scope that are missing."""
         gone = {*self.present, *self.excluded}
         return [name for name in self.names if name not in gone]
 
     @property
     def share(self) -> float:
-        """How much of what is in scope is there."""
+        """The share of the names in scope that are present."""
         scope = len(self.names) - len(self.excluded)
         return 1 - len(self.missing) / scope
 
@@ -68,7 +68,7 @@ HEAD = f"{'namespace':28}{'names':>5} {'present':>8} {'excluded':>9} {'missing':
 
 
 def namespaces(namespace: str) -> tuple[Any, Any]:
-    """torch's and ours; None for one that is not there."""
+    """The namespace in torch and in Telegrad; None if Telegrad does not have it."""
     if namespace == "Tensor":
         return torch.Tensor, tg.Tensor
     theirs = importlib.import_module(f"torch.{namespace}".rstrip("."))
@@ -79,7 +79,7 @@ def namespaces(namespace: str) -> tuple[Any, Any]:
 
 
 def public(namespace: str, module: Any) -> list[str]:
-    """The names that torch means for users: all without an underscore, or those that a submodule lists."""
+    """torch's public names: a submodule's ``__all__`` if it has one, else all names without a leading underscore."""
     listed = None if namespace in ("", "Tensor") else getattr(module, "__all__", None)
     return sorted(name for name in (dir(module) if listed is None else listed) if not name.startswith("_"))
 

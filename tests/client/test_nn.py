@@ -1,4 +1,4 @@
-"""Modules, held against torch's with the same weights."""
+"""Modules, compared with torch's modules with the same weights."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def build(lib: Any) -> Any:
 
 
 def twins() -> tuple[Any, Any]:
-    """A model here and torch's, with the same weights."""
+    """A Telegrad model and a torch model with the same weights."""
     ours, theirs = build(tg), build(torch)
     assert str(ours.load_state_dict(theirs.state_dict())) == "<All keys matched successfully>"
     return ours, theirs

@@ -1,4 +1,4 @@
-"""Mistakes with modules: the built-in class and the words of torch, and its warnings."""
+"""Mistakes with modules: the built-in class and the text of torch's error, and its warnings."""
 
 from __future__ import annotations
 
@@ -151,17 +151,17 @@ nn.Module(1)
 nn.Module(a=1)
 nn.CosineEmbeddingLoss()(t(2, 2), t(2, 2), t(3))
 """.strip().splitlines()
-"""Python, with ``nn`` and ``t``, which makes a tensor of ones."""
+"""Python expressions of ``nn`` and ``t``, which creates a tensor of ones."""
 
 
 def outcome(expression: str, lib: Any) -> Any:
-    """The built-in class and text of what is raised, or None, and the warnings."""
+    """The built-in class and text of the error, or None, and the warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         raised = None
         try:
             eval(expression, {"nn": lib.nn, "t": lib.ones})
-        except Exception as error:  # any: it is compared
+        except Exception as error:  # every exception is compared
             kinds = (*BUILTINS[:-2], AssertionError, *BUILTINS[-2:])
             raised = next((kind for kind in kinds if isinstance(error, kind)), None), str(error)
     return raised, [str(w.message) for w in caught]

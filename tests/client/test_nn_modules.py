@@ -1,4 +1,4 @@
-"""Every module beside torch's: the same state, the same input, the same output and gradients, the same printing.
+"""Every module, compared with torch's: with the same state and input, output, gradients and repr are the same.
 
 A row of a table is a module and the inputs that it is called with.
 """
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("session")
 
 
 class Pair:
-    """A module here and torch's, in float64 and with the same state, and inputs for both."""
+    """A Telegrad module and a torch module in float64, with the same state, and inputs for both."""
 
     def __init__(self, row: str) -> None:
         expression, inputs = MODULES[row]
@@ -45,7 +45,7 @@ class Pair:
 
 
 def each(lib: Any, array: Any) -> Any:
-    """A tensor of the library, tracked if floating; tuples through and through, None as it is."""
+    """Convert an array to a tensor, which requires grad if floating; tuples are converted recursively, None is kept."""
     if isinstance(array, tuple):
         return tuple(each(lib, a) for a in array)
     if array is None:
@@ -63,7 +63,7 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def gradients(module: Any, inputs: list[Any]) -> tuple[Any, list[Any]]:
-    """What the module gives, and the gradients of all that is tracked, each output weighted by its elements."""
+    """Return the module's result, and the gradients of inputs and parameters for a weighted sum of the outputs."""
     result = module(*inputs)
     total: Any = 0
     for output in leaves(result):
@@ -95,14 +95,14 @@ def test_it_is_torchs(row: str) -> None:
 
 
 APART = {"use_nested_tensor", "activation_relu_or_gelu"}
-"""What torch's encoder notes about a faster way that there is none of here."""
+"""Attributes of torch's encoder for a fast path that Telegrad does not have."""
 
 
 def test_the_table_has_every_module() -> None:
     exported = {name for name, value in vars(tg.nn).items() if isinstance(value, type)}
     tried = {type(part).__name__ for expression, _ in MODULES.values() for part in _quietly(expression).modules()}
     elsewhere = {"Module", "Parameter", "RNNBase", "ParameterList", "ParameterDict", "AlphaDropout"}
-    # test_nn_protocol.py has these.
+    # test_nn_protocol.py tests these.
     elsewhere |= {"AdaptiveLogSoftmaxWithLoss", "Buffer", "Container", "CrossMapLRN2d", "LinearCrossEntropyOptions"}
     elsewhere |= {"NLLLoss2d", "TransformerDecoder", "RNNCellBase", "UninitializedBuffer", "UninitializedParameter"}
     lazy = {name for name in exported if name.startswith("Lazy")}
@@ -133,9 +133,9 @@ WITH_PARAMETERS = [row for row, (make, _) in MODULES.items() if " " not in row a
 
 @pytest.mark.parametrize("row", WITH_PARAMETERS)
 def test_it_starts_as_torchs_does(row: str) -> None:
-    """Initial values come from the same distributions: their range, mean and deviation, over many draws."""
+    """Initial values have the same range, mean and standard deviation as torch's, over many draws."""
     expression, _ = MODULES[row]
-    torch.manual_seed(0)  # the session has a seed already: a few draws of a short bias vary much
+    torch.manual_seed(0)  # the session has a seed already; without one, a few draws of a short bias vary much
     modules = [_quietly(expression) for _ in range(8)]
     theirs = [expression(torch) for _ in range(8)]
     for name, _ in modules[0].named_parameters():

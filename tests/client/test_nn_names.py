@@ -1,4 +1,4 @@
-"""The names of torch.nn, optim and their kin: all that are in scope are here; the others are listed with a reason."""
+"""The names of torch.nn, torch.optim and related modules: all in scope are present, the others have a reason."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
 
 
 def names_of(module: Any) -> set[str]:
-    """What a module of torch's makes public."""
+    """The public names of a torch module."""
     declared = getattr(module, "__all__", None)
     if declared is None:
         declared = [n for n, v in vars(module).items() if not inspect.ismodule(v)]
@@ -118,7 +118,7 @@ def test_old_names_of_init_warn() -> None:
 OTHER_SIGNATURES = {
     "nn": {
         *("GRU", "LSTM", "RNN", "NLLLoss2d", "Sequential"),  # explicit here, *args in torch
-        *("GRUCell", "LSTMCell"),  # the base's num_chunks is in the signature
+        *("GRUCell", "LSTMCell"),  # torch's signature contains num_chunks of the base class
         "Container",
     },
     "optim": set(),
@@ -156,7 +156,7 @@ def test_initial_values_come_from_a_generator() -> None:
 
 
 class Bodies:
-    """What must be the same on both."""
+    """Functions whose results must be the same in both libraries."""
 
     def reset_parameters_forgets_the_batches(lib: Any) -> Any:
         norm = lib.nn.BatchNorm1d(2)

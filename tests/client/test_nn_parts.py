@@ -1,4 +1,4 @@
-"""What is around modules: hooks, containers, initial values, clipping, vectors of parameters, long sequences."""
+"""Parts around modules: hooks, containers, initial values, clipping, parameter vectors, long sequences."""
 
 from __future__ import annotations
 

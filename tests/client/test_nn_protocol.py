@@ -1,4 +1,4 @@
-"""What modules do besides computing: state dicts with hooks and extra state, lazy parameters, buffers, old names."""
+"""Other features of modules: state dicts with hooks and extra state, lazy parameters, buffers, old names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def with_state_of(module: Any, other: Any) -> Any:
 
 
 class Same:
-    """What each gives is torch's."""
+    """Functions whose results must be the same in both libraries."""
 
     def lrn(lib: Any) -> Any:
         layer = lib.nn.CrossMapLRN2d(5, 0.1, 0.7, 2)
@@ -283,7 +283,7 @@ def test_mistakes_are_torchs(function: Callable[[Any], Any]) -> None:
 
 
 def test_the_gradient_of_crossmap_normalization() -> None:
-    """Held against differences, for torch's own is none."""
+    """Compared with numerical gradients, since torch's backward is not a valid reference."""
     layer = tg.nn.CrossMapLRN2d(3, 0.5, 0.7, 2)
     assert tg.autograd.gradcheck(layer, (tg.tensor(IMAGES[:1, :4, :2, :1], requires_grad=True),))
 

@@ -1,4 +1,4 @@
-"""Parametrizations, the older norms, pruning and fusion, beside torch's."""
+"""Parametrizations, the older norms, pruning and fusion, compared with torch's."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def conv(lib: Any) -> Any:
 
 
 def trained(lib: Any, layer: Any, steps: int = 2) -> Any:
-    """Gradients and values after some steps, and how it prints."""
+    """Train for some steps and return the gradients, the values and the repr."""
     optimizer = lib.optim.SGD(layer.parameters(), lr=0.1)
     for _ in range(steps):
         optimizer.zero_grad()
@@ -74,7 +74,7 @@ def doubled(lib: Any) -> Any:
 
 
 class Same:
-    """What each gives is torch's."""
+    """Functions whose results must be the same in both libraries."""
 
     def symmetric_weight(lib: Any) -> Any:
         layer = linear(lib)

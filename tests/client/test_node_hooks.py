@@ -1,4 +1,4 @@
-"""Nodes as ``grad_fn`` shows them, and hooks on them that run here, in torch's order."""
+"""Nodes of ``grad_fn``, and hooks on them, which run in the client, in torch's order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def seen(grads: Any) -> Any:
 
 
 class Bodies:
-    """What must be the same on both."""
+    """Functions whose results must be the same in both libraries."""
 
     def names_and_edges(lib: Any) -> Any:
         x, w = leaf(lib), leaf(lib, 4, 5, 6)
@@ -152,7 +152,7 @@ def test_torchs(body: Any, session: tg.Session) -> None:
 
 
 class Mistakes:
-    """What raises the same."""
+    """Functions that must raise the same error in both libraries."""
 
     def too_many(lib: Any) -> None:
         x = leaf(lib)
@@ -197,7 +197,7 @@ def test_a_node_that_was_found_from_a_tensor_that_is_gone() -> None:
 
 
 def test_a_hook_in_another_language(session: tg.Session) -> None:
-    """The path is what the SDK sends; a wrong one is refused, and the session goes on."""
+    """A wrong path to a node, as the SDK would send it, is refused, and the session stays usable."""
     x = tg.ones(2, requires_grad=True)
     y = x.exp() * 2
     for path in ([0, 0, 0], [1], [-1]):

@@ -1,4 +1,4 @@
-"""What a person sees: tensors and graphs in a notebook, large tensors in print, a line for what takes long."""
+"""Display: tensors and graphs in a notebook, large tensors in print, and progress of long transfers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NASTY = "<script>alert('&')</script>\"]]>"
 
 
 def parsed(html: str) -> ElementTree.Element:
-    """HTML as it comes from us is XML too: parsed, so that nothing in it is left open."""
+    """Parse our HTML as XML, which fails if a tag is left open."""
     return ElementTree.fromstring(html)
 
 
@@ -171,14 +171,14 @@ def test_what_sessions_and_functions_say_of_themselves(session: tg.Session) -> N
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Progress is shown, and at once."""
+    """Show progress immediately."""
     monkeypatch.setenv("TELEGRAD_PROGRESS", "1")
     monkeypatch.setattr(progress, "AFTER_S", 0.0)
     monkeypatch.setattr(progress, "EVERY_S", 0.0)
 
 
 def moved(what: str, written: str) -> list[float]:
-    """How many MiB of 24 were shown to have been sent or received, one after the other."""
+    """The successive amounts in MiB, of 24, that the progress lines show as sent or received."""
     return [
         float(done)
         for done in re.findall(rf"{what} 127.0.0.1:\d+, ([\d.]+) of 24.0 MiB, [\d.]+ MiB/s, \d+ s left", written)
@@ -191,10 +191,10 @@ def moved(what: str, written: str) -> list[float]:
 def test_a_large_tensor_shows_how_far_it_is_both_ways(
     server: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, way: str, compress: str | None
 ) -> None:
-    if way == "httpx":  # the server stands in for a proxy
+    if way == "httpx":  # the server acts as the proxy
         monkeypatch.setenv("http_proxy", server)
         monkeypatch.setenv("no_proxy", "")
-    data = np.random.default_rng(0).random(3 * 2**20)  # which is not worth compressing
+    data = np.random.default_rng(0).random(3 * 2**20)  # random data is not worth compressing
     with tg.connect(server, stream=way == "stream", compress=compress):
         x = tg.tensor(data)
         assert x[-1].item() == data[-1]

@@ -20,18 +20,18 @@ CELL = "execute_request"
 
 
 class Notebook:
-    """A kernel in a process of its own, and a client that runs cells in it."""
+    """A kernel in its own process, and a client that runs cells in it."""
 
     def __init__(self) -> None:
         self.manager, self.client = start_new_kernel(startup_timeout=PATIENCE_S)
 
     def run(self, code: str) -> str:
-        """Run a cell: what it printed, or the name of the error that it raised."""
+        """Run a cell and return its output, or the name of the error that it raised."""
         self.client.execute(code, store_history=False)
         return self.output()
 
     def output(self) -> str:
-        """What the cell that runs prints until it ends."""
+        """Return the output of the running cell when it ends."""
         printed = ""
         while True:
             message: dict[str, Any] = self.client.get_iopub_msg(timeout=PATIENCE_S)
@@ -44,7 +44,7 @@ class Notebook:
                 return printed
 
     def restart(self, now: bool) -> None:
-        """Start again: after the kernel was asked to shut down, or ``now``, after it was killed."""
+        """Restart the kernel after a regular shutdown, or with ``now``, after killing it."""
         self.manager.restart_kernel(now=now)
         self.client.wait_for_ready(timeout=PATIENCE_S)
 
@@ -66,7 +66,7 @@ def sessions(url: str) -> list[str]:
 
 
 def connect(notebook: Notebook, url: str) -> str:
-    """Use a session in a notebook; its id."""
+    """Use a session in a notebook and return its id."""
     printed = notebook.run(
         f"import telegrad as tg; session = tg.connect({url!r}); x = tg.ones(2); x.tolist(); print(session.id)"
     )
@@ -75,7 +75,7 @@ def connect(notebook: Notebook, url: str) -> str:
 
 
 def test_a_kernel_that_is_restarted_ends_its_session(notebook: Notebook) -> None:
-    with running_server() as url:  # which waits a minute for a heartbeat
+    with running_server() as url:  # its heartbeat_ttl_s is a minute
         first = connect(notebook, url)
         notebook.restart(now=False)
         assert sessions(url) == []

@@ -1,4 +1,4 @@
-"""The SDK's ops against PyTorch's operator database: what is there agrees, and little is not there."""
+"""The SDK's ops against PyTorch's operator database: present variants agree, and few are missing."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import telegrad as tg
 from . import op_db
 
 LEAST = 440
-"""How many variants are to be present."""
+"""The least number of variants that must be present."""
 OVERWRITTEN = "torch passes a gradient to what was overwritten, and none to the rest; here it is the other way round"
 KNOWN_APART = {
     ("logcumsumexp", torch.float32): "torch's own gradient is off by up to 3e-3 from that in float64, ours by 1e-4",
     ("as_strided_scatter", torch.float64): OVERWRITTEN,
     ("as_strided_scatter", torch.float32): OVERWRITTEN,
 }
-"""Variants and dtypes in which the SDK differs from torch, and why."""
+"""Variants and dtypes in which the SDK differs from torch, with reasons."""
 PRESENT = [info for info in op_db.IN_SCOPE if op_db.ours(info) is not None]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def local() -> Any:
-    """One session in this process for all variants: what is compared here are the ops."""
+    """One local session for all variants, since only the ops are compared."""
     with tg.connect("local://", seed=0) as session:
         yield session
 

@@ -1,4 +1,4 @@
-"""Optimizers, held against torch's over many steps."""
+"""Optimizers, compared with torch's over many steps."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ STEPS = 40
 
 
 class Problem:
-    """Parameters, and a loss that uses the last of them only now and then."""
+    """Parameters, and a loss that uses the last of them only in every third step."""
 
     def __init__(self, lib: Any, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
@@ -82,7 +82,7 @@ class Problem:
 
     def loss(self, step: int) -> Any:
         w, b, c, empty = self.params
-        # Bounded, so that the optimizers that maximize do not run away and blow up rounding errors.
+        # Bounded, so that optimizers that maximize do not diverge and amplify rounding errors.
         loss = ((self.data @ w + b).sin() * c.sin()).mean() + empty.sum() + b.cos().mean()
         return loss + self.sometimes.sin().sum() if step % 3 == 1 else loss
 

@@ -1,4 +1,4 @@
-"""Every optimizer of PyTorch's own database: each of its configurations moves parameters as torch's, or is refused so.
+"""Every optimizer of PyTorch's database: each configuration updates parameters, or raises, as in torch.
 
 The database is ``torch.testing._internal.common_optimizers.optim_db``.
 """
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("session")
 NAMES = [info.name for info in optim_db]
 STEPS = 6
 UNSUPPORTED: dict[str, str] = {}
-"""Optimizers of the database that are left out, and why: none."""
+"""Optimizers of the database that are omitted, with reasons: none."""
 
 
 def info_of(name: str) -> OptimizerInfo:
@@ -31,7 +31,7 @@ def info_of(name: str) -> OptimizerInfo:
 
 
 def of(lib: Any, value: Any) -> Any:
-    """An option or a parameter of the database, for the library."""
+    """Convert an option or a parameter of the database for the library."""
     if torch.is_tensor(value):
         if lib is torch:
             copied = value.detach().clone().requires_grad_(value.requires_grad)
@@ -57,7 +57,7 @@ def run(lib: Any, name: str, options: dict[str, Any]) -> tuple[list[Any], Any]:
 
     def closure() -> Any:
         optimizer.zero_grad()
-        if name == "LBFGS":  # convex, or rounding errors decide where it goes
+        if name == "LBFGS":  # a convex loss, since otherwise rounding errors decide the direction
             loss = sum((p * p / 2 + p.exp() / (i + 1)).sum() for i, p in enumerate(params))
         else:
             loss = sum(((i + 1) * p + p * p / 2).sin().sum() for i, p in enumerate(params))
@@ -75,13 +75,13 @@ def test_every_configuration_agrees(name: str) -> None:
     inputs = info_of(name).optim_inputs_func("cpu")
     assert inputs
     for given in inputs:
-        if name == "SparseAdam":  # it wants sparse gradients, of which there are none
+        if name == "SparseAdam":  # it needs sparse gradients, which are not supported
             theirs, ours = (error_of(lambda lib: run(lib, name, given.kwargs), lib) for lib in (torch, tg))  # noqa: B023
             assert (str(ours), isinstance(ours, RuntimeError)) == (str(theirs), True), given.desc
             continue
         ours, theirs = (run(lib, name, given.kwargs) for lib in (tg, torch))  # type: ignore[assignment]
         check(ours[0], theirs[0], 1e-6, given.desc)  # type: ignore[index]
-        if name != "LBFGS":  # whose state has torch's own bookkeeping
+        if name != "LBFGS":  # its state has internals of torch
             check(ours[1]["state"], theirs[1]["state"], 1e-5, given.desc)  # type: ignore[index]
             assert [sorted(group) for group in ours[1]["param_groups"]] == [  # type: ignore[index]
                 sorted(group)
@@ -90,7 +90,7 @@ def test_every_configuration_agrees(name: str) -> None:
 
 
 def mistake(lib: Any, name: str, given: Any) -> Any:
-    """What the mistake of the database raises."""
+    """Make a mistake of the database, which raises an error."""
     params = of(lib, given.optimizer_error_input.params)
     if params is None:
         params = [lib.ones(2, 2, requires_grad=True)]
@@ -103,7 +103,7 @@ def mistake(lib: Any, name: str, given: Any) -> Any:
 
 
 def shared(copied: Any, original: Any) -> Any:
-    """The same structure, where one tensor that was there twice is one again."""
+    """Restore sharing in a copied structure: a tensor that occurred twice occurs twice again."""
     known: dict[int, Any] = {}
 
     def walk(mine: Any, theirs: Any) -> Any:
@@ -124,7 +124,7 @@ def test_every_mistake_has_torchs_words(name: str) -> None:
     tried = 0
     for given in info.optim_error_inputs_func("cpu", torch.float64) if info.optim_error_inputs_func else ():
         if re.search("complex|dense params", f"{given.error_regex} {given.optimizer_error_input.desc}"):
-            continue  # no such tensors are here
+            continue  # such tensors are not supported
         theirs, ours = (error_of(lambda lib: mistake(lib, name, given), lib) for lib in (torch, tg))  # noqa: B023
         assert isinstance(ours, given.error_type), (given.optimizer_error_input.desc, ours)
         ends = len(str(theirs)) if "duplicate parameters" not in str(theirs) else 60

@@ -1,4 +1,4 @@
-"""What optimizers take, and what they do not: torch's signatures, options and words."""
+"""The arguments of optimizers: torch's signatures, options and errors."""
 
 from __future__ import annotations
 

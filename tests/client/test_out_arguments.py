@@ -1,4 +1,4 @@
-"""Which functions take ``out``: those of torch's that do, found by calling torch's."""
+"""The functions that accept ``out``: the same ones as in torch, found by calling torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPS = [
 
 
 def taken(function: Any, op: Op) -> bool | None:
-    """Whether torch's function takes ``out`` for a case of the op; None where no case tells."""
+    """Whether torch's function accepts ``out`` in a case of the op; None if no case shows it."""
     refused = False
     for case in cases_of(op):
         try:

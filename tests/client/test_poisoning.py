@@ -1,4 +1,4 @@
-"""An instruction that fails takes with it what depends on it, and nothing else; its error is raised once."""
+"""A failed instruction invalidates the tensors that depend on it and nothing else; its error is raised once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ F = tg.nn.functional
 
 
 def out_of_range(size: int = 8) -> tg.Tensor:
-    """Labels of which only the session knows that they are out of range of three classes."""
+    """Labels out of range for three classes, which only the session can detect."""
     return tg.randint(0, 3, (size,)) + 5
 
 
@@ -62,7 +62,7 @@ def test_steps_after_one_that_fails_are_not_made(session: tg.Session) -> None:
     with pytest.raises(IndexError):
         losses[-1].item()
     after = model.weight.detach().numpy()
-    assert (after != before).any()  # the step before it was
+    assert (after != before).any()  # the step before the failed one ran
     assert model.weight.grad is None
     assert isinstance(losses[0].item(), float)
     for lost in losses[1:]:
@@ -86,7 +86,7 @@ def test_an_error_is_raised_once(session: tg.Session) -> None:
 def test_one_statement_raises_one_error(session: tg.Session, requires_grad: bool) -> None:
     table = tg.ones(4, 2, requires_grad=requires_grad)
     words = tg.tensor([0, 1, 3]) + 1
-    lost = F.embedding_bag(words, table, tg.tensor([0, 2]), mode="sum")  # two of its parts would fail
+    lost = F.embedding_bag(words, table, tg.tensor([0, 2]), mode="sum")  # two parts of this op would fail
     with pytest.raises(RuntimeError, match="found idx to be 4"):
         lost.tolist()
     assert tg.ones(2).tolist() == [1.0, 1.0]
@@ -148,7 +148,7 @@ def test_a_change_in_place_that_fails_is_undone(session: tg.Session) -> None:
     source = tg.randn(3)
     x = tg.ones(3, requires_grad=True)
     y = x * 2
-    z = y.exp()  # saves its result, and y nothing
+    z = y.exp()  # saves its result z, not y
     w = y * y  # saves y
     view = y.view(-1)
     y.add_(source[out_of_range(3)])
@@ -162,7 +162,7 @@ def test_a_change_in_place_that_fails_is_undone(session: tg.Session) -> None:
         with pytest.raises(IndexError):
             lost.tolist()
     assert (view * 2).tolist() == [4.0, 4.0, 4.0]
-    w.sum().backward()  # what it saved was not changed
+    w.sum().backward()  # y, which it saved, was not changed
     assert x.grad.tolist() == [8.0, 8.0, 8.0]
 
 

@@ -1,4 +1,4 @@
-"""A session ends with the process that opened it, whichever way the process ends."""
+"""A session ends with the process that opened it, however the process ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.full
 
 PATIENCE_S = 60
 BRIEF_S = 0.5
-"""What a server waits for a heartbeat here, where the client is dead and sends none."""
+"""The server's heartbeat_ttl_s in tests whose client dies without a word."""
 OPENED = """
 import os, signal, sys, threading, time
 import telegrad as tg
@@ -73,32 +73,32 @@ ABRUPT = {
 
 
 def both_paths(ways: Iterable[str], *by_requests: str) -> list[tuple[str, str]]:
-    """All ways with a stream, and those of which there is something else to say without one."""
+    """All ways with a stream, and the given ones with requests."""
     return [("stream", way) for way in ways] + [("requests", way) for way in by_requests]
 
 
 @pytest.fixture(params=["stream", "requests"])
 def path(request: pytest.FixtureRequest) -> str:
-    """How programs go."""
+    """The transport of programs."""
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[str]:
-    """A server that waits a minute for a heartbeat: what ends sooner was ended."""
+    """A server that waits a minute for a heartbeat, so a session that ends sooner was ended by its client."""
     with running_server() as url:
         yield url
 
 
 @pytest.fixture(scope="module")
 def impatient() -> Iterator[str]:
-    """A server that does not wait long for a heartbeat."""
+    """A server with a short heartbeat_ttl_s."""
     with running_server(heartbeat_ttl_s=BRIEF_S) as url:
         yield url
 
 
 def sessions(url: str) -> list[str]:
-    """The ids of the sessions that a server has."""
+    """The ids of a server's sessions."""
     return [item["id"] for item in httpx.get(f"{url}/v1/sessions").json()["items"]]
 
 
@@ -110,7 +110,7 @@ def wait_until_gone(url: str, session: str) -> None:
 
 
 def printed(code: str, *arguments: str) -> str:
-    """Run a script to its end, however it ends; what it printed."""
+    """Run a script until it ends in any way, and return its output."""
     command = [sys.executable, "-c", code, *arguments]
     process = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert process.stdout, process.stderr
@@ -118,7 +118,7 @@ def printed(code: str, *arguments: str) -> str:
 
 
 def run(code: str, *arguments: str) -> str:
-    """Run a script to its end; the id of its session."""
+    """Run a script until it ends, and return the id of its session."""
     return printed(code, *arguments).split()[0]
 
 
@@ -183,7 +183,7 @@ def test_a_session_ends_with_a_prompt_that_is_fed_by_a_pipe(own: str) -> None:
 
 
 class Terminal:
-    """A Python prompt in a terminal of its own."""
+    """A Python prompt in its own terminal."""
 
     def __init__(self) -> None:
         self.child, self.end = pty.fork()
@@ -193,7 +193,7 @@ class Terminal:
         self.read_until(">>> ")
 
     def read_until(self, text: str) -> str:
-        """What the prompt shows next, up to a text."""
+        """Return the output of the prompt up to ``text``."""
         deadline = time.monotonic() + PATIENCE_S
         while text not in self.shown:
             assert select.select([self.end], [], [], deadline - time.monotonic())[0], self.shown
@@ -205,7 +205,7 @@ class Terminal:
         os.write(self.end, text.encode())
 
     def wait(self) -> None:
-        """Wait for the prompt's end."""
+        """Wait for the prompt to end."""
         try:
             while os.read(self.end, 1000):
                 pass
@@ -216,7 +216,7 @@ class Terminal:
 
 @contextmanager
 def prompt(url: str) -> Iterator[tuple[Terminal, str]]:
-    """A prompt that has connected, and the id of its session."""
+    """Yield a prompt that has connected, and the id of its session."""
     terminal = Terminal()
     try:
         terminal.write(f"import telegrad as tg; session = tg.connect({url!r}); x = tg.ones(2); x; print(session.id)\n")
@@ -379,7 +379,7 @@ def test_an_attached_session_is_the_same_and_stays(own: str, path: str) -> None:
     created = httpx.post(f"{own}/v1/sessions", json={"dtype": "float64"}).json()["id"]
     address = f"{own}/v1/sessions/{created}"
     httpx.post(f"{address}/tensors", json={"id": "x", "data": [1.0, 2.0]}).raise_for_status()
-    for _ in range(2):  # of the same ids, were they not each client's own
+    for _ in range(2):  # the ids would collide if each client did not have its own
         with tg.connect(own, session=created, stream=path == "stream") as first:
             y = tg.ones(2)
             with tg.connect(own, session=created, stream=path == "stream") as second:

@@ -1,4 +1,4 @@
-"""Profiling a session: its own times, in the engine's classes, counted as torch counts."""
+"""Profiling a session: its times, in the engine's classes, with torch's counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("session")
 
 
 def counts(prof: Any) -> dict[str, int]:
-    """How often each op and node was run, of those that both libraries name alike."""
+    """How often each op and node ran, for those that have the same name in both libraries."""
     wanted = {"aten::sin", "aten::exp", "aten::sum", "SinBackward0", "ExpBackward0", "SumBackward0", "mine"}
     prefix = "autograd::engine::evaluate_function: "
     found = {average.key.removeprefix(prefix): average.count for average in prof.key_averages()}
@@ -129,7 +129,7 @@ SCHEDULES: list[dict[str, int]] = [
 @pytest.mark.filterwarnings("ignore:Profiler won't be using warmup:UserWarning")
 @pytest.mark.parametrize("options", SCHEDULES)
 def test_only_some_steps_are_recorded(options: dict[str, int]) -> None:
-    """The schedule is torch's; torch itself crashes at times when it stops in the middle of a record."""
+    """The schedule is compared with torch's, but not the profile: torch can crash when it stops during a recording."""
     names = same(lambda lib: [lib.profiler.schedule(**options)(number).name for number in range(20)])
     records: list[tuple[int, int]] = []
 

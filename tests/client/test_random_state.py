@@ -1,4 +1,4 @@
-"""The state of random numbers: kept, put back and forked, in the session and for the order of samples."""
+"""Random states: saved, restored and forked, in the session and for the order of samples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def drawn(lib: Any) -> Any:
 
 
 class Bodies:
-    """What holds for both, though their numbers differ."""
+    """Functions whose results must be the same in both libraries, although the random numbers differ."""
 
     def put_back(lib: Any) -> Any:
         lib.rand(3)
@@ -83,7 +83,7 @@ def test_it_takes_no_message(session: tg.Session) -> None:
 
 
 def test_generators_of_ones_own(session: tg.Session) -> None:
-    """Each has numbers of its own, that go on from where they were; the session's are left alone."""
+    """Each generator continues its own sequence and does not affect the session's."""
     x = tg.full((4,), 0.5)
     draws = [
         lambda g: tg.rand(3, generator=g),
@@ -114,7 +114,7 @@ def test_generators_of_ones_own(session: tg.Session) -> None:
 
 
 class Mistakes:
-    """What raises the same."""
+    """Functions that must raise the same error in both libraries."""
 
     def no_bytes(lib: Any) -> None:
         lib.set_rng_state(lib.ones(3))

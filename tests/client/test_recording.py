@@ -1,4 +1,4 @@
-"""Instructions are recorded, and sent when somebody looks."""
+"""Instructions are recorded, and sent when a value is read."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_writing_through_a_boolean_mask(session: tg.Session) -> None:
     same(run)
 
 
-# Looking ----------------------------------------------------------------------------------------
+# Reading ----------------------------------------------------------------------------------------
 
 
 def test_a_tensor_converts_to_python_and_numpy(session: tg.Session) -> None:
@@ -144,7 +144,7 @@ def test_numpys_numbers_are_numbers(session: tg.Session) -> None:
         return y, z, w, x.grad, lib.mul(x, np.float32(2))
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # torch's __array_wrap__
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch has __array_wrap__
         same(run)
 
 

@@ -18,7 +18,7 @@ BATCHES = np.random.default_rng(0).standard_normal((STEPS, 4, 6)).astype(np.floa
 
 
 def losses(lib: Any) -> list[float]:
-    """A loop that reads its loss after every step."""
+    """Run a loop that reads its loss after every step, and return the losses."""
     layer = lib.nn.Linear(6, 3)
     with lib.no_grad():
         for parameter in layer.parameters():
@@ -80,7 +80,7 @@ def cosine(lib: Any, optimizer: Any) -> Any:
 
 
 def one_cycle(lib: Any, optimizer: Any) -> Any:
-    """Momentum, or the first of betas, goes up and down with the rate."""
+    """A schedule that changes the momentum, or the first beta, together with the rate."""
     return lib.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=40)
 
 

@@ -1,4 +1,4 @@
-"""What is recorded of a call that was made before is what was recorded of the first, in every respect."""
+"""A repeated call is recorded exactly as the first one was."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def local() -> Iterator[tg.Session]:
 
 
 def bits(array: np.ndarray) -> bytes:
-    """The bytes of an array. Of a NaN the sign does not matter: a plan may add two numbers in the other order."""
+    """The bytes of an array, without the sign of a NaN, since a plan may add two numbers in the other order."""
     return (np.where(array == array, array, np.abs(array)) if array.dtype.kind == "f" else array).tobytes()
 
 
 def outcome(op: Op, case: Case, arrays: dict[int, np.ndarray]) -> list[Any]:
-    """What is known here of a call's results before anything is sent, then their values and gradients."""
+    """The metadata of a call's results before anything is sent, then their values and gradients."""
     call = oracle.build(case, arrays, tg.tensor)
     call = oracle.with_dtypes(call, dtypes)
     results = oracle.attempt(lambda: oracle.our_function(op, functions)(*call.args, **call.kwargs))
@@ -67,7 +67,7 @@ def test_the_fourth_recording_is_the_first(op: Op, local: tg.Session) -> None:
                 arrays = oracle.arrays_of(case, np.dtype(dtype))
             except (ValueError, OverflowError):
                 continue
-            with observed_by(Watching()):  # nothing that is remembered is used here
+            with observed_by(Watching()):  # no cached call is used here
                 first = outcome(op, case, arrays)
             for _ in range(4):
                 assert outcome(op, case, arrays) == first, f"{op.key} {case} {dtype}"

@@ -1,4 +1,4 @@
-"""Sequences of different lengths: packed, padded, and through recurrent networks."""
+"""Sequences of different lengths: packed, padded, and in recurrent networks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LENGTHS = {"sorted": ([5, 3, 3, 1], True), "unsorted": ([2, 5, 1, 4], False), "a
 
 
 def filled(lib: Any, *shape: int, requires_grad: bool = False) -> Any:
-    """Numbers that are the same in both libraries."""
+    """A tensor with the same numbers in both libraries."""
     values = np.sin(np.arange(np.prod(shape), dtype=np.float64) * 1.7).reshape(shape)
     return lib.tensor(values, requires_grad=requires_grad)
 
@@ -86,7 +86,7 @@ def test_dropout_between_packed_layers() -> None:
 
 
 class Bodies:
-    """What must be the same on both."""
+    """Functions whose results must be the same in both libraries."""
 
     def packing(lib: Any) -> Any:
         found = []
@@ -136,7 +136,7 @@ def test_torchs(body: Any) -> None:
 
 
 class Mistakes:
-    """What raises the same."""
+    """Functions that must raise the same error in both libraries."""
 
     def not_sorted(lib: Any) -> None:
         lib.nn.utils.rnn.pack_padded_sequence(filled(lib, 4, 2, 1), [1, 3])

@@ -1,4 +1,4 @@
-"""Files, held against safetensors' own library: what one side writes, the other reads."""
+"""Files, compared with the safetensors library: each side reads the files of the other."""
 
 from __future__ import annotations
 

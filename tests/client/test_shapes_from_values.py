@@ -1,4 +1,4 @@
-"""Results whose shape only the values tell, and tensors that change their own geometry: in a session as in torch."""
+"""Results whose shape depends on values, and tensors that change their own shape, compared with torch."""
 
 from __future__ import annotations
 

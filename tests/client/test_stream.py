@@ -1,4 +1,4 @@
-"""What the recorder makes of a stream: several programs under way, nothing sent in vain, errors on their lines."""
+"""The recorder on a stream: several programs in flight, nothing sent needlessly, errors with their lines."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MIB = np.ones((256, 1024), np.float32)
 
 
 def ops(session: tg.Session) -> list[str]:
-    """What would be sent now."""
+    """The instructions that would be sent now."""
     session.recorder.free_dead()
     return [instruction.op for instruction in session.recorder.pending]
 
 
-# Several under way ------------------------------------------------------------------------------
+# Several in flight ------------------------------------------------------------------------------
 
 
 def test_programs_are_sent_while_others_run(server: str) -> None:
@@ -103,7 +103,7 @@ def test_an_idle_client_answers_pings_before_its_next_program_and_loses_nothing(
         stream: Any = session.recorder.transport
         connection = stream._programs._socket
         for count in range(5, 8):
-            time.sleep(0.2)  # until the proxy has passed on what was sent
+            time.sleep(0.2)  # until the proxy has relayed the data
             up, down = proxy.passed[UP], proxy.passed[DOWN]
             time.sleep(0.5)
             pings = (proxy.passed[DOWN] - down) // 6
@@ -118,7 +118,7 @@ def test_an_idle_client_answers_pings_before_its_next_program_and_loses_nothing(
         assert stream._programs._socket is connection
 
 
-# What is sent though nobody looks -------------------------------------------------------------------------------
+# What is sent without a read ------------------------------------------------------------------------------------
 
 
 def test_what_something_depends_on_is_sent(session: tg.Session) -> None:
@@ -215,7 +215,7 @@ THREADS, ROUNDS = 8, 25
 
 
 def work(number: int) -> list[float]:
-    """A small training of its own, on the current session."""
+    """Train a separate parameter on the current session, and return the losses."""
     seen = []
     w = tg.full((4,), float(number), requires_grad=True)
     optimizer = tg.optim.SGD([w], lr=0.01)

@@ -1,4 +1,4 @@
-"""Averages of weights, tensors as rates, and hooks of optimizers, beside torch's."""
+"""Averages of weights, tensors as rates, and hooks of optimizers, compared with torch's."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def averages(options: Callable[[Any], dict[str, Any]]) -> Callable[[Any], Any]:
     ],
 )
 def test_averages_are_torchs(options: Callable[[Any], dict[str, Any]]) -> None:
-    same(averages(options), 1e-7)  # torch keeps one over the count in float32
+    same(averages(options), 1e-7)  # torch computes the reciprocal of the count in float32
 
 
 def test_averaging_waits_for_nothing(session: tg.Session) -> None:

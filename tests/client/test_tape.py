@@ -1,4 +1,4 @@
-"""Loops that repeat are recorded along known paths, and a round that differs gets its own result: that of torch."""
+"""Repeated loops are recorded along known paths, and a different round gets its own result, that of torch."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_other_operands_of_the_message_itself(remote: tg.Session, otherwise: str
 
 
 def kinds(lib: Any) -> list[Any]:
-    """Tensors that were there before, of which a message is told nothing."""
+    """Existing tensors whose metadata a message does not contain."""
     base = lib.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True) * 1.0
     stale = base[0]
     base.add_(1.0)
@@ -283,7 +283,7 @@ programs = st.lists(st.lists(instruction, min_size=1, max_size=6), min_size=1, m
 
 
 def run(lib: Any, program: list[tuple[int, int, int]], leaf: Any, number: int) -> tuple[Any, Any]:
-    """The last result, and the leaf's gradient if there is one."""
+    """Run a program and return the last result and the leaf's gradient, if it has one."""
     leaf.grad = None
     pool = [leaf, lib.tensor([[0.25 * number, -1.0], [0.5, 0.1 * number]]), leaf.detach()]
     for op, a, b in program:

@@ -1,4 +1,4 @@
-"""Where a known path breaks off: errors, interrupts, other threads, and what wants to see each instruction."""
+"""Where a known path ends: errors, interrupts, other threads, and observers that need each instruction."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_an_error_on_the_users_own_line(remote: tg.Session) -> None:
         x + tg.ones(3, 3)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # one that hits a finalizer is lost
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt in a finalizer is lost
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_at_any_moment(remote: tg.Session) -> None:
     ours = Loop(tg)
@@ -140,7 +140,7 @@ def test_an_interrupt_at_any_moment(remote: tg.Session) -> None:
     lines = interrupter.count
     for number in range(80):
         interrupted += interrupter.call(record, at=moments.randint(1, lines))
-        with suppress(UnknownTensor):  # what was about to be made is freed, though it never was
+        with suppress(UnknownTensor):  # a tensor that was about to be created is freed, though it does not exist
             remote.flush()
         x = np.full((3, 3), 0.1 * number, np.float32)
         y = (tg.tensor(x) @ ours.w + ours.v).tanh() * 2.0
@@ -185,7 +185,7 @@ def test_a_server_that_forgets() -> None:
             assert tg.ones(2).sum().item() == 2.0
 
 
-# What looks on ------------------------------------------------------------------------------------
+# Observers ---------------------------------------------------------------------------------------
 
 
 def test_what_wants_to_see_each_instruction_sees_it(remote: tg.Session) -> None:

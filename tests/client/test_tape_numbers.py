@@ -1,4 +1,4 @@
-"""Loops whose numbers differ from turn to turn follow known paths, and each turn has its own numbers."""
+"""Loops whose numbers change in each turn follow known paths, and each turn uses its own numbers."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_loop_whose_numbers_differ_is_foreseen(remote: tg.Session, make: Calla
 
 
 def test_the_number_of_a_pass_is_its_own(remote: tg.Session) -> None:
-    """Of a second derivative, of a node that is looked at, and of what is recorded after the loop is left."""
+    """This includes second derivatives, an inspected node, and instructions recorded off the known path."""
     ours, theirs = tg.tensor([0.5, 2.0], requires_grad=True), torch.tensor([0.5, 2.0], requires_grad=True)
     for n in range(3 * LEARNED):
         y, expected = [(x.pow(3) * (n + 0.5)).sum() for x in (ours, theirs)]

@@ -1,4 +1,4 @@
-"""``telegrad.testing`` and ``telegrad.utils._pytree`` held against torch's."""
+"""``telegrad.testing`` and ``telegrad.utils._pytree`` compared with torch's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server behind a proxy that ends TLS, as on the internet, and what the SDK sends masked."""
+"""A server behind a proxy that terminates TLS, and the masking of the SDK's frames."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from telegrad.transport.websocket import PIECE
 from .cutting import Cutter
 
 X = np.arange(PIECE // 2, dtype=np.float32)
-"""Twice as many bytes as are masked at a time."""
+"""An array of twice as many bytes as are masked at a time."""
 RECOGNIZED = X[-64:].tobytes()
 
 
@@ -39,7 +39,7 @@ def proxy(server: str, authority: trustme.CA, tmp_path: Path, monkeypatch: pytes
 
 @pytest.fixture
 def unknown(server: str, authority: trustme.CA) -> Iterator[Cutter]:
-    """A proxy whose certificate only somebody with the authority's can verify."""
+    """A proxy whose certificate the SDK cannot verify."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     with Cutter(server, context) as proxy:
@@ -47,7 +47,7 @@ def unknown(server: str, authority: trustme.CA) -> Iterator[Cutter]:
 
 
 def used(session: tg.Session) -> None:
-    """Trains a little, and moves more than is masked, or decrypted, at once."""
+    """Train a little, and transfer more data than is masked or decrypted at a time."""
     w = tg.zeros(3, requires_grad=True)
     for _ in range(3):
         ((w - tg.tensor([1.0, 2.0, 3.0])) ** 2).sum().backward()

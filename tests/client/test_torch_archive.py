@@ -1,4 +1,4 @@
-"""Files that torch.save wrote, read as data; pickling by value; arrays and containers in files of our own."""
+"""Files of torch.save, read as data; pickling by value; arrays and containers in Telegrad's own files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def saved(value: Any, **options: Any) -> io.BytesIO:
 
 
 def archive(data: bytes, storages: dict[str, bytes] | None = None, method: int = zipfile.ZIP_STORED) -> io.BytesIO:
-    """A file as torch.save writes it, with this pickle in it."""
+    """A file in the format of torch.save that contains this pickle."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", method) as file:
         file.writestr("archive/data.pkl", data)
@@ -45,7 +45,7 @@ def network(lib: Any) -> Any:
 
 
 def test_a_checkpoint_of_torchs_goes_on_here() -> None:
-    torch.manual_seed(0)  # a weight that comes to be all but zero has no digits to compare
+    torch.manual_seed(0)  # with other seeds, a weight may become almost zero, without digits to compare
     theirs, ours = (lib.nn.Sequential(lib.nn.Linear(3, 4), lib.nn.Tanh(), lib.nn.Linear(4, 2)) for lib in (torch, tg))
     optimizer = torch.optim.Adam(theirs.parameters(), lr=0.1)
     x = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
@@ -161,7 +161,7 @@ def test_a_hostile_file_is_refused(name: str) -> None:
 
 
 def test_tuples_within_tuples_cost_no_more_than_the_file() -> None:
-    """Each has the one before it twice: written out, 2**40 of them."""
+    """Each tuple contains the previous one twice, which would be 2**40 tuples without sharing."""
     code = b"\x80\x02)" + b"".join(b"q\x01h\x01\x86" for _ in range(40)) + b"."
     read = tg.load(archive(code))
     assert read[0][0] is read[0][1]

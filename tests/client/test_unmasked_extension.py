@@ -1,4 +1,4 @@
-"""Frames that go unmasked where nothing is between the SDK and the server, and masked wherever something may be."""
+"""Frames are sent unmasked if nothing is between the SDK and the server, and masked if a proxy may be."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OFFER = re.compile(rf"{NAME}; address=([0-9a-f]+); port=([0-9]+)".encode())
 
 
 class Impostor(Cutter):
-    """A proxy that gives its own end of the connection for the client's."""
+    """A proxy that replaces the client's address and port in the offer with its own."""
 
     def introduced(self, first: bytes, end: tuple[str, int]) -> bytes:
         return OFFER.sub(offer(*end).encode(), first)
@@ -33,7 +33,7 @@ def offer(address: str, port: int) -> str:
 
 
 def used() -> None:
-    """Moves a long message, one in many pieces, and short ones."""
+    """Transfer a long message, one in many pieces, and short ones."""
     x = tg.tensor(X)
     np.testing.assert_array_equal((x + 1).numpy(), X + 1)
     many = [tg.tensor(np.full(3, i, np.float32)) for i in range(700)]
@@ -54,7 +54,7 @@ def test_to_a_server_at_the_other_end_they_go_as_they_are(server: str) -> None:
 
 
 def handshake(server: str, offered: Callable[[tuple[str, int]], str]) -> str:
-    """The head of the server's answer to an offer, which is made for the client's own end of the connection."""
+    """Send a handshake with an offer for the client's address and port, and return the head of the server's answer."""
     url = urlsplit(server)
     id = httpx.post(f"{server}/v1/sessions", json={}).json()["id"]
     with socket.create_connection((url.hostname, url.port), 20) as connection:

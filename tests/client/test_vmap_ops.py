@@ -1,4 +1,4 @@
-"""Every op of the catalogue under ``vmap``: the whole batch at once gives what one sample after another gives."""
+"""Every op of the catalogue under ``vmap``: a batch gives the same results as its samples one by one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHAPES_FROM_VALUES = frozenset({
     "nonzero.as_tuple", "repeat_interleave.counts", "repeat_interleave.tensor", "unique", "unique_consecutive",
     "unique_dim", "index_put.masks", "where.condition", "tensor_split.tensor",
 })  # fmt: skip
-"""Ops whose results' shapes depend on values, that look at values to check or to choose, or that draw."""
+"""Ops with result shapes that depend on values, with checks or branches on values, or with random numbers."""
 
 REFUSED = {
     "one_hot": "When vmap-ing",
@@ -34,7 +34,7 @@ REFUSED = {
     "embedding": "vmap: ",
     "embedding_bag": "vmap: ",
 }
-"""Ops that are refused for some of their arguments: shapes that depend on values, writing to what samples share."""
+"""Ops that are refused for some arguments: shapes that depend on values, or writes to shared tensors."""
 
 CHECKED = [
     op
@@ -53,7 +53,7 @@ def function_of(op: Op) -> Any:
 
 
 def arrays(case: Case, dtype: Any, seed: int) -> dict[int, np.ndarray]:
-    """Another array for every placeholder of the case, for each seed; fixed values stay."""
+    """Arrays for the placeholders of the case: random ones for the seed, or the fixed values."""
     rng = np.random.default_rng(seed)
     return {
         id(value): np.asarray(value.make(rng, np.dtype(dtype)))
@@ -75,7 +75,7 @@ def outputs(result: Any) -> list[Any]:
 
 
 def which_are_batched(keys: Sequence[int]) -> list[set[int]]:
-    """All tensors, and each of them alone."""
+    """The sets of tensors to batch: all of them, and each one alone."""
     alone = [{key} for key in keys]
     return [set(keys)] if len(keys) < 2 else [set(keys), *alone]
 
@@ -114,7 +114,7 @@ def check(op: Op, case: Case, dtype: Any) -> None:
 
 
 LOOPED = {"fill_diagonal", "histc", "histogram", "histogram.edges", "nonzero_static"}
-"""Ops that are applied to one sample after another, as in torch; docs/decisions/0032 has the table."""
+"""Ops that are applied to one sample at a time, as in torch; docs/decisions/0032 has the table."""
 
 
 def test_few_ops_have_no_batching_rule() -> None:
@@ -185,7 +185,7 @@ LARGE = {
     "cdist": (lambda x, y: tg.cdist(x, y, p=1.0), (700, 10)),
     "mse_loss": (lambda x, y: tg.nn.functional.mse_loss(x, y, reduction="sum"), (2100, 2100)),
 }
-"""Functions of two samples whose ops compute in blocks, and the samples' shape."""
+"""Functions of two samples whose ops compute in blocks, with the samples' shape."""
 
 
 @pytest.mark.parametrize("name", LARGE)

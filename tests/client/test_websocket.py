@@ -1,4 +1,4 @@
-"""A server, or something before it, that breaks the WebSocket protocol (RFC 6455)."""
+"""A server, or a proxy in front of it, that violates the WebSocket protocol (RFC 6455)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VIOLATIONS = {
 
 
 def close_codes(sent: bytes) -> set[int]:
-    """The codes of the close frames that a client may have sent: each is six bytes of header, a code and a reason."""
+    """The codes of possible close frames in a client's data: each has a six-byte header, a code and a reason."""
     codes = set()
     for match in re.finditer(rb"(?=\x88[\x82-\xfd](.{4})(..))", sent, re.DOTALL):
         key, payload = match.groups()
@@ -44,7 +44,7 @@ def close_codes(sent: bytes) -> set[int]:
 
 
 def insert(proxy: Cutter, frame: bytes) -> None:
-    """Have this frame come before the server's next one."""
+    """Insert a frame before the server's next one."""
 
     def rewrite(data: bytes) -> bytes:
         proxy.rewrite = None
@@ -54,7 +54,7 @@ def insert(proxy: Cutter, frame: bytes) -> None:
 
 
 def split(data: bytes) -> bytes:
-    """A short binary frame as three, with pings between them."""
+    """Split a short binary frame into three fragments, with pings between them."""
     assert data[0] == 0x82 and data[1] <= 126
     payload = data[4:] if data[1] == 126 else data[2:]
     third = len(payload) // 3

@@ -1,4 +1,4 @@
-"""``/v1/sessions/{session}/backward`` and ``…/grad``, and ``…/pending``: passes that wait for the client."""
+"""``/v1/sessions/{session}/backward``, ``…/grad`` and ``…/pending``: backward passes that wait for the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backward, grad and the calls that passes wait for, as they travel; for the calls see docs/client-evaluated.md."""
+"""Schemas of backward, grad and the calls that passes wait for; docs/client-evaluated.md describes the calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Differentiation as programs, and the passes that wait for the client."""
+"""The programs for requests to differentiate, and the backward passes that wait for the client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .schemas import BackwardArguments, GradArguments, PendingCall, PendingPage
 
 
 def backward(session: Session, body: BackwardArguments) -> tuple[bool, bytes]:
-    """Run backward; whether it waits for the client, and which tensors have a gradient so far."""
+    """Run backward. Return whether it waits for the client, and the answer: the tensors that have a gradient."""
     attrs = body.model_dump(include={"retain_graph", "create_graph"})
     inputs = [_ids(body.tensors), _ids(body.gradients), _ids(body.inputs)]
     pending = session.run([Instruction("backward", inputs, attrs=attrs)]).pending
@@ -24,7 +24,7 @@ def backward(session: Session, body: BackwardArguments) -> tuple[bool, bytes]:
 
 
 def grad(session: Session, body: GradArguments, with_data: bool, max_elements: int) -> tuple[bool, bytes]:
-    """Run grad; whether it waits for the client, and the gradients under names of the body's or the session's."""
+    """Run grad. Return whether it waits for the client, and the answer with the gradients."""
     if body.names is not None and len(body.names) != len(body.inputs):
         raise InvalidArgument(f"names has {len(body.names)} ids for {len(body.inputs)} gradients")
     attrs = body.model_dump(include={"retain_graph", "create_graph", "allow_unused", "materialize_grads"})
@@ -37,24 +37,24 @@ def grad(session: Session, body: GradArguments, with_data: bool, max_elements: i
 
 
 def page(session: Session) -> PendingPage:
-    """All calls that something waits for."""
+    """All calls that backward passes wait for."""
     return PendingPage(items=[PendingCall(**waiting.pending) for waiting in session.suspensions.waiting.values()])
 
 
 def find(session: Session, call: str) -> PendingCall:
-    """One of them. Raises UnknownCall."""
+    """Find a call that a backward pass waits for. Raises UnknownCall."""
     return PendingCall(**session.suspensions.find(call).pending)
 
 
 def cancel(session: Session, call: str) -> None:
-    """Give up the pass that waits for a call. Raises UnknownCall."""
+    """Cancel the backward pass that waits for a call. Raises UnknownCall."""
     session.suspensions.cancel(session, call)
 
 
 def resume(
     session: Session, call: str, gradients: Sequence[str | None], with_data: bool, max_elements: int
 ) -> tuple[bool, bytes]:
-    """Go on with the pass that waits for a call; whether it stopped again, and the answer."""
+    """Resume the backward pass that waits for a call. Return whether it waits again, and the answer."""
     names: list[str] = session.suspensions.find(call).pending["outputs"]
     pending = session.run([Instruction("resume", [tuple(gradients)], attrs={"call": call})]).pending
     values = [] if pending else bound(session, names, with_data)
@@ -63,14 +63,14 @@ def resume(
 
 
 def bound(session: Session, names: Sequence[str], with_data: bool) -> list[Value | None]:
-    """The tensors of these names, or None where the name stayed free: the gradient of an unused input."""
+    """Fetch the tensors of these names; None for a name without a tensor, the gradient of an unused input."""
     found = [name for name in dict.fromkeys(names) if name in session.tensors]
     fetched = dict(zip(found, work.fetch(session, found, with_data), strict=True))
     return [fetched.get(name) for name in names]
 
 
 def member(pending: dict[str, object] | None) -> bytes:
-    """``"pending": …`` of an answer that is about one pass."""
+    """The member ``"pending": …`` of the answer to a request about one backward pass."""
     call = None if pending is None else {key: pending[key] for key in PendingCall.model_fields}
     return b'"pending":' + json_codec.dumps(call)
 

@@ -50,18 +50,18 @@ async def list_devices() -> DevicePage:
 
 @cache
 def entries() -> tuple[OpEntry, ...]:
-    """All ops and verbs, by key."""
+    """All ops and verbs, ordered by key."""
     found = [*(_op(op) for op in CATALOGUE if not op.private), *map(_verb, VERBS.values())]
     return tuple(sorted(found, key=lambda entry: entry.key))
 
 
 def with_functions(library: Library) -> list[OpEntry]:
-    """All ops and verbs, and the functions that every session of the server has, by key."""
+    """All ops, verbs and functions of the server, ordered by key."""
     return sorted([*entries(), *map(_function, library.all().values())], key=lambda entry: entry.key)
 
 
 def find(name: str, library: Library) -> list[OpEntry]:
-    """The overloads of a name, the one of a key, a verb, or a function. Raises UnknownOp."""
+    """Find the overloads of a name, the one with a key, a verb, or a function. Raises UnknownOp."""
     known = with_functions(library)
     exact = [entry for entry in known if entry.key == name]
     overloads = [entry for entry in known if entry.name == name or name in entry.aliases]
@@ -71,7 +71,7 @@ def find(name: str, library: Library) -> list[OpEntry]:
 
 
 def search(prefix: str | None, text: str | None, kind: str | None, library: Library) -> Iterator[OpEntry]:
-    """Entries of a kind whose key starts with ``prefix`` and that say ``text`` in key, alias or doc."""
+    """Entries of a kind whose key starts with ``prefix``, with ``text`` in the key, an alias or the documentation."""
     for entry in with_functions(library):
         if prefix is not None and not entry.key.startswith(prefix):
             continue
@@ -115,7 +115,7 @@ def _function(function: Applicable) -> OpEntry:
 
 
 def _entry(key: str, kind: OpKind, declared: Signature, **facts: Any) -> OpEntry:
-    """An entry with the parameters of ``declared``. What ``facts`` leave out is empty or false."""
+    """An entry with the parameters of ``declared``. Fields missing from ``facts`` are empty or false."""
     absent: dict[str, Any] = {"name": key, "namespace": "", "aliases": [], "outputs": []}
     absent |= dict.fromkeys(("differentiable", "inplace", "view", "random", "internal"), False)
     params = list(params_of(declared.params))

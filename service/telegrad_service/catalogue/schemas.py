@@ -1,4 +1,4 @@
-"""Ops and devices as they travel."""
+"""Schemas of ops and devices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OpParam(Answer):
 
 
 def params_of(params: Iterable[Param]) -> Iterator[OpParam]:
-    """Declared parameters as they travel."""
+    """The schemas of declared parameters."""
     for param in params:
         required = param.default is REQUIRED
         default = None if required or param.default is None else param.kind.encode(param.default)

@@ -1,7 +1,7 @@
-"""Functions as they travel.
+"""Schemas of functions.
 
-What stands inside a definition is checked by the engine, whose errors say which instruction is wrong; the models of
-programs and instructions here are its documentation.
+The engine checks the contents of a definition, and its errors name the wrong instruction; the models of programs and
+instructions here only document it.
 """
 
 from __future__ import annotations

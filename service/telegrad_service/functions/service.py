@@ -1,4 +1,4 @@
-"""Functions as programs, and how they look from outside."""
+"""The programs for requests about functions, and the descriptions of functions."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ Entry = dict[str, Any]
 
 
 def register(session: Session, definition: Mapping[str, Any], attrs: Mapping[str, Any]) -> Entry:
-    """Register a function; what it is."""
+    """Register a function and describe it."""
     session.run([Instruction("register_function", attrs={"definition": definition, **attrs})])
     return describe(session, definition["name"])
 
 
 def remove(session: Session, name: str, scope: str) -> None:
-    """Forget a function of a scope."""
+    """Remove a function from a scope."""
     session.run([Instruction("remove_function", attrs={"name": name, "scope": scope})])
 
 
 def describe(session: Session, name: str) -> Entry:
-    """What a function is, and its definition. Raises UnknownFunction."""
+    """Describe a function, with its definition. Raises UnknownFunction."""
     found = session.functions.find(name)
     return _entry(session, found, found.definition)
 
 
 def page(session: Session, limit: int, cursor: str | None) -> tuple[list[Entry], str | None]:
-    """The functions after the name that the cursor is."""
+    """A page of the functions whose names come after the cursor, and the next cursor."""
     functions = session.functions.all()
     rest = (functions[name] for name in sorted(functions) if cursor is None or name > cursor)
     found = list(islice(rest, limit))
@@ -56,12 +56,12 @@ def _entry(session: Session, function: Applicable, definition: Any) -> Entry:
 
 
 def as_page(entries: Sequence[Entry], following: str | None) -> FunctionPage:
-    """A page as it travels."""
+    """Convert a page to its schema."""
     return FunctionPage(items=[FunctionEntry(**entry) for entry in entries], next_cursor=following)
 
 
 def as_json(entry: Entry) -> bytes:
-    """A function as it travels; its definition as it came."""
+    """Encode a function in JSON, with its definition as it was registered."""
     return json_codec.dumps(entry)
 
 

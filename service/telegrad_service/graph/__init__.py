@@ -1,1 +1,1 @@
-"""The computation graph, to look at."""
+"""Drawings of the computation graph."""

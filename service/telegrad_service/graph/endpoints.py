@@ -64,7 +64,7 @@ class Graph(Answer):
 
 
 def drawn(session: Session, roots: Sequence[str], media_type: str) -> bytes:
-    """The history of the roots, or of all tensors that have one."""
+    """Draw the graph of the roots, or of all tensors that have a ``grad_fn``, in a media type."""
     tensors = [session.get(name) for name in roots]
     if not roots:
         tensors = [tensor for tensor in session.tensors.values() if tensor.grad_fn is not None]

@@ -1,1 +1,1 @@
-"""Whether the server lives and takes work, and where its pages are."""
+"""Liveness and readiness of the server, and links to its pages."""

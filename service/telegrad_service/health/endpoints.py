@@ -1,4 +1,4 @@
-"""``/healthz`` and ``/readyz``, and ``/``: the API's pages for a browser, the main addresses for other clients."""
+"""``/healthz``, ``/readyz`` and ``/``, which leads browsers to the documentation and other clients to the main URLs."""
 
 from __future__ import annotations
 

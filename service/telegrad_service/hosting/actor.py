@@ -1,7 +1,7 @@
 """Actors on threads: each runs its calls one at a time and in order, off the event loop.
 
-A call costs two hand-overs between threads, and every program pays them: a bare queue and
-``call_soon_threadsafe`` took 32 µs where ``loop.run_in_executor`` took 55 (uvloop, same run).
+Every call passes from one thread to another twice: with a queue and ``call_soon_threadsafe`` this took 32 µs, with
+``loop.run_in_executor`` 55 µs (uvloop, same run).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Any, NamedTuple, TypeVar
 from telegrad_engine.cancellation import CancellationToken, cancelled_by
 
 ALONE_S = 0.1
-"""Seconds without use of any other session, after which a session counts as alone."""
+"""Seconds after which a session counts as alone if no other session is used."""
 
 
 class Activity:
-    """The use of the server's sessions."""
+    """Tracks which of the server's sessions is used."""
 
     def __init__(self) -> None:
         self._latest, self._since = 0, math.inf
@@ -38,7 +38,7 @@ class Activity:
 
     @property
     def alone(self) -> bool:
-        """Whether the session that was used last has been the only one for ``ALONE_S`` seconds."""
+        """Whether only the last used session has been used for ``ALONE_S`` seconds."""
         return time.monotonic() - self._since > ALONE_S
 
 
@@ -47,26 +47,26 @@ Work = Callable[[], None]
 
 
 class Workers:
-    """A fixed number of daemon threads that run what is put to them.
+    """A fixed number of daemon threads that run the work that :meth:`put` gets.
 
-    The thread that was free last is the next to work: what it computed with is still in its core's cache, and what it
-    freed is at hand in its share of the memory.
+    The thread that became free last works next: its data is still in the core's cache, and the memory it freed is still
+    in its arena.
     """
 
     def __init__(self, count: int) -> None:
         self._lock = threading.Lock()
         self._free: list[SimpleQueue[Work | None]] = []
-        """The mailboxes of idle threads, that of the latest at the end."""
+        """The mailboxes of idle threads; that of the last one to become idle is at the end."""
         self._backlog: deque[Work | None] = deque()
         self._count = count
         self._started: dict[int, float] = {}
-        """When each busy thread began what it runs, by the thread's id."""
+        """When each thread began its last work, by the thread's id."""
         self._threads = [threading.Thread(target=self._work, name=f"telegrad-{i}", daemon=True) for i in range(count)]
         for thread in self._threads:
             thread.start()
 
     def put(self, work: Work | None) -> None:
-        """Have a free thread run ``work``, which must not raise; None ends it."""
+        """Run ``work``, which must not raise, on a free thread; None ends the thread."""
         with self._lock:
             if not self._free:
                 self._backlog.append(work)
@@ -76,27 +76,27 @@ class Workers:
 
     @property
     def wanted(self) -> bool:
-        """Whether work waits for a thread to be free."""
+        """Whether work waits for a free thread."""
         return bool(self._backlog)
 
     @property
     def busy(self) -> bool:
-        """Whether a thread has something to do."""
+        """Whether any thread runs work."""
         return len(self._free) < self._count
 
     def occupied(self, seconds: float) -> bool:
-        """Whether no thread is free, and each has run the same work for at least so many seconds."""
+        """Whether no thread is free, and each has run the same work for at least ``seconds`` seconds."""
         latest = monotonic() - seconds
         with self._lock:
             return not self._free and all(started <= latest for started in self._started.values())
 
     def stop(self) -> None:
-        """End the threads, each after what it is running."""
+        """End the threads, each after its current work."""
         for _ in range(self._count):
             self.put(None)
 
     def ended(self, seconds: float) -> bool:
-        """Whether all threads have ended after :meth:`stop`, for which each has so many seconds."""
+        """Whether all threads have ended after :meth:`stop`; waits for each at most ``seconds`` seconds."""
         for thread in self._threads:
             thread.join(seconds)
         return not any(thread.is_alive() for thread in self._threads)
@@ -106,7 +106,7 @@ class Workers:
         while (work := self._next(mailbox)) is not None:
             self._started[get_ident()] = monotonic()
             work()
-            del work  # a waiting thread holds nobody's tensors
+            del work  # a waiting thread must not keep tensors alive
 
     def _next(self, mailbox: SimpleQueue[Work | None]) -> Work | None:
         with self._lock:
@@ -126,8 +126,8 @@ class _Call(NamedTuple):
 class Actor:
     """A mailbox whose calls run one after another on the workers.
 
-    The thread that runs one goes on with the next, without a word to the event loop in between: to wait for that takes
-    as long as a small program. Where others wait for a thread, it lets them go first.
+    The thread that ran a call continues with the next one without waiting for the event loop, which would take as long
+    as a small program. If other work waits for a thread, that runs first.
     """
 
     def __init__(self, workers: Workers) -> None:
@@ -143,9 +143,9 @@ class Actor:
         return self._current is not None
 
     async def call(self, function: Callable[..., T], *arguments: Any, token: CancellationToken | None = None) -> T:
-        """``function(*arguments)``, after all calls before it. It stops when ``token`` is cancelled.
+        """Return ``function(*arguments)``, run after all earlier calls. It stops when ``token`` is cancelled.
 
-        A caller that gives up does not stop it.
+        Cancelling the caller does not stop it.
         """
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
@@ -162,17 +162,17 @@ class Actor:
         return result
 
     def cancel(self, reason: str) -> None:
-        """Cancel all calls: the one that runs stops soon, those that wait as soon as it is their turn."""
+        """Cancel all calls: the running one stops soon, a waiting one when its turn comes."""
         for call in self._calls():
             call.token.cancel(reason)
 
     def _calls(self) -> list[_Call]:
-        """The call that runs and those that wait."""
+        """The running call and the waiting ones."""
         with self._lock:
             return [*self._mailbox] if self._current is None else [self._current, *self._mailbox]
 
     def abandon(self, error: Exception) -> None:
-        """Answer all calls with ``error``. The one that runs may not stop, but nobody waits for it."""
+        """Answer all calls with ``error``. The running one may continue, but its result is dropped."""
         calls = self._calls()
         with self._lock:
             self._mailbox.clear()
@@ -181,14 +181,14 @@ class Actor:
                 call.future.set_exception(error)
 
     def _work(self, call: _Call) -> None:
-        """On a worker's thread: run a call, report back, and go on."""
+        """Run a call on a worker's thread, report its result, and continue with the next one."""
         while True:
             result: Any = None
             error: BaseException | None = None
             try:
                 with cancelled_by(call.token):
                     result = call.function(*call.arguments)
-            except BaseException as caught:  # it belongs to the caller, whatever it is
+            except BaseException as caught:  # every error is passed to the caller
                 error = caught
             following = self._next()
             assert self._loop is not None
@@ -203,7 +203,7 @@ class Actor:
             call = following
 
     def _next(self) -> _Call | None:
-        """The next call that somebody still waits for."""
+        """The next call that was not cancelled or answered."""
         with self._lock:
             while self._mailbox:
                 self._current = self._mailbox.popleft()

@@ -1,4 +1,4 @@
-"""The devices that sessions can live on."""
+"""The devices that sessions can use."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ..settings import Settings
 
 
 class Device(NamedTuple):
-    """A device: its name in ``device``, the array library behind it, and how many of the host's cores it may use."""
+    """A device: its name, its array library, and the number of the host's cores that it may use."""
 
     name: str
     backend: str
     cores: int
 
 
-# By what is installed: the library of a device is imported with its first session, and says then if it can't run.
+# Only installed libraries are listed. A device's library is imported, and may fail, when its first session is created.
 DEVICES = {choice.device: Device(choice.device, choice.library, usable_cores()) for choice in installed()}
 
 
 def check_device(name: str) -> Device:
-    """The device of this name, or InvalidValue with those that there are."""
+    """Return the device of this name. Raises InvalidValue, which lists the available ones."""
     try:
         return DEVICES[name]
     except KeyError:
@@ -32,7 +32,7 @@ def check_device(name: str) -> Device:
 
 
 def check_compiling(settings: Settings) -> None:
-    """Raise InvalidOperation, with what is missing, unless programs can be compiled here."""
+    """Raise InvalidOperation, with the reason, unless programs can be compiled on this server."""
     if not settings.compile_after:
         raise InvalidOperation("this server compiles no programs: its compile_after is 0")
     if "jax" not in DEVICES:

@@ -1,8 +1,7 @@
-"""Session hosts: where sessions live and how they are reached.
+"""Session hosts, which create, find and end sessions.
 
-:class:`SessionHost` is the interface; :class:`InProcessHost` keeps sessions in this process. All
-that the routes do in a session goes through ``SessionHandle.call`` with a module-level function, so
-a host elsewhere can send it along.
+:class:`SessionHost` is the interface; :class:`InProcessHost` keeps sessions in this process. Routes access a session
+through ``SessionHandle.call`` with a module-level function, which a remote host could forward.
 """
 
 from __future__ import annotations
@@ -32,23 +31,23 @@ from .sequence import SequenceRecords
 
 P = ParamSpec("P")
 GOING_AWAY, ENDED, TAKEN_OVER = 1001, 4404, 4409
-"""Why a stream is closed: WebSocket's own code where it has one; the others are ours, after HTTP's statuses."""
+"""The close codes of a stream: a standard one of WebSocket, and two of our own that are based on HTTP statuses."""
 AT_ONCE_S = 5e-3
-"""Seconds that a program may keep the event loop where nobody else needs it."""
+"""Seconds that a program may block the event loop if its session is alone."""
 TINY_S = 1e-4
-"""Seconds that it may where others do: to hand it to a thread and back takes the loop as long."""
+"""Seconds that it may block the event loop otherwise, about as long as handing it to a thread and back takes."""
 CANCEL_S = 2.0
-"""Seconds that cancelled programs get to stop when the server stops; a call into BLAS may take longer."""
+"""Seconds that cancelled programs get to end when the server stops; a call into BLAS may take longer."""
 OCCUPIED_S = 5.0
-"""Seconds after which the server is not ready if each thread has run the same work for so long."""
+"""The server is not ready if every thread has run the same work for this many seconds."""
 SESSION_ENDED, CLIENT_GONE = "the session has ended", "the program's client went away"
 TOKEN: ContextVar[CancellationToken | None] = ContextVar("token", default=None)
-"""What stops the calls that are made in this context; each has its own if it is None."""
+"""The token that cancels calls made in this context; if it is None, each call has its own."""
 T = TypeVar("T")
 
 
 class SessionOptions(NamedTuple):
-    """What a new session is made of."""
+    """The options of a new session."""
 
     name: str | None = None
     device: str = "cpu"
@@ -57,118 +56,118 @@ class SessionOptions(NamedTuple):
     ttl_s: float | None = None
     compile: bool = False
     peer: str = ""
-    """The client that creates it, as far as limits are concerned."""
+    """The peer that creates the session, for the limit on sessions per peer."""
     heartbeats: bool = False
 
 
 class Stoppable(Protocol):
-    """A stream of programs, as far as the host is concerned."""
+    """The interface of a stream of programs that the host uses."""
 
     sender: str
-    """Whose it is."""
+    """The name of the sender."""
     gone: bool
-    """Whether its client is gone."""
+    """Whether its client has disconnected."""
 
     def stop(self, code: int, reason: str) -> None:
-        """End soon, and say why with a WebSocket close code."""
+        """End the stream soon, with a WebSocket close code and a reason."""
 
 
 class SessionHandle(ABC):
-    """A session as the routes see it."""
+    """The interface of a session that the routes use."""
 
     def __init__(
         self, number: int, options: SessionOptions, ttl_s: float, heartbeat_ttl_s: float | None = None
     ) -> None:
         self.id = secrets.token_urlsafe(16)
         self.number = number
-        """Sessions are numbered in the order in which they were made."""
+        """Sessions are numbered in the order of their creation."""
         self.name = options.name
         self.peer = options.peer
         self.device = options.device
         self.dtype = options.dtype
         self.ttl_s = ttl_s
         self.heartbeat_ttl_s = heartbeat_ttl_s
-        """Seconds that the session outlives the last sign of life of its client; None if it does not depend on one."""
+        """Seconds after the last heartbeat at which the session ends; None if it needs no heartbeats."""
         self.created_at = self.last_used_at = self.last_heartbeat_at = time.time()
         self.senders = SequenceRecords()
         self.streams: set[Stoppable] = set()
-        """The connections on which programs of the session arrive."""
+        """The streams of the session."""
         self.streamed: set[CancellationToken] = set()
-        """The tokens of the programs that arrived on them and have not ended."""
+        """The cancellation tokens of programs that arrived on streams and have not ended."""
 
     @property
     def expires_at(self) -> float:
-        """When the session ends if nobody uses it and, if it has heartbeats, no more of them arrive."""
+        """When the session ends if it is not used again and no heartbeat arrives."""
         idle = self.last_used_at + self.ttl_s
         if self.heartbeat_ttl_s is None or self.streams:  # an open connection is a sign of life
             return idle
         return min(idle, max(self.last_used_at, self.last_heartbeat_at) + self.heartbeat_ttl_s)
 
     def beat(self) -> None:
-        """Note a sign of life of the session's client; it does not count as a use."""
+        """Note a heartbeat of the session's client. It does not count as a use."""
         self.last_heartbeat_at = time.time()
 
     @property
     def alone(self) -> bool:
-        """Whether no other session was used for a while."""
+        """Whether no other session was used recently."""
         return False
 
     def stop_streams(self, code: int, reason: str, sender: str | None = None) -> None:
-        """Have the session's streams end, or those of one sender: each answers what it runs, and closes."""
+        """Stop the session's streams, or those of one sender: each answers its programs, then closes."""
         for stream in list(self.streams):
             if sender is None or stream.sender == sender:
                 stream.stop(code, reason)
 
     def cancel_streamed(self) -> None:
-        """Stop the programs that streams brought, unless a client is connected."""
+        """Cancel the programs that arrived on streams, unless a client is connected."""
         if all(stream.gone for stream in self.streams):
             for token in self.streamed:
                 token.cancel(CLIENT_GONE)
 
     @abstractmethod
     async def call(self, function: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """``function(session, …)`` where the session lives, after all calls before it; :data:`TOKEN` stops it.
+        """Return ``function(session, …)``, run after all earlier calls; :data:`TOKEN` cancels it.
 
-        ``function`` is importable by name and its arguments are plain data.
+        ``function`` must be importable by name and its arguments plain data.
         """
 
     def run_at_once(self, function: Callable[..., T], *args: Any) -> T:
-        """``function(session, …, within=…)`` before this returns, where so few seconds keep nobody waiting.
+        """Return ``function(session, …, within=…)``, run on the event loop for at most ``within`` seconds.
 
-        What it leaves in the session may still be to :meth:`finish`. Raises NotAtOnce, with nothing done, where they
-        might.
+        The session must be flushed afterwards. Raises NotAtOnce, with nothing done, if the function may take longer or
+        the session is busy.
         """
         raise NotAtOnce
 
     @abstractmethod
     def flush(self) -> None:
-        """Do what the last program that ran at once has left to do: before anything else is done with the session.
+        """Finish the work deferred by the last :meth:`run_at_once`, before the session is used otherwise.
 
-        Never raises: where that fails, later programs get InternalError.
+        It never raises: if the work fails, later programs get InternalError.
         """
 
 
 class SessionHost(ABC):
-    """Makes, finds and ends sessions."""
+    """Creates, finds and ends sessions."""
 
     draining = False
     """Whether the host takes no more work because the server is about to stop."""
     bodies: Accounts
-    """What the bodies of requests take that are being read or have not been answered."""
+    """The memory account of request bodies that are being read or have not been answered."""
     library: Library
-    """The functions that all sessions share, those installed by the operator among them."""
+    """The functions that all sessions share, including those installed by the operator."""
 
     @abstractmethod
     async def create(self, options: SessionOptions) -> SessionHandle:
-        """A new session. Raises ServerBusy if there is no room for it."""
+        """Create a session. Raises ServerBusy or SessionLimit if there is no room for it."""
 
     @abstractmethod
     def find(self, session_id: str) -> SessionHandle:
-        """The session of this id. Raises UnknownSession, and ServerBusy while draining."""
+        """Find a session by id. Raises UnknownSession, and ServerBusy while draining."""
 
     @abstractmethod
     def sessions(self) -> Sequence[SessionHandle]:
-        """All sessions, in the order in which they were made."""
+        """All sessions, in the order of their creation."""
 
     @abstractmethod
     async def end(self, session_id: str) -> None:
@@ -176,24 +175,24 @@ class SessionHost(ABC):
 
     @abstractmethod
     async def expire(self) -> None:
-        """End the sessions that were idle, or without a heartbeat, for longer than they live, and give up passes that
-        nobody resumed in time."""
+        """End sessions that were idle or without a heartbeat for too long, and cancel backward passes that were not
+        resumed in time."""
 
     @abstractmethod
     async def drain(self, seconds: float) -> bool:
-        """Take no more work and wait so long for what runs; whether all of it finished."""
+        """Refuse new work and wait at most ``seconds`` seconds for running work. Return whether all of it finished."""
 
     def is_occupied(self) -> bool:
-        """Whether long programs have taken all threads, so that new work has to wait."""
+        """Whether long programs occupy all threads, so that new work must wait."""
         return False
 
     @abstractmethod
     async def close(self) -> None:
-        """Release what the host holds."""
+        """Release the host's resources."""
 
     @abstractmethod
     def ended(self, seconds: float) -> bool:
-        """Whether nothing computes any more after :meth:`close`; waits for about so many seconds."""
+        """Whether all computation has ended after :meth:`close`; waits about ``seconds`` seconds for that."""
 
 
 class _Local(SessionHandle):
@@ -228,7 +227,7 @@ class _Local(SessionHandle):
         return self._activity.alone
 
     def flush(self) -> None:
-        if not self._actor.busy:  # a thread finishes what it runs by itself
+        if not self._actor.busy:  # a thread flushes the session itself
             self._session.flush()
 
     def run_at_once(self, function: Callable[..., T], *args: Any) -> T:
@@ -246,21 +245,21 @@ class _Local(SessionHandle):
         return self._actor.busy
 
     async def give_up_waiting(self) -> None:
-        """Cancel the passes that wait for the client; not a use of the session."""
+        """Cancel the backward passes that wait for the client. It does not count as a use of the session."""
         if self._session.suspensions.waiting:
             await self._actor.call(self._session.suspensions.cancel_all, self._session)
 
     def cancel(self, reason: str) -> None:
-        """Stop all that runs or waits."""
+        """Cancel all running and waiting calls."""
         self._actor.cancel(reason)
 
     def abandon(self, error: Exception) -> None:
-        """Answer with ``error`` all that runs or waits."""
+        """Answer all running and waiting calls with ``error``."""
         self._actor.abandon(error)
 
 
 class InProcessHost(SessionHost):
-    """Sessions in this process, computing on a few threads."""
+    """A host whose sessions live in this process and compute on its worker threads."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -268,7 +267,7 @@ class InProcessHost(SessionHost):
         self._activity = Activity()
         self._sessions: dict[str, _Local] = {}
         self._drained: asyncio.Task[bool] | None = None
-        """Draining, once it has begun."""
+        """The task that drains; None before :meth:`drain`."""
         self._numbers = count(1)
         self.library = installed_library()
         self.process = ProcessMemory(settings.max_process_bytes)
@@ -279,8 +278,8 @@ class InProcessHost(SessionHost):
         self._compiler = Compiler(settings.compile_after, tier=COMPILED, fallback=self._planner)
 
     async def create(self, options: SessionOptions) -> SessionHandle:
-        """A new session on this process's threads."""
-        await asyncio.to_thread(device, options.device)  # its first use imports a large library
+        """Create a session. Raises ServerBusy or SessionLimit if there is no room for it."""
+        await asyncio.to_thread(device, options.device)  # the first use of a device imports a large library
         self._refuse_while_draining()
         if self._refusal(options.peer) is not None:
             await self.expire()
@@ -309,7 +308,7 @@ class InProcessHost(SessionHost):
         return handle
 
     def _refusal(self, peer: str) -> SessionLimit | ServerBusy | None:
-        """Why this client may not have one more session; None if it may."""
+        """The error if there is no room for another session of this peer, else None."""
         settings = self._settings
         if len(self._sessions) >= settings.max_sessions:
             return ServerBusy(f"the server holds {settings.max_sessions} sessions, as many as it may")
@@ -319,7 +318,7 @@ class InProcessHost(SessionHost):
         return None
 
     def find(self, session_id: str) -> SessionHandle:
-        """The session of this id."""
+        """Find a session by id. Raises UnknownSession, and ServerBusy while draining."""
         self._refuse_while_draining()
         try:
             return self._sessions[session_id]
@@ -333,14 +332,14 @@ class InProcessHost(SessionHost):
         return list(self._sessions.values())
 
     async def end(self, session_id: str) -> None:
-        """Forget a session; what it runs or has waiting is cancelled."""
+        """Remove a session, and cancel its running and waiting calls."""
         self.find(session_id)
         handle = self._sessions.pop(session_id)
         handle.stop_streams(ENDED, SESSION_ENDED)
         handle.cancel(SESSION_ENDED)
 
     async def expire(self) -> None:
-        """End the sessions and passes whose time is up, but in none that computes."""
+        """End expired sessions and waiting backward passes, except in sessions that are computing."""
         now = time.time()
         for handle in list(self._sessions.values()):
             if handle.busy:
@@ -352,9 +351,9 @@ class InProcessHost(SessionHost):
                 await handle.give_up_waiting()
 
     async def drain(self, seconds: float) -> bool:
-        """Refuse new work, wait for the threads to finish what they have, and for the streams to have answered it.
+        """Refuse new work, and wait until the threads have finished their work and the streams have answered.
 
-        What is not finished by then is cancelled. Drained again, the host waits no longer than the first time.
+        Unfinished work is cancelled after ``seconds`` seconds. A second call waits for the first one.
         """
         if self._drained is None:
             self.draining = True
@@ -366,7 +365,7 @@ class InProcessHost(SessionHost):
     async def _drain(self, seconds: float) -> bool:
         if await self._idle(seconds):
             return True
-        # The callers learn that they may try elsewhere, before they learn of the cancellation.
+        # abandon() answers the callers with 503 before the cancellation reaches them.
         for handle in self._sessions.values():
             handle.cancel("the server is about to stop")
             handle.abandon(ServerBusy("the server stopped before this was finished"))
@@ -374,9 +373,9 @@ class InProcessHost(SessionHost):
         return False
 
     async def _idle(self, seconds: float) -> bool:
-        """Wait at most so long until nothing runs; whether that is so."""
+        """Wait at most ``seconds`` seconds until nothing runs. Return whether nothing runs."""
         deadline = time.monotonic() + seconds
-        # What runs in a session that has ended counts, too: the process must not end in the middle of it.
+        # Work of sessions that have ended counts too, since the process must not end during it.
         while busy := self._workers.busy or any(h.busy or h.streams for h in self._sessions.values()):
             if time.monotonic() > deadline:
                 break
@@ -384,11 +383,11 @@ class InProcessHost(SessionHost):
         return not busy
 
     def is_occupied(self) -> bool:
-        """Whether each thread has run the same work for a while."""
+        """Whether each thread has run the same work for ``OCCUPIED_S`` seconds."""
         return self._workers.occupied(OCCUPIED_S)
 
     def ended(self, seconds: float) -> bool:
-        """Whether all threads have ended."""
+        """Whether all threads have ended; waits at most ``seconds`` seconds for each."""
         return self._workers.ended(seconds)
 
     async def close(self) -> None:

@@ -1,11 +1,11 @@
-"""Mutations that can safely be sent twice.
+"""Sequence numbers, which make it safe to repeat a mutation.
 
-A client numbers its mutations of a session 1, 2, 3, …: in the header ``Telegrad-Sequence``, or, on the stream, in
-each program's metadata. A number that was used is answered from the record; with another request, or out of order,
-it is a 409. Without a number nothing is recorded.
+A client numbers its mutations of a session 1, 2, 3, …: in the header ``Telegrad-Sequence``, or, on a stream, in each
+program's metadata. A repeated request is answered from the record. A used number with a different request, or a number
+that skips ahead, gets a 409. Requests without a number are not recorded.
 
-Numbers belong to a sender: the header ``Telegrad-Sender``, or the stream's query parameter ``sender``, names it. All
-requests without a name count in one row.
+Each sender counts its own mutations. The header ``Telegrad-Sender``, or the stream's query parameter ``sender``, names
+the sender; all requests without a name share one sequence.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ HEADER = "Telegrad-Sequence"
 SENDER_HEADER = "Telegrad-Sender"
 SENDER_PATTERN = r"^[A-Za-z0-9_-]{1,64}$"
 ANONYMOUS = ""
-"""The sender of requests that name none."""
+"""The sender of requests without a sender's name."""
 MAX_SENDERS = 16
-"""How many senders a session remembers; a new one takes the place of the one that was silent for longest."""
+"""The number of senders that a session remembers; a new one replaces the one that was inactive for longest."""
 MAX_NUMBER = 10**18 - 1
 MAX_ANSWERS = 64
 MAX_BYTES = 16 * 2**20
 NOT_DONE = 503
-"""The status of a request that did not happen: its number stays free. After any other, something may have."""
+"""The status of a request that had no effect, so its number stays free. Any other status uses up the number."""
 
 
 class _Entry(NamedTuple):
@@ -44,27 +44,27 @@ class _Entry(NamedTuple):
 
 
 class SequenceRecord:
-    """The last answers to one sender, by sequence number. Its methods belong to whoever has the ``turn``."""
+    """The last answers to one sender, by sequence number. All methods but :meth:`once` require holding ``turn``."""
 
     def __init__(self, accounts: Accounts | None = None) -> None:
         self.last = 0
         """The last number that was used; 0 before the first."""
         self.failed = 0
-        """The last number whose request did not run to its end: what was sent before that was known must not run."""
+        """The last number whose request failed. Programs sent before the sender knew of it must not run."""
         self.waiting = 0
-        """How many requests wait for the turn."""
+        """The number of requests that wait for ``turn``."""
         self.turn = asyncio.Lock()
-        """Held from looking at ``last`` to recording the next."""
+        """The lock that is held from reading ``last`` until the next answer is recorded."""
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
         self._begun: tuple[int, Progress] | None = None
-        """The number whose message runs, and how far it has."""
+        """The number of the message that runs, and its progress."""
         self._bytes = 0
         self._accounts, self._counted = accounts, 0
 
     async def once(self, number: int, digest: bytes, answer: Callable[[], Awaitable[Response]]) -> Response:
-        """The recorded answer to this number, or ``answer()``, recorded.
+        """Return the recorded answer to this number, or else call ``answer()`` and record the result.
 
-        Numbered requests take turns in order of arrival, so a repeated one waits for the first.
+        Numbered requests run in order of arrival, so a repeated one waits for the first.
         """
         self.waiting += 1
         try:
@@ -86,7 +86,7 @@ class SequenceRecord:
             self.turn.release()
 
     def recorded(self, number: int, digest: bytes) -> Any:
-        """The answer that this number got. Raises SequenceConflict if it was another request's, or is forgotten."""
+        """Return the recorded answer. Raises SequenceConflict if another request used the number, or it is too old."""
         entry = self._entries.get(number)
         if entry is None:
             raise SequenceConflict(f"sequence number {number} is too old; its answer is no longer recorded")
@@ -95,13 +95,13 @@ class SequenceRecord:
         return entry.answer
 
     def progress_of(self, number: int) -> Progress:
-        """How far the message of this number has run."""
+        """The progress of the message with this number."""
         if self._begun is None or self._begun[0] != number:
             self._begun = number, Progress()
         return self._begun[1]
 
     def record(self, number: int, digest: bytes, answer: Any, size: int, failed: bool) -> None:
-        """Keep the answer to the next number; old ones give way, this one never does."""
+        """Record the answer to the next number, and drop old answers beyond the limits, but never this one."""
         self.last = number
         self._begun = None
         if failed:
@@ -113,7 +113,7 @@ class SequenceRecord:
         self._account()
 
     def forget(self, seen: int) -> None:
-        """Drop the answers up to this number: their reader has them."""
+        """Drop the answers up to this number, since the client has them."""
         before = len(self._entries)
         while self._entries and next(iter(self._entries)) <= seen:
             self._drop()
@@ -127,7 +127,7 @@ class SequenceRecord:
         self._account()
 
     def _account(self) -> None:
-        """Have the session's accounts follow the size of the answers."""
+        """Update the size of the recorded answers in the session's accounts."""
         if self._accounts is not None:
             self._accounts.answer_bytes += self._bytes - self._counted
             self._counted = self._bytes
@@ -142,10 +142,10 @@ class SequenceRecords:
     def __init__(self) -> None:
         self._records: OrderedDict[str, SequenceRecord] = OrderedDict()
         self.accounts: Accounts | None = None
-        """The session's, which include the recorded answers."""
+        """The session's memory accounts, which include the recorded answers."""
 
     def of(self, sender: str) -> SequenceRecord:
-        """The record of a sender: a new one if there is none, in the place of an idle one if there are too many."""
+        """The record of a sender. A new record replaces the oldest idle one if there are more than ``MAX_SENDERS``."""
         record = self._records.get(sender)
         if record is None:
             record = self._records[sender] = SequenceRecord(self.accounts)
@@ -157,25 +157,25 @@ class SequenceRecords:
 
     @property
     def anonymous(self) -> int:
-        """The last number that was used without a sender's name; 0 before the first."""
+        """The last number used without a sender's name; 0 before the first."""
         record = self._records.get(ANONYMOUS)
         return 0 if record is None else record.last
 
 
 def skips(number: int, last: int) -> str:
-    """What is said of a number that is not the next."""
+    """The error text for a sequence number that skips ahead."""
     return f"sequence number {number} skips ahead; the next one is {last + 1}"
 
 
 def parse_number(text: str, name: str = HEADER, least: int = 1) -> int:
-    """The number in a header or in metadata, or InvalidArgument."""
+    """Parse the number in a header or in metadata. Raises InvalidArgument."""
     if not (text.isascii() and text.isdecimal() and len(text) < 19 and int(text) >= least):
         raise InvalidArgument(f"{name} is a whole number from {least} to {MAX_NUMBER}, not {text!r:.40}")
     return int(text)
 
 
 def parse_sender(name: str | None) -> str:
-    """The sender that a header or a query parameter names, or InvalidArgument."""
+    """Parse the sender's name in a header or query parameter. Raises InvalidArgument."""
     if name is None:
         return ANONYMOUS
     if not re.fullmatch(SENDER_PATTERN[1:-1], name):
@@ -184,8 +184,8 @@ def parse_sender(name: str | None) -> str:
 
 
 def digest_of(body: bytes | memoryview) -> bytes:
-    """128 bits that tell two bodies of one sender apart, at the speed of memory.
+    """A fast 128-bit digest that distinguishes the bodies of one sender.
 
-    Whoever finds a collision can only confuse a sender of their own.
+    It is not cryptographic: a collision affects only the client that constructs it.
     """
     return xxh3_128_digest(body)

@@ -1,6 +1,6 @@
-"""The work of routes in a session: functions that run where the session lives.
+"""The functions that routes run in a session, through ``SessionHandle.call``.
 
-Whatever executes does so as a program; the rest only looks.
+All changes to a session are made by programs; the other functions only read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def run_encoded(
 ) -> wire.Container:
     """Run the program in ``body`` and encode its answer, before another program can change the arrays.
 
-    With ``most_unpacked`` it is in a zstd frame, and has at most so many bytes.
+    If ``most_unpacked`` is given, ``body`` is a zstd frame, which decompresses to at most that many bytes.
     """
     if most_unpacked is not None:
         body = compression.decompress(body, most_unpacked)
@@ -47,7 +47,7 @@ def run_encoded(
 
 
 class Numbered(NamedTuple):
-    """What to answer to a program of the stream."""
+    """The answer to a program of a stream."""
 
     number: int | None
     """Its sequence number, if it could be read."""
@@ -64,12 +64,11 @@ def run_numbered(
     within: float | None = None,
     digest: bytes | None = None,
 ) -> Numbered:
-    """Run the program in a container whose number is the next, and record that; a repeated one is answered from there.
+    """Run the program in a container if its number is the next, and record the answer; else look up the recorded one.
 
-    The container may be in a zstd frame, and then has at most ``most`` bytes. The record's turn is the caller's.
-    ``digest`` is ``digest_of(message)``, if it was computed before.
-    Raises NotAtOnce if there are only ``within`` seconds, and that may not be enough; called again without that, it
-    goes on from where it stopped.
+    The container may be in a zstd frame, which decompresses to at most ``most`` bytes. The caller must hold the
+    record's turn. ``digest`` is ``digest_of(message)`` if it is known. Raises NotAtOnce if ``within`` is given and that
+    many seconds may not be enough; called again without it, the program continues where it stopped.
     """
     try:
         body = opened(message, most)
@@ -106,9 +105,9 @@ def _numbered_answer(
     failed: int | None,
     within: float | None,
 ) -> tuple[Numbered, bool]:
-    """The answer to a program that is next, and whether what was sent behind it must not run.
+    """Run the next program. Return its answer, and whether programs that were sent after it must not run.
 
-    It must not itself, if its sender had not seen that program ``failed`` did not run to its end.
+    The program itself does not run if ``failed`` is the number of a program whose failure its sender had not seen.
     """
     if failed is not None:
         text = f"program {number} did not run: program {failed} before it has not run to its end"
@@ -130,13 +129,13 @@ def _numbered_answer(
 
 
 def _bare(error: TelegradError) -> TelegradError:
-    """An error that may be recorded: without the frames that it came through, which hold the program's arrays."""
+    """Return the error without its traceback and causes, whose frames would keep the program's arrays alive."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
 def run(session: Session, program: Sequence[Instruction]) -> None:
-    """Run a program that brings nothing back."""
+    """Run a program and discard its answer."""
     session.run(program)
 
 
@@ -158,7 +157,7 @@ def run_op(
 
 
 def outputs_json(name: str, values: Sequence[Value | None], max_elements: int) -> bytes:
-    """``{name: [tensor or null, …]}``."""
+    """Encode ``{name: [tensor or null, …]}`` in JSON."""
     check_elements([value for value in values if value is not None], max_elements)
     items = (b"null" if value is None else wire.encode_value(value) for value in values)
     return b"{" + json_codec.dumps(name) + b":[" + b",".join(items) + b"]}"
@@ -167,9 +166,9 @@ def outputs_json(name: str, values: Sequence[Value | None], max_elements: int) -
 def create_tensor(
     session: Session, program: Sequence[Instruction], with_data: bool, max_elements: int
 ) -> tuple[str, bytes]:
-    """Run a program whose first instruction makes a tensor; its id and description.
+    """Run a program whose first instruction creates a tensor. Return its id and description.
 
-    If the program fails nothing is left of it.
+    If the program fails, the tensor is freed.
     """
     session.run(program[:1])
     name: str = program[0].outputs[0]
@@ -182,23 +181,23 @@ def create_tensor(
 
 
 def with_inputs(instruction: Instruction, inputs: Sequence[Any]) -> Instruction:
-    """The same instruction on other inputs."""
+    """Return the instruction with other inputs."""
     return Instruction(instruction.op, inputs, instruction.outputs, instruction.attrs)
 
 
 def fetch(session: Session, ids: Sequence[str], values: bool) -> list[Value]:
-    """What the tensors of these ids are, with their values or without."""
+    """Fetch the tensors with these ids, with or without their values."""
     answer = session.run([Instruction("fetch", [tuple(ids)], attrs={"values": values})])
     return [answer.values[name] for name in ids]
 
 
 def fetch_encoded(session: Session, name: str, with_data: bool, accept: str, max_elements: int) -> wire.Container:
-    """One tensor in a media type."""
+    """Fetch one tensor, encoded in a media type."""
     return encode(fetch(session, [name], with_data or accept != JSON)[0], accept, max_elements)
 
 
 def encode(value: Value, accept: str, max_elements: int) -> wire.Container:
-    """A fetched tensor in a media type; the binary ones need its value."""
+    """Encode a fetched tensor in a media type; the binary ones require its value."""
     if accept == JSON:
         return tensor_json(value, max_elements)
     if accept == NPY:
@@ -207,13 +206,13 @@ def encode(value: Value, accept: str, max_elements: int) -> wire.Container:
 
 
 def tensor_json(value: Value, max_elements: int) -> bytes:
-    """A fetched tensor in JSON."""
+    """Encode a fetched tensor in JSON."""
     check_elements([value], max_elements)
     return wire.encode_value(value)
 
 
 def check_elements(values: Any, most: int) -> None:
-    """Refuse an answer that is too long for JSON."""
+    """Raise TooLarge if an answer has more than ``most`` numbers, too many for JSON."""
     size = sum(value.array.size for value in values if value.array is not None)
     if size > most:
         raise TooLarge(

@@ -1,10 +1,10 @@
-"""Connection limits: how many a server keeps, and how long they may keep it waiting.
+"""Connection limits: how many connections a server keeps open, and how long their clients may take.
 
 A connection that waits for its client costs a file descriptor and memory. Three limits bound that: connections per peer
-and in all, with some file descriptors reserved; seconds to send headers, to send a body, and between requests; and the
-size of headers. Where there is no room for another connection, the one that has waited longest without a whole request
-makes room. If each of them has a request, the new one is accepted on a reserved descriptor, for one request:
-health checks are answered, everything else gets a 503.
+and in total, with some file descriptors reserved; seconds to send headers, to send a body, and between requests; and
+the size of headers. If there is no room for another connection, the server closes the one that has waited longest for a
+request. If none of them waits, the new connection is accepted on a reserved descriptor, for one request: health checks
+are answered, everything else gets a 503.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from telegrad_engine.session.memory_accounting import Accounts
 from ..settings import Settings
 
 RESERVED_DESCRIPTORS = 64
-"""File descriptors that are not for connections: listening sockets, files, libraries; and the spare connections."""
+"""File descriptors reserved for listening sockets, files, libraries and the spare connections."""
 SPARE = 16
-"""Connections that are accepted above the limit, for a short request each."""
+"""Connections accepted above the limit, for one short request each."""
 SPARE_S = 2.0
 """Seconds that such a request may take to arrive."""
 MIN_RATE = 1024
-"""Bytes a second that a client must send of a body, or take of an answer, once its time for that is over."""
+"""Bytes per second that a client must send of a body, or read of an answer, after the timeout for it."""
 MAX_BACKLOG = 2048
 
 
 def peer_of(address: str) -> str:
-    """The client that an address stands for: an IPv6 client has a whole /64 network."""
+    """The peer that an address belongs to: a /64 network for IPv6, the address itself for IPv4."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
@@ -45,8 +45,8 @@ def peer_of(address: str) -> str:
 
 
 def max_descriptors() -> float:
-    """How many file descriptors this process may have open."""
-    if sys.platform == "win32":  # which has no such limit
+    """The number of file descriptors this process may have open."""
+    if sys.platform == "win32":  # it has no such limit
         return math.inf
     import resource
 
@@ -57,26 +57,26 @@ def max_descriptors() -> float:
 def extended(deadline: float, count: int, now: float, timeout_s: float) -> float:
     """The deadline of a transfer after ``count`` more bytes.
 
-    Each byte gains the time that it takes at ``MIN_RATE``. However much has moved, the next byte must follow within
-    ``timeout_s``: a client cannot send most of a large body at once and then keep the server waiting for hours.
+    Each byte extends the deadline by its time at ``MIN_RATE``, to at most ``timeout_s`` from now. So a client cannot
+    send most of a large body at once and then keep the server waiting for hours.
     """
     return min(deadline + count / MIN_RATE, now + timeout_s)
 
 
 class Connection(Protocol):
-    """A connection as far as the limits are concerned."""
+    """The interface of a connection that the limits use."""
 
     peer: str
     spare: bool
     """Whether it was accepted above the limit."""
     waiting_since: float | None
-    """When it began to wait for a request; None while it has one, or is a stream."""
+    """When it began to wait for a request; None while it serves one, and for a stream."""
 
     def is_overdue(self, now: float) -> bool:
-        """Whether its client has had long enough."""
+        """Whether its client is too slow."""
 
     def expire(self) -> None:
-        """End it because its client was too slow."""
+        """End it because its client is too slow."""
 
     def abort(self) -> None:
         """End it at once."""
@@ -90,9 +90,9 @@ class ConnectionLimits:
         descriptors = max_descriptors() if descriptors is None else descriptors
         reserved = max(RESERVED_DESCRIPTORS, descriptors / 4) if descriptors < math.inf else RESERVED_DESCRIPTORS
         self.max_open = int(max(1, min(settings.max_connections, descriptors - reserved)))
-        # One peer alone never fills the server.
+        # A single peer can never use all connections.
         self.max_per_peer = min(settings.max_connections_per_peer, max(1, self.max_open * 3 // 4))
-        # A burst that waits to be accepted takes descriptors all at once.
+        # The connections of a burst take their descriptors all at once when they are accepted.
         self.backlog = int(min(MAX_BACKLOG, max(1, reserved / 2 if descriptors < math.inf else MAX_BACKLOG)))
         self._open: dict[Connection, None] = {}
         self._of_peer: Counter[str] = Counter()
@@ -103,7 +103,7 @@ class ConnectionLimits:
         return len(self._open)
 
     def admit(self, connection: Connection) -> None:
-        """Take a new connection in; one that finds no room is marked as ``spare``, or aborted."""
+        """Count a new connection. If there is no room for it, mark it as ``spare`` or abort it."""
         self._open[connection] = None
         self._of_peer[connection.peer] += 1
         if self._has_room(connection.peer) or self._make_room(connection):
@@ -114,12 +114,12 @@ class ConnectionLimits:
         self._spare += 1
 
     def keep(self, stream: Connection) -> None:
-        """Count a stream: the connection that it was has left, so there is room for it."""
+        """Count a stream. It replaces an HTTP connection that has left, so there is room for it."""
         self._open[stream] = None
         self._of_peer[stream.peer] += 1
 
     def leave(self, connection: Connection) -> None:
-        """A connection has ended, or is about to."""
+        """Stop counting a connection that has ended or is about to end."""
         if connection not in self._open:
             return
         del self._open[connection]
@@ -140,7 +140,7 @@ class ConnectionLimits:
         return self._of_peer[peer] <= self.max_per_peer or peer in self._unlimited
 
     def _make_room(self, newcomer: Connection, spare: bool = False) -> bool:
-        """End the connection that has waited longest: of the peer that has too many, else of all."""
+        """End the connection that has waited longest: of all if they are too many, else of the newcomer's peer."""
         too_many = len(self._open) > self.max_open
         waiting = [
             connection
@@ -161,10 +161,10 @@ class ConnectionLimits:
 
 
 class LimitedServerState(ServerState):
-    """What uvicorn's protocols share, with the limits."""
+    """The state that uvicorn's protocols share, with the connection limits."""
 
     def __init__(self, limits: ConnectionLimits, bodies: Accounts) -> None:
         super().__init__()
         self.limits = limits
         self.bodies = bodies
-        """The account of what arrives."""
+        """The memory account of incoming bodies."""

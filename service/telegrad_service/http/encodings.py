@@ -1,6 +1,6 @@
-"""Content codings (RFC 9110, 8.4): bodies that arrive in a zstd frame, and answers that leave in one.
+"""Content codings (RFC 9110, 8.4): decompression of request bodies and compression of responses with zstd.
 
-Whatever is between uses plain bytes: limits, sequence numbers and the record of answers know of no coding.
+Limits, sequence numbers and recorded answers use the uncompressed bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .media import ranges
 
 
 def is_coded(header: str | None) -> bool:
-    """Whether a body is a zstd frame by its Content-Encoding. Raises UnsupportedMediaType if it is anything else."""
+    """Whether Content-Encoding says that a body is a zstd frame. Raises UnsupportedMediaType for other codings."""
     name = "" if header is None else header.strip().lower()
     if name in ("", "identity"):
         return False
@@ -39,7 +39,7 @@ def asks(parameter: str | None) -> bool:
 
 
 def check_available() -> None:
-    """Raises UnsupportedMediaType on a server without the library."""
+    """Raise UnsupportedMediaType unless the zstd library is installed."""
     if not compression.available():
         raise UnsupportedMediaType(
             f"this server knows no {ENCODING}: send plain bodies, or have its operator "
@@ -48,7 +48,7 @@ def check_available() -> None:
 
 
 def opened(body: Body, most: int) -> Body:
-    """What is in a body if that is a frame, else the body. Raises TooLarge, MalformedRequest, UnsupportedMediaType."""
+    """Decompress a body if it is a zstd frame. Raises TooLarge, MalformedRequest, UnsupportedMediaType."""
     if not compression.is_frame(body):
         return body
     check_available()
@@ -57,12 +57,12 @@ def opened(body: Body, most: int) -> Body:
 
 @lru_cache(maxsize=1024)
 def accepts(header: str | None) -> bool:
-    """Whether an Accept-Encoding header names zstd, and does not rule it out; ``*`` is no wish for it."""
+    """Whether an Accept-Encoding header names zstd with a quality above 0; ``*`` does not count."""
     return header is not None and any(each.pattern == ENCODING and each.quality > 0 for each in ranges(header))
 
 
 async def encoded(response: Response, accept_encoding: str | None) -> Response:
-    """The response as its reader wants it. The one that was given stays as it is, since it may be recorded."""
+    """The response in the coding that the client accepts. The original is not compressed, since it may be recorded."""
     if len(response.body) < LEAST:
         return response
     response.headers.setdefault("vary", "accept-encoding")

@@ -1,6 +1,6 @@
 """uvicorn's HTTP protocol, with limits on headers and on how long a client may take (see connections.py).
 
-The library has a timeout between two requests and none for a request that has begun; it keeps whatever headers come.
+uvicorn itself has a timeout between two requests, but none within a request, and no limit on the size of headers.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .request_parser import RequestParser
 
 logger = logging.getLogger(__name__)
 HEALTH = frozenset({"/healthz", "/readyz"})
-"""Paths that are served when there is no room for a connection."""
+"""Paths that are served on spare connections."""
 MAX_HEADERS = 128
-"""Header lines of a request."""
+"""The most header lines of a request."""
 FULL = "the server has as many connections as it may"
 LINGER_S = 5.0
-"""Seconds in which the rest of a body is discarded that was answered before it was read."""
+"""Seconds in which the client must send the rest of a body that was answered before it was read."""
 
 
 class Phase(Enum):
@@ -61,16 +61,16 @@ class HttpProtocol(HttpToolsProtocol):
         self.waiting_since: float | None = None
         self._phase = Phase.REQUEST
         self._deadline = math.inf
-        """When what is arriving has to be here."""
+        """When the current part of a request must have arrived."""
         self._unparsed = 0
-        """Bytes that have come since the last part of a request that was handed on."""
+        """Bytes that have arrived since the last parsed part of a request."""
         self._send_deadline = math.inf
-        """When the client must have taken what is sent."""
+        """When the client must have read what was sent."""
         self._unsent = 0
-        """Bytes that the client had not taken at the last check."""
+        """Bytes that the client had not read at the last check."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has connected: the first request has to begin soon."""
+        """Count the new connection and set the deadline for its first request."""
         super().connection_made(transport)
         self.peer = peer_of(self.client[0]) if self.client else ""
         now = self.loop.time()
@@ -81,12 +81,12 @@ class HttpProtocol(HttpToolsProtocol):
             self.app = _only_health(self.app)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended."""
+        """Stop counting the connection."""
         self._limits.leave(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has arrived."""
+        """Parse the data that has arrived."""
         self._unset_keepalive_if_required()
         if self._phase is Phase.REQUEST:
             self._expect_headers()
@@ -111,7 +111,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._deadline = self.loop.time() + self._settings.header_timeout_s
 
     def on_headers_complete(self) -> None:
-        """The headers are here: begin to answer, unless they are too large."""
+        """Start the request, unless its headers are too large."""
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > self._settings.max_header_bytes or len(self.headers) > MAX_HEADERS:
             raise _TooLarge
@@ -123,20 +123,20 @@ class HttpProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body is here."""
+        """Handle a part of the body, and extend the deadline."""
         self._unparsed = 0
-        if self._busy:  # what comes after the answer is discarded, and gains no time
+        if self._busy:  # data after the answer is discarded and does not extend the deadline
             self._deadline = extended(self._deadline, len(body), self.loop.time(), self._body_timeout_s)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is here as a whole."""
+        """Handle the end of a request."""
         super().on_message_complete()
         self._phase, self._deadline, self._unparsed = Phase.REQUEST, math.inf, 0
         self._wait_for_request()
 
     def on_response_complete(self) -> None:
-        """A request is answered: the next one may come."""
+        """Wait for the next request after a response."""
         super().on_response_complete()
         if self._phase is Phase.BODY:
             self._deadline = self.loop.time() + min(LINGER_S, self._settings.body_timeout_s)
@@ -147,26 +147,26 @@ class HttpProtocol(HttpToolsProtocol):
             self.waiting_since = self.loop.time()
 
     def handle_websocket_upgrade(self) -> None:
-        """The client wants a stream: another protocol takes over the connection."""
+        """Hand the connection over to the WebSocket protocol."""
         if self.spare:
             self.refuse(ServerBusy(FULL))
             return
         self._limits.leave(self)
         super().handle_websocket_upgrade()
         stream: Any = self.transport.get_protocol()
-        if not stream.handshake_initiated:  # the library has refused the request, and says nothing
+        if not stream.handshake_initiated:  # the library has refused the request without an answer
             self.refuse(MalformedRequest(f"a stream's request has no body and no line beyond {MAX_LINE_LENGTH} bytes"))
 
     def is_overdue(self, now: float) -> bool:
-        """Whether the client has had long enough to send what is missing, or to take what is sent."""
+        """Whether the client is too slow to send the rest of a request or to read the response."""
         if self._takes_too_long(now):
             return True
         if self.flow.read_paused or (self._busy and self._phase is Phase.HEADERS):
-            self._deadline = max(self._deadline, now + self._settings.body_timeout_s)  # the server is not ready itself
+            self._deadline = max(self._deadline, now + self._settings.body_timeout_s)  # the delay is the server's
         return now > self._deadline
 
     def _takes_too_long(self, now: float) -> bool:
-        """Whether the client is too slow to take what is sent."""
+        """Whether the client is too slow to read what is sent."""
         timeout_s = self._settings.body_timeout_s
         before, self._unsent = self._unsent, self.transport.get_write_buffer_size()
         if not self._unsent:
@@ -186,7 +186,7 @@ class HttpProtocol(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def expire(self) -> None:
-        """End the connection: with an answer if a request has begun."""
+        """End the connection, with a problem document if a request has begun and has no answer yet."""
         if self._unsent:
             self.abort()
         elif self._phase is Phase.REQUEST or (self.cycle is not None and self.cycle.response_started):
@@ -203,7 +203,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.refuse(HeadersTooLarge(f"the headers of a request have at most {most} bytes and {MAX_HEADERS} lines here"))
 
     def refuse(self, error: TelegradError) -> None:
-        """Answer what cannot be handed to the application, and end the connection."""
+        """Answer a request that does not reach the application with a problem document, and end the connection."""
         logger.info("%s refused: %s %s", self.peer, error.status, error.detail)
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             answer = problems.problem(error, {"connection": "close"})
@@ -214,7 +214,7 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def _only_health(app: ASGIApp) -> ASGIApp:
-    """The app for a connection that there is no room for: health checks are served, nothing else."""
+    """The app for a spare connection: it serves only health checks."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in HEALTH:

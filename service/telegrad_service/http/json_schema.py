@@ -1,7 +1,7 @@
-"""JSON schemas in the forms that client generators support, and examples of what they describe.
+"""JSON schemas in the forms that client generators support, and example values for them.
 
-Pydantic's schemas are correct, but generators name classes after ``title``, read integers as 32 bits wide where no
-``format`` says otherwise, and stumble over ``const``. They are rewritten here, once for the whole document.
+Pydantic's schemas are correct, but generators name classes after ``title``, read integers without a ``format`` as 32
+bits wide, and do not support ``const``. They are rewritten here for the whole document.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ Schema = dict[str, Any]
 NULL = {"type": "null"}
 FORMATS = {"integer": "int64", "number": "double"}
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-# Where schemas have schemas inside.
+# The keys whose values contain schemas.
 IN_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 IN_VALUES = ("items", "additionalProperties")
-# What is data, and no part of the document's structure.
+# The keys whose values are data, not schemas.
 DATA = frozenset({"example", "examples", "default", "enum"})
 _CODE = re.compile(r"``(.+?)``")
 _ROLE = re.compile(r":[a-z]+:`~?(?:[\w.]*\.)?([^`]+)`")
 
 
 def simplified_document(part: Any) -> Any:
-    """A part of an OpenAPI document with its schemas simplified and its texts plain."""
+    """A part of an OpenAPI document, with simplified schemas and Markdown descriptions."""
     if isinstance(part, list):
         return [simplified_document(item) for item in part]
     if not isinstance(part, dict):
@@ -45,7 +45,7 @@ def simplified_document(part: Any) -> Any:
 
 
 def simplified(schema: Any) -> Any:
-    """A schema without titles and ``const``, with formats and plain text; ``X | None`` in its shortest form."""
+    """A schema without titles and ``const``, with formats, Markdown text, and the shortest form of ``X | None``."""
     if not isinstance(schema, dict):
         return schema
     found = {key: value for key, value in schema.items() if key != "title"}
@@ -77,7 +77,7 @@ def _make_precise(schema: Schema) -> None:
 
 
 def _shorten_nullable(schema: Schema) -> Schema:
-    """``anyOf: [X, null]`` as X of type ``[…, "null"]``, or, where X has no type of its own, as ``oneOf``."""
+    """Rewrite ``anyOf: [X, null]`` as X with type ``[…, "null"]``, or as ``oneOf`` if X is a reference or an enum."""
     options = schema.get("anyOf", [])
     if NULL not in options or len(options) != 2:
         return schema
@@ -91,7 +91,7 @@ def _shorten_nullable(schema: Schema) -> Schema:
 
 
 def without_null(schema: Schema) -> Schema:
-    """What a schema says of values that are not null."""
+    """The part of a schema that describes values other than null."""
     kind = schema.get("type")
     if isinstance(kind, list):
         schema = {**schema, "type": kind[0]} if len(kind) == 2 else schema
@@ -102,12 +102,12 @@ def without_null(schema: Schema) -> Schema:
 
 
 def plain_text(text: str) -> str:
-    """A docstring as Markdown: roles are names, literals have single backticks."""
+    """A docstring as Markdown: roles and literals become names in single backticks."""
     return _CODE.sub(r"`\1`", _ROLE.sub(r"`\1`", text))
 
 
 def example(schema: Schema, schemas: Mapping[str, Schema]) -> Any:
-    """A value that the schema describes: its own example, or one made of those of its parts."""
+    """A value that matches the schema: its own example, or one composed of its parts' examples."""
     if "examples" in schema:
         return schema["examples"][0]
     if "$ref" in schema:

@@ -1,4 +1,4 @@
-"""Reads request bodies, never past their limits. All bodies are read here."""
+"""Reads request bodies within the limits on their size and memory."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from .encodings import is_coded
 from .media import JSON
 
 FREE = 2**20
-"""Bytes of a body for which nothing is reserved."""
+"""The largest body, in bytes, for which no memory is reserved."""
 STEP = 2**22
 """Bytes that are reserved at a time."""
 SMALL = 2**16
-"""Bytes of a body that is parsed, joined or hashed on the event loop."""
+"""The largest body, in bytes, that is parsed, joined or hashed on the event loop."""
 T = TypeVar("T")
 
 
 async def off_loop(size: int, function: Callable[..., T], *args: object) -> T:
-    """``function(*args)``, which takes time in proportion to ``size`` bytes: on a thread unless they are few."""
+    """Return ``function(*args)``, called on a thread if it processes more than ``SMALL`` bytes."""
     return function(*args) if size <= SMALL else await asyncio.to_thread(function, *args)
 
 
 class BodyReservation:
-    """The memory that one body or message takes, from its first byte until it is answered."""
+    """The memory reserved for one body or message, from its first byte until it is answered."""
 
     def __init__(self, bodies: Accounts) -> None:
         self._bodies = bodies
         self._reserved = 0
 
     def reserve(self, size: int) -> None:
-        """Reserve memory for a body of so many bytes so far. Raises ServerBusy if there is none left."""
+        """Reserve memory for the ``size`` bytes that have arrived so far. Raises ServerBusy if none is left."""
         if size > self._reserved and size > FREE:
             more = size - self._reserved + STEP
             try:
@@ -48,7 +48,7 @@ class BodyReservation:
             self._reserved += more
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the memory."""
         self._bodies.release(self._reserved)
         self._reserved = 0
 
@@ -56,9 +56,9 @@ class BodyReservation:
 async def read_body(
     request: Request, media_type: str, settings: Settings, reservation: BodyReservation, packed: bool = False
 ) -> compression.Body:
-    """The body, counted while it arrives. Raises TooLarge as soon as it is certain to pass the limit.
+    """Read the body. Raises TooLarge as soon as it is known to exceed the limit.
 
-    One in a zstd frame is unpacked, and the limit holds for what is in it as well; a ``packed`` one stays as it is.
+    A zstd frame is decompressed, unless ``packed`` is true; the limit also applies to the decompressed body.
     """
     limit = settings.max_body_bytes
     if media_type == JSON:

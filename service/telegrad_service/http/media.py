@@ -1,4 +1,4 @@
-"""Content negotiation: which media type a body has, and which one the answer gets."""
+"""Content negotiation: the media types of request bodies and of responses."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Media(NamedTuple):
     reads: tuple[str, ...] = (JSON,)
     writes: tuple[str, ...] = (JSON,)
     raw: bool = False
-    """Whether the route decodes its body itself."""
+    """Whether the endpoint decodes the body itself."""
     echo: bool = False
-    """Whether an answer takes the body's media type where Accept does not say."""
+    """Whether the response has the body's media type if Accept is absent or ``*/*``."""
 
 
 def speaks(
@@ -43,7 +43,7 @@ def speaks(
 
 
 def media_of(endpoint: Callable[..., Any]) -> Media:
-    """The media types of an endpoint: JSON unless declared."""
+    """The media types of an endpoint, by default JSON."""
     media: Media = getattr(endpoint, "media", Media())
     return media
 
@@ -60,10 +60,10 @@ def content_type(header: str | None, known: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=1024)
 def accept(header: str | None, offered: tuple[str, ...]) -> str:
-    """The best of the ``offered`` media types by an Accept header (RFC 9110, 12.5.1).
+    """The best of the ``offered`` media types for an Accept header (RFC 9110, 12.5.1).
 
-    The most specific range that matches a type gives its quality; among equals the first offered
-    wins. Raises NotAcceptable if none is left.
+    The most specific range that matches a type determines its quality; among equals, the first type wins. Raises
+    NotAcceptable if no type is acceptable.
     """
     if not header or header == "*/*":
         return offered[0]
@@ -79,7 +79,7 @@ def accept(header: str | None, offered: tuple[str, ...]) -> str:
 
 
 def ranges(header: str) -> list[_Range]:
-    """What an Accept header, or one of its kin, lists."""
+    """The ranges that a header such as Accept or Accept-Encoding lists."""
     return [_range(part) for part in header.split(",") if part.strip()]
 
 

@@ -1,4 +1,4 @@
-"""NumPy's ``.npy`` format, read strictly: no objects, no archives, no sizes that lie.
+"""NumPy's ``.npy`` format, read strictly: objects, archives and wrong sizes are refused.
 
 Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 """
@@ -23,12 +23,12 @@ _READERS: dict[tuple[int, int], Any] = {
 
 
 def decode(body: Body) -> Any:
-    """The array in a body, of a dtype that tensors have. Raises MalformedRequest or DTypeMismatch."""
+    """Decode the array in a body. Raises MalformedRequest, or DTypeMismatch if tensors do not support its dtype."""
     stream = io.BytesIO(body)
     try:
         reader = _READERS[npy_format.read_magic(stream)]
         shape, fortran, dtype = reader(stream)
-    except Exception as error:  # the header is a Python literal, which can go wrong in many ways
+    except Exception as error:  # the header is a Python literal, and parsing it can raise many errors
         raise MalformedRequest(f"npy: the header cannot be read: {error!s:.120}") from None
     if dtype.hasobject:
         raise DTypeMismatch("npy: arrays of objects are not read")
@@ -43,7 +43,7 @@ def decode(body: Body) -> Any:
 
 
 def encode(array: Any) -> bytes:
-    """An array as a ``.npy`` file."""
+    """Encode an array as a ``.npy`` file."""
     if array.dtype.kind == "V":
         raise NotAcceptable("npy has no bfloat16; ask for application/vnd.safetensors or application/json")
     stream = io.BytesIO()

@@ -1,15 +1,15 @@
-"""An ASGI wrapper that checks the Host and Origin headers, on HTTP and WebSocket, on loopback too.
+"""An ASGI wrapper that checks the Host and Origin headers of HTTP and WebSocket requests, also on loopback.
 
-A web page can send requests to any address that its reader's browser reaches. Two checks keep it out:
+A web page can send requests to any address that its reader's browser can reach. Two checks prevent attacks:
 
-* Host. By DNS rebinding a page makes its own name resolve to this server, and the browser takes the server's answers
-  for the page's own. So a request must address the server by a name that it knows. IP addresses need no resolving and
-  pass.
-* Origin. A page of another origin can send simple requests and open WebSockets without being asked. So a request with
-  an Origin must come from the server's own pages, or from an origin of ``--cors-origin``. Where a browser sends no
-  Origin, Sec-Fetch-Site says whether another site made the request; that is refused unless it only reads.
+* Host. With DNS rebinding, a page makes its own name resolve to this server, and the browser treats the server's
+  answers as the page's own. So a request must address the server by an allowed name, or by an IP address, which needs
+  no resolution.
+* Origin. A page of another origin can send simple requests and open WebSockets without a preflight. So a request with
+  an Origin must come from the server's own pages, or from an origin in ``--cors-origin``. Without an Origin,
+  Sec-Fetch-Site tells whether another site made the request, which is then refused unless it only reads.
 
-Clients that are no browsers send neither header.
+Clients other than browsers need not send Origin or Sec-Fetch-Site.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:/@\s]+)(:(?P<port>\d
 
 
 class OriginCheck:
-    """Passes requests that address the server by one of ``hosts`` and come from an allowed origin to ``app``."""
+    """Passes requests to ``app`` if they address one of ``hosts`` and come from an allowed origin."""
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str], origins: Sequence[str]) -> None:
         self._app = app
@@ -105,7 +105,7 @@ class OriginCheck:
 
 
 def refuse(error: TelegradError) -> Response:
-    """The answer to a request that is refused before it is read."""
+    """The response to a request that is refused before its body is read."""
     return problems.problem(error, {"connection": "close"})
 
 
@@ -122,7 +122,7 @@ def _is_address(host: str) -> bool:
 
 
 def _same_authority(origin: str, host: str) -> bool:
-    """Whether an origin is the server that ``host`` addresses, whatever scheme a proxy in between speaks."""
+    """Whether an origin matches the Host header. Schemes are not compared, as a proxy may change them."""
     try:
         parts = urlsplit(origin)
         port = parts.port

@@ -1,7 +1,7 @@
-"""httptools' parser for uvicorn's HTTP protocol, where a client may offer a protocol that the server does not speak.
+"""httptools' parser for uvicorn's HTTP protocol, with support for clients that offer an unsupported protocol.
 
-Java's HTTP client and some of curl's modes offer HTTP/2 with each request (``Upgrade: h2c``). A server may ignore that
-(RFC 9110, section 7.8), but httptools takes whatever follows the headers for the other protocol: a body would be lost.
+Java's HTTP client and some modes of curl offer HTTP/2 with each request (``Upgrade: h2c``). A server may ignore that
+(RFC 9110, section 7.8), but httptools treats the data after the headers as the other protocol and so loses the body.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 Headers = list[tuple[bytes, bytes]]
-# What an offer consists of, besides the header Upgrade itself.
+# The headers of an offer and their options in the header Connection.
 OFFER = (b"upgrade", b"http2-settings")
 
 
 class RequestParser:
-    """Parses the requests of a connection for its protocol; offers other than of WebSockets are ignored."""
+    """Parses the requests of a connection; offers of protocols other than WebSocket are ignored."""
 
     def __init__(self, protocol: HttpToolsProtocol) -> None:
         self._protocol = protocol
@@ -42,7 +42,7 @@ class RequestParser:
         return parser
 
     def feed_data(self, data: bytes) -> None:
-        """Parse what has arrived. Raises as httptools' parser does, and HttpParserUpgrade for WebSockets only."""
+        """Parse data. Raises the errors of httptools' parser, but HttpParserUpgrade only for WebSockets."""
         while True:
             try:
                 self._parser.feed_data(data)

@@ -1,1 +1,1 @@
-"""One op a request."""
+"""One op per request."""

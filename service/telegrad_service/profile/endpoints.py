@@ -1,4 +1,4 @@
-"""``GET /v1/sessions/{session}/profile``, and ``…/compiled``: programs that ran planned or compiled, or why not."""
+"""``GET /v1/sessions/{session}/profile``, and ``…/compiled``: which programs ran planned or compiled, or why not."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Profile(Answer):
 
 
 def read(session: Session, events: bool) -> bytes:
-    """What the session's profile has recorded, with its single ranges if asked for."""
+    """The session's last profile in JSON; with ``events``, it includes the individual ranges."""
     return json_codec.dumps(to_data(session.last_profile(), events))
 
 
@@ -102,7 +102,7 @@ class CompiledPrograms(Answer):
 
 
 def read_compiled(session: Session) -> bytes:
-    """The reports of the session's compiler, if it has one."""
+    """The reports of the session's compiler in JSON; empty if it has none."""
     reports = [] if session.compiler is None else session.compiler.reports(session)
     return json_codec.dumps({"items": [report._asdict() for report in reports]})
 

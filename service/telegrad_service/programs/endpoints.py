@@ -1,6 +1,6 @@
-"""``POST /v1/sessions/{session}/programs``: the path that every training step takes.
+"""``POST /v1/sessions/{session}/programs``, the endpoint that a training step uses.
 
-Nothing here is parsed by pydantic or before the session's thread has it.
+For speed, the body is parsed without pydantic, on the session's thread.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def run_program(request: Request) -> Response:
 
 
 def _most_unpacked(scope: Scope, settings: Settings) -> int | None:
-    """How many bytes may be in a body that is a zstd frame; None if it is none."""
+    """The limit on the decompressed body, in bytes; None if the body is not a zstd frame."""
     if not scope.get("telegrad.coded"):
         return None
     json = scope["telegrad.content_type"] == JSON

@@ -1,4 +1,4 @@
-"""Programs as they travel; for the documentation, since the route itself decodes with the engine."""
+"""Schemas of programs, for the documentation only: the engine decodes the requests."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""``WS /v1/sessions/{session}/stream``: programs without a request each, several under way, answered in order.
+"""``WS /v1/sessions/{session}/stream``: pipelined programs on one connection, answered in order.
 
-A frame is one container, as it is posted to ``…/programs``, with its sequence number in the metadata; docs/stream.md
-has the protocol. While a program runs the next one waits behind it, and one more may be read. Nothing more is before
-an answer has gone, and nothing is answered faster than it is taken, so a client that floods costs three bodies and two
-answers of memory.
+A frame is one container, as in a request to ``…/programs``, with its sequence number in the metadata; docs/stream.md
+specifies the protocol. While a program runs, the next one waits, and one more may be read. The server reads no further
+until an answer is sent, and sends answers only as fast as the client reads them. So a client that floods the stream
+costs the memory of three bodies and two answers.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ T = TypeVar("T")
 Running = asyncio.Future[work.Numbered]
 PATH = "/v1/sessions/{session}/stream"
 UNSUPPORTED = 1003
-"""WebSocket's close code for a kind of message that is not read here."""
+"""The WebSocket close code for a type of message that the stream does not accept."""
 AT_ONCE = 2
-"""How many programs of one stream may wait or run: with one behind it, a session goes from one to the next at once."""
+"""How many programs of one stream may wait or run. With one waiting, the session never idles between programs."""
 MAX_AT_ONCE = 2**20
-"""How many bytes a program may have to be read and run on the event loop."""
+"""The largest program, in bytes, that is decoded and run on the event loop."""
 MAX_TEXT_AT_ONCE = 2**16
-"""How many of them may be JSON."""
+"""The largest JSON part, in bytes, of such a program."""
 TOO_LONG = 1009
-"""The one for a message that is too long, whether it is so as it comes or when it is unpacked."""
+"""The WebSocket close code for a message that is too long, before or after decompression."""
 OWN_FAULT = 1011
-"""The one for what should not happen."""
+"""The WebSocket close code for an internal error."""
 
 
 async def stream(websocket: WebSocket) -> None:
-    """A client wants to connect: refused with a problem document, or served."""
+    """Serve a client that connects, or refuse it with a problem document."""
     state = websocket.app.state
     try:
         handle: SessionHandle = state.host.find(websocket.path_params["session"])
@@ -68,7 +68,7 @@ async def stream(websocket: WebSocket) -> None:
 
 
 class Stream:
-    """One connection; each sender has one at a time. One task reads, this one; another answers."""
+    """One connection; a sender has at most one. The task that calls :meth:`serve` reads, another one answers."""
 
     def __init__(
         self,
@@ -85,53 +85,53 @@ class Stream:
         self._settings = settings
         self._limits = settings.max_json_depth, settings.max_body_bytes
         self._bodies = bodies
-        """The account of the programs that wait or run."""
+        """The memory account of the programs that wait or run."""
         self._compressed = compressed
-        """Whether long answers go in zstd frames."""
+        """Whether long answers are compressed with zstd."""
         self._websocket = websocket
         self._receive, self._send = websocket.receive, websocket.send
         extension = websocket.scope.get("extensions", {}).get(PROMPT, {})
         self._answer_with = extension.get(ANSWER_WITH)
-        """Takes what answers messages that keep nobody waiting, where the server can do so."""
+        """Registers the function that answers short messages immediately; None if the server does not support it."""
         self._on_lost = extension.get(ON_LOST)
-        """Takes what is called when the connection is lost, where the server can do so."""
+        """Registers a callback for the loss of the connection; None if the server does not support it."""
         self.gone = False
         """Whether the connection is lost."""
         self._room = asyncio.Semaphore(AT_ONCE)
         self._under_way: asyncio.Queue[Running | None] = asyncio.Queue()
-        """What is to be answered, in order; None is the end."""
+        """The programs to answer, in order; None marks the end."""
         self._reader = asyncio.current_task()
         self._writer: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Task[Any] | None] = set()
-        """Which of the two wait for the client, or for their turn, and can be broken off."""
+        """The tasks, of the two, that wait for the client or for their turn and can be cancelled."""
         self._count = 0
-        """How many run or are about to; while there are any, the turn to use a number is this stream's."""
+        """How many programs run or wait. While there are any, this stream holds the record's ``turn``."""
         self._unanswered = 0
-        """How many were read and are not answered."""
+        """How many programs were read and are not answered yet."""
         self._gone = False
-        """Whether the client takes no answers any more."""
+        """Whether the client no longer reads answers."""
         self._ending: tuple[int, str] | None = None
 
     def stop(self, code: int, reason: str) -> None:
-        """Answer what runs, then close."""
+        """Answer the programs that were read, then close the connection."""
         if self._ending is None:
             self._ending = code, reason
-            # An answer can be asked for again, unless the server stops: then a slow client has the time of draining.
+            # A client can request an answer again, unless the server stops: then it has until the end of draining.
             kept = self._writer if code == GOING_AWAY else None
             for task in self._waiting:
                 if task is not None and task is not kept:
                     task.cancel()
 
     def _lost(self) -> None:
-        """The client is gone: unless it connects again soon, what it has sent is cancelled."""
+        """Cancel the client's programs if it does not reconnect within ``reconnect_s`` seconds."""
         if not self.gone:
             self.gone = True
             asyncio.get_running_loop().call_later(self._settings.reconnect_s, self._handle.cancel_streamed)
 
     async def serve(self) -> None:
-        """Answer one program after another until the client goes, or is told to."""
-        await self._receive()  # the wish to connect
-        # A client that connects again does not believe in its old connection any more.
+        """Answer programs until the client disconnects or :meth:`stop` is called."""
+        await self._receive()  # websocket.connect
+        # A client that reconnects has given up its old connection.
         self._handle.stop_streams(TAKEN_OVER, "the sender has connected again", self.sender)
         self._handle.streams.add(self)
         if self._on_lost is not None:
@@ -143,10 +143,10 @@ class Stream:
                 await self._send({"type": "websocket.close", "code": code, "reason": reason})
         finally:
             self._handle.streams.discard(self)
-            self._handle.beat()  # a client whose connection broke has the time of a heartbeat to connect again
+            self._handle.beat()  # a client whose connection broke has one heartbeat period to reconnect
 
     async def _converse(self) -> None:
-        """Greet, read and answer, until all that was read is answered."""
+        """Send the greeting, then read programs and answer all of them."""
         self._writer = asyncio.create_task(self._answer())
         try:
             await self._patiently(self._send({"type": "websocket.accept"}))
@@ -161,7 +161,7 @@ class Stream:
             await self._writer
 
     async def _patiently(self, waiting: Awaitable[T]) -> T:
-        """Wait for what may never come: this may be broken off."""
+        """Wait for something that may never happen; :meth:`stop` cancels the wait."""
         task = asyncio.current_task()
         self._waiting.add(task)
         try:
@@ -170,7 +170,7 @@ class Stream:
             self._waiting.discard(task)
 
     def _greeting(self) -> dict[str, Any]:
-        """Where the session is: a client that lost its connection goes on from there."""
+        """The sequence numbers from which a client that lost its connection continues."""
         record = self._record
         return {
             "session": self._handle.id,
@@ -182,7 +182,7 @@ class Stream:
     # Reading -----------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        """Have the session run what comes."""
+        """Read programs and run them in the session."""
         if self._answer_with is not None and not self._compressed:
             self._answer_with(self._prompt, self._handle.flush, lambda: self._handle.alone)
         while self._ending is None:
@@ -200,12 +200,12 @@ class Stream:
             ran = self._ran_at_once(body)
             self._under_way.put_nowait(ran or await self._run(body, message.get(DIGEST)))
             if ran is not None:
-                asyncio.get_running_loop().call_soon(self._handle.flush)  # behind the answer
+                asyncio.get_running_loop().call_soon(self._handle.flush)  # after the answer
 
     def _prompt(self, body: memoryview) -> Message | None:
-        """The answer to a program that keeps nobody waiting and has none before it; None, with nothing done, else.
+        """Run a short program and return its answer; None, with nothing done, if it is long or others are unanswered.
 
-        What the program leaves in its session is still to be finished then.
+        The session must be flushed afterwards.
         """
         if self._unanswered or self._ending is not None:
             return None
@@ -218,18 +218,18 @@ class Stream:
             return None
 
     def _ran_at_once(self, body: memoryview) -> Running | None:
-        """A program that has run and kept nobody waiting; None, with nothing done, where it might."""
+        """Run a short program and return its finished future, or None, with nothing done, if it may take long."""
         done: Running = asyncio.get_running_loop().create_future()
         try:
             done.set_result(self._run_at_once(body))
         except NotAtOnce:
             return None
-        except Exception as error:  # the one who answers has the words
+        except Exception as error:  # _answer handles it
             done.set_exception(error)
         return done
 
     def _run_at_once(self, body: memoryview) -> work.Numbered:
-        """What a program came to that keeps nobody waiting. Raises NotAtOnce, with nothing done, where it might."""
+        """Run a short program on the event loop. Raises NotAtOnce, with nothing done, if it may take long."""
         record = self._record
         text_size = int.from_bytes(body[:8], "little")
         if text_size > MAX_TEXT_AT_ONCE or len(body) > MAX_AT_ONCE:
@@ -239,7 +239,7 @@ class Stream:
         return self._handle.run_at_once(work.run_numbered, record, body, *self._limits)
 
     async def _run(self, body: memoryview, digest: bytes | None) -> Running:
-        """A program that has begun, or waits for the one before it; ``digest`` is its body's, if it is known."""
+        """Start a program, or queue it after the previous one; ``digest`` is its body's digest, if known."""
         record, reservation = self._record, BodyReservation(self._bodies)
         try:
             reservation.reserve(len(body))
@@ -255,7 +255,7 @@ class Stream:
             raise
         self._count += 1
         token = CancellationToken()
-        TOKEN.set(token)  # the task copies the context in which it is made
+        TOKEN.set(token)  # the task copies the current context
         call = self._handle.call(work.run_numbered, record, body, *self._limits, digest=digest)
         running = asyncio.ensure_future(call)
         self._handle.streamed.add(token)
@@ -263,7 +263,7 @@ class Stream:
         return running
 
     def _done(self, token: CancellationToken, reservation: BodyReservation, running: Running) -> None:
-        """A program has come to its end: nobody's turn has to wait until its client takes the answer."""
+        """Release the memory and the turn of a finished program, before its client has read the answer."""
         self._handle.streamed.discard(token)
         reservation.release()
         self._count -= 1
@@ -273,7 +273,7 @@ class Stream:
     # Answering ---------------------------------------------------------------------------
 
     async def _answer(self) -> None:
-        """Send what programs come to, in order; where the client does not take it any more, just wait for them."""
+        """Send the answers in order. If the client no longer reads them, only wait for the programs to finish."""
         while (running := await self._under_way.get()) is not None:
             try:
                 await self._send_answer(running)
@@ -288,7 +288,7 @@ class Stream:
             except Exception:
                 self._break_down()
             finally:
-                del running  # or the last answer stayed, and with it what its session lent
+                del running  # otherwise the last answer would keep the memory that its session lent
                 self._unanswered -= 1
                 self._room.release()
 
@@ -298,12 +298,12 @@ class Stream:
             await self._deliver(answer)
 
     def _break_down(self) -> None:
-        """End for an error that should not be: the one that is being handled."""
+        """Log the internal error that is being handled, and end the stream."""
         logger.exception("a stream met an error of the server's own")
         self.stop(OWN_FAULT, problems.OWN_FAULT)
 
     async def _deliver(self, answer: Message) -> None:
-        """Send an answer as soon as the client takes it; a stream that ends waits for that only so long."""
+        """Send an answer when the client is ready for it. A stream that is ending waits for a limited time."""
         if self._ending is None:
             await self._patiently(self._send(answer))
             return
@@ -311,14 +311,14 @@ class Stream:
             await self._send(answer)
 
     async def _message(self, done: work.Numbered) -> Message | None:
-        """An answer as the client takes it; None where the stream is to end instead."""
+        """The message for an answer, compressed if the client asked for that; None if the stream ends instead."""
         message = self._plain(done)
         if message is None or done.error is not None or not self._compressed:
             return message
         return {**message, "bytes": await asyncio.to_thread(_compressed, done.answer)}
 
     def _plain(self, done: work.Numbered) -> Message | None:
-        """An answer as it is."""
+        """The message for an answer, uncompressed; None if the stream ends instead."""
         number, error = done.number, done.error
         if error is None:
             return {"type": "websocket.send", "bytes": done.answer}

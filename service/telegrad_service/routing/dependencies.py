@@ -1,4 +1,4 @@
-"""Dependencies of routes: the host, the session of the path, the negotiated media type, a page."""
+"""Dependencies of routes: the host, the settings, the session, the negotiated media type, the body and pagination."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def get_session(host: Host, session: Annotated[str, Path(description=SESSI
 
 
 async def get_accepted(request: Request) -> str:
-    """The media type that the answer gets."""
+    """The negotiated media type of the response."""
     return accepted(request)
 
 

@@ -1,4 +1,4 @@
-"""Requests whose client goes away: what they run is cancelled."""
+"""Cancels the work of requests whose client disconnects."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..hosting.host import CLIENT_GONE, TOKEN
 from ..hosting.sequence import HEADER, SENDER_HEADER, SequenceRecord, parse_sender
 
 LONG_S = 1.0
-"""Seconds after which it is looked whether the client of a request is still there: most are answered by then."""
+"""Seconds until a request's client is watched for a disconnect: most requests are answered earlier."""
 
 
 @contextmanager
 def cancelled_on_disconnect(request: Request) -> Iterator[None]:
-    """Within, calls of sessions are cancelled once the client of the request, whose body was read, is gone.
+    """Cancel session calls within the block when the client of the request disconnects. The body must have been read.
 
-    A numbered request may be repeated on another connection: it goes on for a while, and for as long as a repetition
-    waits for it.
+    A numbered request may be repeated on another connection, so it continues for a while, and for as long as a
+    repetition waits for it.
     """
     token = CancellationToken()
     previous = TOKEN.set(token)
@@ -37,7 +37,7 @@ def cancelled_on_disconnect(request: Request) -> Iterator[None]:
 
 
 class _Watch:
-    """Waits for a client to go away."""
+    """Waits for a client to disconnect."""
 
     def __init__(self, request: Request, token: CancellationToken) -> None:
         self._request, self._token = request, token
@@ -58,7 +58,7 @@ class _Watch:
         self._token.cancel(CLIENT_GONE)
 
     async def _for_repetitions(self) -> None:
-        """Wait until no request of the session waits for its turn, but at least for as long as a client may need."""
+        """Wait at least the time a client has to reconnect, and until no request of the sender waits for its turn."""
         state = self._request.app.state
         handle = state.host.find(self._request.path_params["session"])
         record: SequenceRecord = handle.senders.of(parse_sender(self._request.headers.get(SENDER_HEADER)))

@@ -1,7 +1,7 @@
 """The route class that all routes share: media types, bodies, sequence numbers.
 
-What a route reads and writes is declared with ``media.speaks``; the checks happen here, once, before
-FastAPI sees the request.
+Endpoints declare the media types they read and write with ``media.speaks``. Requests are checked here, before FastAPI
+sees them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SENDER_PARAMETER = {
 
 
 class Route(APIRoute):
-    """A route that negotiates media types, reads its body within limits, and is answered once a number."""
+    """A route that negotiates media types, limits the size of bodies, and runs each sequence number once."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         self.media = media.media_of(endpoint)
@@ -70,23 +70,23 @@ class Route(APIRoute):
         super().__init__(path, endpoint, **options)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether this route serves a request. HEAD is served wherever GET is (RFC 9110, 9.3.2)."""
+        """Whether this route serves a request. A route that serves GET also serves HEAD (RFC 9110, 9.3.2)."""
         match, child = super().matches(scope)
         if match is Match.PARTIAL and scope["method"] == "HEAD" and "GET" in (self.methods or ()):
             match = Match.FULL
         return match, child
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request; the server leaves out the body of what answers HEAD."""
+        """Serve a request; uvicorn drops the body of the response to HEAD."""
         if scope["method"] == "HEAD":
             scope = {**scope, "method": "GET"}
         await super().handle(scope, receive, send)
 
     def get_route_handler(self) -> Handler:
-        """FastAPI's handler behind ours."""
+        """Return a handler that checks the request and then calls FastAPI's handler."""
         handler = super().get_route_handler()
         if self.media.raw:
-            # The hot path takes nothing but the request: FastAPI has no parameters to resolve for it.
+            # Raw endpoints take only the request, so FastAPI has no parameters to resolve.
             handler = self.endpoint
         spoken, with_body, sequenced, negotiated = self.media, self.with_body, self.sequenced, self.negotiated
         in_session = "{session}" in self.path
@@ -96,7 +96,7 @@ class Route(APIRoute):
                 return await respond(request)
             host = request.app.state.host
             if in_session:
-                host.find(request.path_params["session"])  # before a byte is read
+                host.find(request.path_params["session"])  # before the body is read
             reservation = BodyReservation(host.bodies)
             try:
                 await _read(request, spoken, reservation)
@@ -108,7 +108,7 @@ class Route(APIRoute):
             headers = request.headers
             accepted = headers.get("accept")
             if not negotiated:
-                # Without content there is nothing to negotiate: generated clients accept problem documents alone.
+                # A response without content needs no negotiation: generated clients accept only problem documents here.
                 request.scope["telegrad.accept"] = None
             elif spoken.echo and (accepted is None or accepted == "*/*"):
                 request.scope["telegrad.accept"] = request.scope["telegrad.content_type"]
@@ -127,7 +127,7 @@ class Route(APIRoute):
 
 
 async def _read(request: Request, spoken: media.Media, reservation: BodyReservation) -> None:
-    """Read the body, and parse it here if it is JSON: FastAPI's own parsing is neither strict nor bounded."""
+    """Read the body and, if it is JSON, parse it: FastAPI's own parser is neither strict nor bounded in depth."""
     settings = request.app.state.settings
     header = request.headers.get("content-type")
     empty = header is None and request.headers.get("content-length", "0") == "0"
@@ -138,12 +138,12 @@ async def _read(request: Request, spoken: media.Media, reservation: BodyReservat
         content_type,
         settings,
         reservation,
-        # What is numbered is told apart by what is in it, whatever its coding.
+        # A numbered request is identified by its uncompressed body.
         packed=spoken.raw and HEADER not in request.headers,
     )
     if spoken.raw:
         return
-    # FastAPI sees JSON that is parsed already, and nothing of a binary body.
+    # FastAPI gets parsed JSON, and an empty body if it is binary.
     text = request._body = bytes(body) if content_type == media.JSON else b""
     if text:
         request._json = await off_loop(len(text), json_codec.loads, text, settings.max_json_depth)
@@ -174,7 +174,7 @@ async def _once(request: Request, header: str, handler: Callable[[Request], Awai
 
 
 def accepted(request: Request) -> str:
-    """The media type that this request's answer gets."""
+    """The negotiated media type of the response."""
     media_type: str = request.scope["telegrad.accept"]
     return media_type
 

@@ -1,4 +1,4 @@
-"""Schemas that requests and answers share."""
+"""Schemas shared by requests and responses."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing_extensions import TypeAliasType
 from telegrad_engine import dtypes
 from telegrad_engine.program.instructions import ID_PATTERN
 
-# A type alias is a component of the OpenAPI document, under its name: generated clients have one enumeration for all
-# uses. In Go its values are constants of the whole package, so no two such enumerations may share a value.
+# A type alias becomes a named component of the OpenAPI document, so generated clients have one enumeration for all
+# uses. In Go, its values are package-level constants, so no two such enumerations may share a value.
 DType = TypeAliasType(
     "DType",
     Annotated[
@@ -19,7 +19,7 @@ DType = TypeAliasType(
     ],
 )
 TensorId = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
-# Any JSON but an object. A union of all that it may be says no more, and generated clients would wrap every number.
+# Any JSON except an object. With a union of the possible types, generated clients would wrap every number.
 NOT_AN_OBJECT: dict[str, Any] = {"not": {"type": "object"}}
 Data = Annotated[
     Any,
@@ -33,7 +33,7 @@ SESSION_ID = "The session's id."
 NEXT_CURSOR = "`cursor` of the next page; null on the last page."
 INPUTS = "Tensor ids, numbers, booleans, nulls, and lists of these, in the op's order."
 Attrs = Annotated[dict[str, Any], Field(description="Attributes by name, as `GET /v1/ops/{op}` describes them.")]
-# For what a model describes and the engine checks: the value stays as it came.
+# For values that a model documents and the engine validates: they are passed on unchanged.
 Unchecked = WrapValidator(lambda value, _: value)
 
 

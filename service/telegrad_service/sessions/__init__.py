@@ -1,1 +1,1 @@
-"""Sessions: create, list, look at, change, end."""
+"""Sessions: create, list, read, update and end them."""

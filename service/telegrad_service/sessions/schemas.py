@@ -1,4 +1,4 @@
-"""Sessions as they travel."""
+"""Schemas of sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Creates sessions, and describes them."""
+"""Checks, updates and describes sessions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .schemas import Session, SessionCreate, SessionPage, SessionStatus, Session
 
 
 def options(body: SessionCreate, settings: Settings, peer: str) -> SessionOptions:
-    """The checked wishes for a new session."""
+    """Check a request for a new session and return its options."""
     if body.durable:
         raise InvalidValue("durable sessions are not available yet; leave durable out or set it to false")
     check_device(body.device)
@@ -32,7 +32,7 @@ def options(body: SessionCreate, settings: Settings, peer: str) -> SessionOption
 
 
 def update(handle: SessionHandle, body: SessionUpdate, settings: Settings) -> None:
-    """Change what the body names."""
+    """Set the fields that the body names."""
     if "ttl_s" in body.model_fields_set:
         handle.ttl_s = _ttl(body.ttl_s, settings) or settings.session_ttl_s
     if "name" in body.model_fields_set:
@@ -46,7 +46,7 @@ def _ttl(seconds: float | None, settings: Settings) -> float | None:
 
 
 def page(host: SessionHost, limit: int, cursor: str | None) -> SessionPage:
-    """The sessions after the one that the cursor stands for."""
+    """A page of the sessions after the cursor."""
     if cursor is not None and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
         raise InvalidValue(f"not a cursor of this list: {cursor!r:.40}")
     after = int(cursor or 0)

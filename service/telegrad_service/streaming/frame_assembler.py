@@ -11,11 +11,11 @@ from xxhash import xxh3_128
 from ..process import KEPT_BYTES, LARGEST_KEPT
 
 STEP = 2**13
-"""Words to which lengths are rounded up, so that messages that differ only in their headers share memory."""
+"""Buffer lengths are rounded up to multiples of this many words, so that messages of similar size share memory."""
 
 
 class BufferPool:
-    """The memory of recent messages, at most ``max_bytes`` in total. For one thread."""
+    """A pool of the memory of recent messages, at most ``max_bytes`` in total. It is not thread-safe."""
 
     def __init__(self, max_bytes: int = KEPT_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -51,12 +51,12 @@ _UNUSED = _references([np.empty(1)], 0)
 TEXT, BINARY = 0x81, 0x82
 """The first byte of a message that is one frame."""
 CONTROL = (0x88, 0x89, 0x8A)
-"""The first byte of a close, a ping, a pong."""
+"""The first bytes of close, ping and pong frames."""
 MASKED = 0x80
 KEY_SIZE = 4
 """Bytes of the masking key, which ends a header."""
 SHORT = 2**20
-"""Bytes of the longest message that is received in one go."""
+"""Bytes of the longest message that is received in one piece."""
 PIECE = 2**18
 """Bytes of a longer message that are received at a time, and then unmasked and hashed while they are in the cache."""
 _POOL = BufferPool()
@@ -110,7 +110,7 @@ class FrameAssembler:
         self._unmasked = end
 
     def take(self, data: memoryview) -> memoryview:
-        """Copy what belongs to this message from ``data``. Return the rest."""
+        """Copy this message's bytes from the start of ``data``, and return the rest."""
         count = min(len(data), self._length - self.arrived)
         self._bytes[self.arrived : self.arrived + count] = data[:count]
         self.fill(count)

@@ -1,7 +1,7 @@
 """The WebSocket extension ``telegrad-unmasked``: a client on the same machine sends frames that are not masked.
 
-RFC 6455 (10.3) requires masks because of proxies between client and server. The client's offer names its own end of
-the connection, and the server accepts if it sees that end: then there is no proxy.
+RFC 6455 (10.3) requires masks because of proxies between client and server. The client's offer contains its own address
+and port. The server accepts if it sees the same ones, because then there is no proxy.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class UnmaskedFactory(ServerExtensionFactory):
 def _is_loopback(address: str) -> bool:
     try:
         return ip_address(address).is_loopback
-    except ValueError:  # a socket in the file system
+    except ValueError:  # the path of a Unix socket
         return False
 
 
 def _offer_of(address: str, port: int) -> list[ExtensionParameter]:
-    """The parameters with which a client at this address and port makes its offer."""
+    """The parameters in the offer of a client at this address and port."""
     return [("address", ip_address(address).packed.hex()), ("port", str(port))]

@@ -1,7 +1,7 @@
 """uvicorn's WebSocket protocol, with a fast path for binary messages in one frame.
 
 The ``websockets`` library handles the handshake, control frames, and everything else a client may send. Binary messages
-are received into memory of their own and sent without a copy, because the library copies each of them three times
+are received into separate buffers and sent without a copy, because the library copies each of them three times
 (docs/decisions/0043).
 
 An application may answer a message within the call that receives it, which saves two switches between tasks: the ASGI
@@ -39,25 +39,25 @@ except ImportError:  # no wheel of the library for this system
     from websockets.utils import apply_mask
 
 PROMPT, ANSWER_WITH, ON_LOST = "telegrad.prompt", "answer_with", "on_lost"
-"""The extension and its functions. ``answer_with`` takes a function that answers messages, one that is called after
-each answer, and one that tells whether no other session waits; ``on_lost`` one that is called when the connection is
+"""The extension and its functions. ``answer_with`` takes three functions: one answers messages, one is called after
+each answer, and one tells whether no other session waits. ``on_lost`` takes a function to call when the connection is
 lost."""
 DIGEST = "telegrad.digest"
-"""The key of the digest in a received message: None for a short message, missing in the library's own."""
+"""The key of the digest in a received message: None for a short message, missing if the library received it."""
 Prompt = Callable[[memoryview], Any]
 """Answers a message with an ASGI message to send, or with None if the application is to receive it."""
 _NOTHING = memoryview(b"")
 RECEIVED = 2**14
 """Bytes to receive at a time while the length of the message is unknown, if the last messages were not longer."""
 COPIED = 2**18
-"""Bytes of the longest message that is received in one go and then copied, which takes less time than two calls of the
-system. A longer one is received to its own memory, except for its beginning."""
+"""Bytes of the longest message that is received in one piece and then copied, which is faster than two system calls. A
+longer one is received into its own memory, except for its beginning."""
 RECENT = 8
-"""How many messages decide how many bytes are received of the next one."""
+"""The number of recent messages that determine how many bytes to receive next."""
 PIECE = 2**19
-"""Bytes of a :class:`Lent` answer that are copied and sent at a time: as many as stay in the cache."""
+"""Bytes of a :class:`Lent` answer that are copied and sent at a time, few enough to stay in the cache."""
 POLL_S = 1e-3
-"""Seconds to poll at most. Nothing else happens on the event loop meanwhile."""
+"""Seconds to poll at most. Polling blocks the event loop."""
 CAN_POLL = hasattr(select, "poll") and hasattr(os, "sched_yield") and usable_cores() > 1
 """Whether this system can poll, and has a core for a client on the same machine."""
 
@@ -65,8 +65,8 @@ CAN_POLL = hasattr(select, "poll") and hasattr(os, "sched_yield") and usable_cor
 class BusyPoll:
     """Polls one connection without sleeping, as long as the client's next bytes arrive within a millisecond.
 
-    A process that sleeps takes time to wake, 70 µs on one virtual machine, and a client that reads every value waits
-    for that each time. The SDK polls for answers in the same way (telegrad/transport/websocket.py); see
+    A sleeping process takes time to wake, 70 µs on one virtual machine, which delays each answer to a client that reads
+    every value. The SDK polls for answers in the same way (telegrad/transport/websocket.py); see
     docs/explanation/tuning.md. ``descriptor`` is the connection's; ``alone`` tells whether no other session waits.
     """
 
@@ -99,30 +99,30 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         super().__init__(*args, **options)
         self._limits: ConnectionLimits = options["server_state"].limits
         self._reservation = BodyReservation(options["server_state"].bodies)
-        """The memory of the message that arrives, until the application takes it."""
+        """The memory of the incoming message, until the application receives it."""
         self.peer, self.spare = "", False
         self.waiting_since: float | None = None
         self._partial = 0
         """Bytes of an incomplete message when the limits were last checked."""
         self._partial_deadline: float = self.loop.time() + self._limits.settings.body_timeout_s
-        """When the rest of it must have arrived."""
+        """When the rest of that message must have arrived."""
         self._fast = True
-        """Whether messages are received here. After a text or a fragment, the library receives everything."""
+        """Whether this class receives messages itself. After a text or a fragment, the library receives everything."""
         self._unread = b""
         """The beginning of a frame, if it has arrived only in part."""
         self.assembler: FrameAssembler | None = None
-        """The message that arrives, if its length is known."""
+        """The incoming message, if its length is known."""
         self._sizes: deque[int] = deque(maxlen=RECENT)
-        """Bytes of the last frames; empty after a message that was received otherwise than in one go."""
+        """Bytes of the last frames; empty after a message that was not received in one piece."""
         self._every_s = float(self.config.ws_ping_interval or 0)
-        """Seconds between pings; also the seconds a client has to take something of what is left to send at the end."""
+        """Seconds between pings, and seconds in which the client of a closing connection must read some data."""
         self._prompt: tuple[Prompt, Callable[[], None], BusyPoll] | None = None
         self._lost: Callable[[], None] | None = None
         """Called when the connection is lost."""
         self._rest: Lent | None = None
         """The message that is sent in pieces. Nothing else is written until all of it is."""
         self._sent = 0
-        """How many of its bytes were sent."""
+        """How many bytes of that message were sent."""
 
     def connection_made(self, transport: Any) -> None:
         """Take over a connection from HTTP."""
@@ -132,8 +132,10 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self._limits.keep(self)
 
     def is_overdue(self, now: float) -> bool:
-        """Whether the client has not sent the rest of a message in time. Between messages it may be silent: pings show
-        whether it is there."""
+        """Whether the client has not sent the rest of a message in time.
+
+        Between messages the client may be silent: pings show whether it is still connected.
+        """
         arrived, timeout_s = self._partial_bytes(), self._limits.settings.body_timeout_s
         if arrived is None or arrived < self._partial or self.read_paused or not self.writable.is_set():
             self._partial_deadline = now + timeout_s
@@ -143,7 +145,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         return now > self._partial_deadline
 
     def _partial_bytes(self) -> int | None:
-        """How much has arrived of an incomplete message; None between messages."""
+        """The number of bytes of an incomplete message that have arrived; None between messages."""
         if self.assembler is not None:
             return self.assembler.arrived
         unread = len(self._unread) if self._fast else len(self.conn.reader.buffer) + sum(map(len, self.frames))
@@ -173,7 +175,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     def expected_size(self) -> int:
         """How many bytes to receive while the length of the message is unknown.
 
-        More bytes than one message has would delay its answer: the application is to see that others wait.
+        It is at most one message: if more were received, the message would not be answered immediately.
         """
         return RECEIVED if self._unread or not self._sizes else min(self._sizes)
 
@@ -228,7 +230,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         if assembler.complete:
             self.assembler = None
             self._deliver(assembler.message, assembler.digest, rest)
-        elif self._prompt is not None:  # the rest is most likely on its way
+        elif self._prompt is not None:  # the rest probably arrives soon
             poll = self._prompt[2]
             poll.arrived()
             poll.wait()
@@ -242,7 +244,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self._sizes.clear()
         if self.close_sent:
             return
-        # If more has arrived, other connections may wait too: the event loop gives each its turn.
+        # If more has arrived, queue the message, so that the event loop serves other connections in between.
         if self._prompt is not None and not len(rest) and self.queue.empty() and self.writable.is_set():
             prompt, after, poll = self._prompt
             poll.arrived()
@@ -261,7 +263,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self.transport.pause_reading()
 
     def _reserve(self, size: int) -> None:
-        """Reserve memory for the ``size`` bytes of a message so far. If none is left, end the connection."""
+        """Reserve memory for the ``size`` bytes of a message that have arrived. End the connection if none is left."""
         if size <= FREE or self.transport.is_closing():
             return
         try:
@@ -273,7 +275,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self.transport.close()
 
     async def receive(self) -> Any:
-        """The next message. Resume reading if no other is queued and the client takes what is sent."""
+        """Return the next message. Resume reading if no other is queued and the write buffer is not full."""
         message = await self.queue.get()
         self._reservation.release()
         if self.read_paused and self.queue.empty():
@@ -283,7 +285,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         return message
 
     async def send(self, message: Any) -> None:
-        """Send an ASGI message; its bytes without copying them into a frame."""
+        """Send an ASGI message, without copying its bytes into a frame."""
         if message["type"] == "websocket.close" and message["code"] != CloseCode.GOING_AWAY:
             self._let_go()  # a server that stops has its own deadline
         while not self.writable.is_set():  # another task may have written since it was set
@@ -295,14 +297,14 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             if message["type"] == "websocket.accept":
                 self._read_straight()
             elif message["type"] == "websocket.http.response.body" and not message.get("more_body"):
-                self.handshake_complete = True  # or the library logs that the application has not answered
+                self.handshake_complete = True  # otherwise the library logs that the application has not answered
             return
         if self.conn.state is not State.OPEN:
             raise ClientDisconnected
         self._write(message)
 
     def _read_straight(self) -> None:
-        """Have the event loop receive by :class:`_Reader` from now on."""
+        """Make the event loop receive through :class:`_Reader` from now on."""
         self.transport.pause_reading()  # the loop chooses how to receive when reading resumes
         self.transport.set_protocol(_Reader(self))
         if not self.read_paused:
@@ -325,7 +327,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self._send_piece(self._rest)
 
     def _send_all_of_it(self) -> None:
-        """Send the rest of a :class:`Lent` answer, before something else is written."""
+        """Send the rest of a :class:`Lent` answer, so that something else can be written."""
         while self._rest is not None:
             self._send_piece(self._rest)
 
@@ -338,7 +340,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self.transport.write(piece)
 
     def _let_go(self, left: int = 0) -> None:
-        """Abort a closing connection whose client has taken nothing since ``left`` bytes were left to send."""
+        """Abort a closing connection if ``left`` bytes, as many as at the previous check, are still to be sent."""
         rest = 0 if self._rest is None else len(self._rest) - self._sent
         waiting = 0 if self.disconnected else self.transport.get_write_buffer_size() + rest
         if waiting and waiting == left:
@@ -356,31 +358,33 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self.send_receive_event_to_app()
 
     def schedule_ping(self) -> None:
-        """Ping at even intervals. The library subtracts the time of the last answer, which leaves none if a client
-        answers late."""
+        """Ping at even intervals.
+
+        The library subtracts the latency of the last pong, which leaves no interval if a client answers late.
+        """
         self.ping_timer = self.loop.call_later(self._every_s, self.send_keepalive_ping)
 
     def send_keepalive_ping(self) -> None:
-        """Ping the client, unless it has not taken all that was sent: TCP then shows whether it is there."""
+        """Ping the client, unless the write buffer is full: TCP then detects a lost connection."""
         if self.writable.is_set():
             super().send_keepalive_ping()
         else:
             self.schedule_ping()
 
     def pause_writing(self) -> None:
-        """The client does not take what is sent: do not read either, as its pings would be answered."""
+        """Pause reading too when the client does not read, because its pings would be answered."""
         super().pause_writing()
         self.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """The client takes what is sent again."""
+        """Continue to send and to read when the client reads again."""
         self.writable.set()
         self._send_what_is_taken()
         if self.writable.is_set() and not self.read_paused:
             self.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended."""
+        """Release what the ended connection holds."""
         self._rest = None
         self._limits.leave(self)
         self._reservation.release()
@@ -389,13 +393,13 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """The server stops."""
+        """Close the connection because the server stops."""
         self._send_all_of_it()
         super().shutdown()
 
 
 class _Reader(asyncio.BufferedProtocol):
-    """Replaces :class:`StreamProtocol` at its transport after the handshake, to choose where the loop receives to.
+    """Replaces :class:`StreamProtocol` at its transport after the handshake, to choose the buffer to receive into.
 
     The rest of a message whose length is known is received directly into its own memory.
     """
@@ -404,14 +408,14 @@ class _Reader(asyncio.BufferedProtocol):
         self._owner = owner
         self._received = np.empty(COPIED + 16, np.uint8).data
         self._assembler: FrameAssembler | None = None
-        """Whose buffer is being received to; None for ``_received``."""
+        """The assembler whose buffer is in use; None for ``_received``."""
         self.eof_received = owner.eof_received  # type: ignore[method-assign]
         self.connection_lost = owner.connection_lost  # type: ignore[method-assign]
         self.pause_writing = owner.pause_writing  # type: ignore[method-assign]
         self.resume_writing = owner.resume_writing  # type: ignore[method-assign]
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The memory to receive to."""
+        """The buffer to receive into."""
         self._assembler = self._owner.assembler
         if self._assembler is None:
             return self._received[: self._owner.expected_size]

@@ -1,1 +1,1 @@
-"""Tensors: make, list, read, change, forget, and their gradients."""
+"""Tensors: create, list, read, update and delete them and their gradients."""

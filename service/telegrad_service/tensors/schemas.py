@@ -1,4 +1,4 @@
-"""Tensors as they travel."""
+"""Schemas of tensors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TensorFromFactory(_NewTensor):
 
 
 def _source(body: Any) -> str | None:
-    """Which of the two models a body is meant for; None if that is not clear."""
+    """The field, ``data`` or ``factory``, that selects the model of a body; None if it has both or neither."""
     found = body.keys() & {"data", "factory"} if isinstance(body, dict) else set()
     return found.pop() if len(found) == 1 else None
 

@@ -1,4 +1,4 @@
-"""Requests about tensors as programs."""
+"""The programs for requests about tensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .schemas import TensorFromData, TensorFromFactory, TensorUpdate
 
 
 def creation(body: TensorFromData | TensorFromFactory) -> list[Instruction]:
-    """The program that makes the tensor; its inputs but the first's are filled in with the tensor's id."""
+    """The program that creates a tensor. Its later instructions get the tensor's id as input when they run."""
     outputs = None if body.id is None else [body.id]
     if isinstance(body, TensorFromData):
         attrs: dict[str, Any] = {"data": body.data, "dtype": body.dtype, "requires_grad": body.requires_grad}
@@ -54,7 +54,7 @@ def _has(op: Op, name: str) -> bool:
 def upload(
     content: Body, media_type: str, name: str | None, dtype: str | None, requires_grad: bool
 ) -> list[Instruction]:
-    """The program that makes a tensor of a binary body's array."""
+    """The program that creates a tensor from the array in a binary body."""
     attrs = {"data": _array(content, media_type), "dtype": dtype, "requires_grad": requires_grad}
     return [Instruction("tensor", (), None if name is None else [check_id(name)], attrs)]
 
@@ -82,7 +82,7 @@ def change(session: Session, name: str, body: TensorUpdate, max_elements: int) -
 
 
 def page(session: Session, limit: int, cursor: str | None) -> tuple[Sequence[dict[str, Any]], str | None]:
-    """Descriptions of the tensors whose ids come after the cursor, and the cursor after them."""
+    """A page of descriptions of the tensors whose ids come after the cursor, and the next cursor."""
     names = sorted(session.tensors)
     start = 0 if cursor is None else bisect_right(names, cursor)
     chosen = names[start : start + limit]
