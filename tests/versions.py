@@ -64,6 +64,8 @@ def tested(name: str, python: str, wanted: list[str], options: list[str], folder
     tests = ["-m", "pytest", "--quiet", "--numprocesses", "2", "-p", "no:cacheprovider"]
     # As the setting, not as an argument: what an argument names runs in full.
     chosen = ["-o", "testpaths=tests/service", *(f"--ignore=tests/service/{file}" for file in NEEDS_TORCH)]
+    if name == "lowest":
+        chosen += ["-W", "default"]  # old libraries warn of what this Python or pytest deprecates
     return not (
         run(python, "-m", "venv", "--without-pip", environment)
         or run(*pip, *options, *wanted)
