@@ -468,3 +468,21 @@ def test_saved_tensors_hooks_can_be_forbidden() -> None:
             pass
 
     both_raise(run)
+
+
+def test_a_leaf_has_its_gradient_as_soon_as_its_last_use_was_differentiated() -> None:
+    """Before older nodes are: a large model's gradients need not all be there at once."""
+
+    def run(t: Any) -> Any:
+        seen: list[str] = []
+        once, twice, root = leaf(t), leaf(t), leaf(t)
+        for name, x in (("once", once), ("twice", twice), ("root", root)):
+            x.register_post_accumulate_grad_hook(lambda p, name=name: seen.append(name))
+        first = twice * 3
+        middle = first.exp() * twice
+        for name, y in (("first", first), ("middle", middle)):
+            y.register_hook(lambda grad, name=name: seen.append(name))
+        t.autograd.backward([(middle * once).sum(), root.sum(), root], [None, None, t.tensor(list(ONES))])
+        return seen, once.grad, twice.grad, root.grad
+
+    both(run)
