@@ -6,13 +6,12 @@ belongs to one task at a time: while it waits for an answer, another task that r
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Generator
 from types import TracebackType
 from typing import Any
 
 from .session.sessions import Session, enter, transport_to
-from .tensor.handle import Tensor, recorder_of
+from .tensor.handle import Tensor, in_worker_thread, recorder_of
 
 
 class Connecting:
@@ -26,7 +25,7 @@ class Connecting:
         return self._open().__await__()
 
     async def _open(self) -> Session:
-        session = Session(await asyncio.to_thread(transport_to, self._url, **self._options))
+        session = Session(await in_worker_thread(transport_to, self._url, **self._options))
         return enter(session)
 
     async def __aenter__(self) -> Session:
@@ -58,7 +57,7 @@ def aconnect(
 
 async def aclose(session: Session) -> None:
     """Close a session and free everything in it, like its ``close`` method."""
-    await asyncio.to_thread(session.recorder.close)
+    await in_worker_thread(session.recorder.close)
     session.close()  # the recorder is closed already; this deactivates the session in this task
 
 
@@ -67,7 +66,7 @@ async def values(*tensors: Tensor) -> tuple[Any, ...]:
     if not tensors:
         return ()
     recorder = recorder_of(tensors)
-    fetched = await asyncio.to_thread(recorder.fetch, [tensor._id for tensor in tensors])
+    fetched = await in_worker_thread(recorder.fetch, [tensor._id for tensor in tensors])
     return tuple([fetched[tensor._id].array.copy() for tensor in tensors])
 
 

@@ -19,7 +19,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -27,11 +27,13 @@ from telegrad_engine import dtypes
 from telegrad_engine.errors import InvalidArgument, InvalidValue, MalformedRequest
 from telegrad_engine.program.safetensors import decode, encode
 
-from . import torch_archive
 from .exclusions import attribute_of
 from .nn.parameter import Parameter
 from .session.sessions import current
 from .tensor.handle import Tensor, upload
+
+if TYPE_CHECKING:
+    from .torch_archive import SavedTensor
 
 Place = str | os.PathLike[str] | BinaryIO
 KEY = "telegrad"
@@ -106,6 +108,8 @@ def load(
     else:
         raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'read' attribute")
     if body.startswith(PICKLES) and not _plausible(body):
+        from . import torch_archive  # imports zipfile and pickletools
+
         if not torch_archive.is_archive(body):
             raise InvalidValue(PICKLE_TEXT)
         return torch_archive.read(body, _uploaded)
@@ -118,7 +122,7 @@ def load(
         raise MalformedRequest("the file's metadata does not describe what is in it") from None
 
 
-def _uploaded(saved: torch_archive.SavedTensor) -> Tensor:
+def _uploaded(saved: SavedTensor) -> Tensor:
     """Upload a tensor of torch's file to the current session."""
     tensor = upload(current().recorder, saved.array, None, saved.requires_grad and not saved.is_parameter)
     return Parameter(tensor, saved.requires_grad) if saved.is_parameter else tensor

@@ -6,7 +6,6 @@ Shape, dtype, history and errors are known at once. The value is in the session,
 
 from __future__ import annotations
 
-import asyncio
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -65,6 +64,13 @@ class _Place:
                 tensor._node = lazy.node(tensor._id)
                 tensor._lazy = None
         return found["_node"]
+
+
+async def in_worker_thread(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Call a function in a worker thread, so that the event loop keeps running."""
+    import asyncio  # takes a tenth of the time to import Telegrad, and most programs have no event loop
+
+    return await asyncio.to_thread(function, *args, **options)
 
 
 ONLY_FLOATING = "Only Tensors of floating point and complex dtype can require gradients"
@@ -130,7 +136,7 @@ class Tensor(ElementwisePython, Tracked):
 
     async def value(self) -> Any:
         """Return the value as a new NumPy array, without blocking the event loop."""
-        return (await asyncio.to_thread(self._recorder.fetch, [self._id]))[self._id].array.copy()
+        return (await in_worker_thread(self._recorder.fetch, [self._id]))[self._id].array.copy()
 
     def tolist(self) -> Any:
         """Return the value as nested lists of Python numbers."""

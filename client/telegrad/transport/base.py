@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-import ssl
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from telegrad_engine.dtypes import DType
 from telegrad_engine.program.message import Outgoing
 from telegrad_engine.program.registered_functions import Applicable
 from telegrad_engine.program.result import Answer
 
-Verify = ssl.SSLContext | str | os.PathLike[str] | bool
+if TYPE_CHECKING:
+    import ssl  # needed by connections to servers alone
+
+Verify: TypeAlias = "ssl.SSLContext | str | os.PathLike[str] | bool"
 """How a server's certificate is verified: with a context, the certificates in a file, the system's, or not at all."""
 ID_PREFIX = "t"
 """The prefix of tensor ids."""
