@@ -52,7 +52,7 @@ coverage: $(VENV)/.stamp-coverage ## Run the tests of make test, and print which
 test-jax: test-jax-ops ## Run the ops, and what else depends on a backend, on JAX
 	$(BIN)/python -m pytest $(COMPILED) --numprocesses 2 $(ARGS)
 
-# Apart, since 'make test' runs what is compiled too, on JAX where that is installed.
+# A target of its own, because 'make test-all' covers the compiled programs, on JAX where that is installed.
 test-jax-ops: $(VENV)/.stamp-jax
 	$(BIN)/python -m pytest $(BACKENDS) --device jax --numprocesses 2 --dist loadgroup $(ARGS)
 
