@@ -68,15 +68,13 @@ class _Place:
 
 async def in_worker_thread(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Call a function in a worker thread, so that the event loop keeps running."""
-    import asyncio  # takes a tenth of the time to import Telegrad, and most programs have no event loop
+    from asyncio import to_thread  # takes a tenth of the time to import Telegrad, and most programs have no event loop
 
-    return await asyncio.to_thread(function, *args, **options)
+    return await to_thread(function, *args, **options)
 
 
 ONLY_FLOATING = "Only Tensors of floating point and complex dtype can require gradients"
 """torch's text for creating a tensor; ``requires_grad_`` has its own text."""
-
-
 NON_LEAF_GRAD = (
     "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
     "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, "
@@ -599,5 +597,4 @@ Tensor._graph_class = Meta
 KINDS: set[type[Tensor]] = {Tensor}
 """The classes whose calls are cached: those that have Tensor's own methods."""
 remember(Tensor, functions, preparing(recording(handle, apply), apply), KINDS, dispatching(handle, apply, Tensor))
-
-__all__ = ["Tensor", "apply", "functions", "handle", "recorder_of", "refs", "upload"]
+__all__ = ["Tensor", "apply", "functions", "handle", "in_worker_thread", "recorder_of", "refs", "upload"]
