@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from telegrad_engine.autograd.custom_function.ctx import FunctionOp
 from telegrad_engine.errors import InvalidOperation
-from telegrad_engine.graph.node import FREED, Node, next_sequence
+from telegrad_engine.graph.node import FREED, Node, accumulator, next_sequence
 from telegrad_engine.schema.derivative_plan import Plan, Save, Step
 from telegrad_engine.shapes import Spec
 
@@ -115,7 +115,7 @@ class Condenser:
         return self._index[id(result._node)]
 
     def _is_inside(self, node: Any) -> bool:
-        return not node.is_leaf_target and node.sequence >= self._start
+        return node.leaf is None and node.sequence >= self._start
 
     def _condensed(self, top: Node) -> NodeTemplate:
         reached, edges = list(self._walk(top)), dict[Edge, None]()
@@ -124,7 +124,7 @@ class Condenser:
             if node.hooks is not None:
                 raise Unrepeatable("it keeps the gradient of something in between, or hooks into it")
             for target, output_nr in zip(node.next_edges, node.output_nrs or (0,) * len(node.next_edges), strict=True):
-                if target is not None and (target.is_leaf_target or not self._passes(target)):
+                if target is not None and (target.leaf is not None or not self._passes(target)):
                     edge = self._edge(target, output_nr)
                     if edge is not None:
                         edges[edge] = None
@@ -150,7 +150,7 @@ class Condenser:
             node = due.pop()
             yield node
             for target in node.next_edges:
-                if target is not None and not target.is_leaf_target and self._passes(target) and id(target) not in seen:
+                if target is not None and target.leaf is None and self._passes(target) and id(target) not in seen:
                     seen.add(id(target))
                     due.append(target)
 
@@ -160,12 +160,13 @@ class Condenser:
     def _edge(self, target: Any, output_nr: int) -> Edge | None:
         if id(target) in self._index:
             return Edge(None, self._index[id(target)], output_nr)
-        place = self._places.get((id(target), output_nr))
+        end = target if target.leaf is None else target.leaf
+        place = self._places.get((id(end), output_nr))
         if place is not None:
             return Edge(place, None, output_nr)
-        if target.is_leaf_target and id(target) in self._leaves:
-            return Edge(None, None, 0, self._leaves[id(target)])
-        if target.is_leaf_target and isinstance(target, Tensor) and target._id.startswith("t"):
+        if id(end) in self._leaves:
+            return Edge(None, None, 0, self._leaves[id(end)])
+        if isinstance(end, Tensor) and end._id.startswith("t"):
             raise Unrepeatable("gradients flow to a tensor that is out of sight")
         raise Unrepeatable("a history from before is part of what it computes")
 
@@ -189,7 +190,7 @@ def instantiate(
                 output_nrs.append(edge.output_nr)
             else:
                 tensor = results[edge.result] if edge.result is not None else tensors[edge.tensor or 0]
-                targets.append(tensor if tensor._node is None else tensor._node)
+                targets.append(accumulator(tensor) if tensor._node is None else tensor._node)
                 output_nrs.append(tensor._output_nr)
         node.next_edges, node.output_nrs = tuple(targets), tuple(output_nrs)
         sources = [_source(version.place, template.edges) for version in template.versions]

@@ -134,7 +134,7 @@ def _is_plain(tensors: Sequence[Any], now: Sequence[Input | None]) -> bool:
 def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> Pattern | None:
     """The pattern of the nodes made since ``start``, or None unless they are plain nodes."""
     roots = [result._node for result in results if result._node is not None]
-    if any(root.is_leaf_target for root in roots) or any(
+    if any(root.leaf is not None for root in roots) or any(
         type(result) is not Meta or result._base is not None for result in results
     ):
         return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from telegrad_engine.graph.node import free, next_sequence, walk
+from telegrad_engine.graph.node import accumulator, free, next_sequence, walk
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
 
@@ -50,10 +50,12 @@ def as_input(tensor: Any) -> Input | None:
 
 
 def stand_in(given: Input) -> Meta:
-    """The stand-in for an input in the graph; edges lead to the leaf itself."""
+    """The stand-in for an input in the graph; edges lead to the leaf's own node."""
     leaf, data, cell, _ = given
     stands = Meta(data)
-    stands._version_counter, stands._node, stands._requires_grad = cell, leaf, leaf is not None
+    stands._version_counter, stands._requires_grad = cell, leaf is not None
+    if leaf is not None:
+        stands._node = accumulator(leaf)
     return stands
 
 

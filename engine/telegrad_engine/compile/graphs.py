@@ -14,7 +14,7 @@ from weakref import ref
 import numpy as np
 
 from ..arrays.symbolic import Untraceable
-from ..graph.node import FREED, MultiOutputNode, Node, next_sequence, skip_sequence
+from ..graph.node import FREED, MultiOutputNode, Node, accumulator, next_sequence, skip_sequence
 
 MAX_NODES = 2**11
 """The maximum number of nodes in the graph of a program's inputs, which is read at every run."""
@@ -132,7 +132,7 @@ class GraphReader:
     def read(self) -> InputGraph:
         """Return the graph. Raises Untraceable for one that no executable can take."""
         roots = [(i, x._node, x._output_nr) for i, x in enumerate(self._tensors) if x._node is not None]
-        if any(node.is_leaf_target for _, node, _ in roots):
+        if any(node.leaf is not None for _, node, _ in roots):
             raise Untraceable("what it takes stands in for another tensor")
         nodes = _reached([node for _, node, _ in roots])
         order = {id(node): number for number, node in enumerate(nodes)}
@@ -150,7 +150,7 @@ class GraphReader:
             return None
         if node.saved is FREED:
             return FREED_EDGE, 0
-        return (LEAF, self._place(target)) if target.is_leaf_target else (TAKEN, order[id(target)])
+        return (TAKEN, order[id(target)]) if target.leaf is None else (LEAF, self._place(target.leaf))
 
     def _node(self, node: Any, targets: tuple[Edge | None, ...]) -> NodeSignature:
         if not isinstance(node, Node) or not node.plain or node.hooks is not None or node.evaluate is not None:
@@ -208,7 +208,7 @@ def _reached(roots: Sequence[Any]) -> list[Any]:
     seen = set(map(id, order))
     for node in order:
         for target in () if node.saved is FREED else node.next_edges:
-            if target is not None and not target.is_leaf_target and id(target) not in seen:
+            if target is not None and target.leaf is None and id(target) not in seen:
                 seen.add(id(target))
                 order.append(target)
         if len(order) > MAX_NODES:
@@ -217,8 +217,8 @@ def _reached(roots: Sequence[Any]) -> list[Any]:
     return order
 
 
-_FREED_NODE: Any = [Node()]
-_FREED_NODE[0].saved = FREED
+_FREED_NODE = Node()
+_FREED_NODE.saved = FREED
 
 
 def rebuild(graph: GraphSignature, tensors: Sequence[Any], arrays: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
@@ -234,14 +234,21 @@ def rebuild(graph: GraphSignature, tensors: Sequence[Any], arrays: Sequence[Any]
         node.saved = FREED if each.saved is None else fill_template(each.saved, places)
         found = [(at, tensors[i]._version_counter if i >= 0 else cells.setdefault(i, [0])) for at, i in each.versions]
         node.versions = tuple([(at, cell, cell[0]) for at, cell in found])
-        ends = {LEAF: tensors, TAKEN: nodes, FREED_EDGE: _FREED_NODE}
-        node.next_edges = tuple([e and ends[e[0]][e[1]] for e in each.next_edges])
+        node.next_edges = tuple([e and _rebuilt(e, tensors, nodes) for e in each.next_edges])
         node.sequence = next_sequence()
         nodes.append(node)
     for tensor, number, output_nr in graph.roots:
         tensors[tensor]._node, tensors[tensor]._output_nr = nodes[number], output_nr
         tensors[tensor]._requires_grad = True
     return nodes
+
+
+def _rebuilt(edge: Edge, tensors: Sequence[Any], nodes: Sequence[Any]) -> Any:
+    """Return the target of an edge of a rebuilt graph."""
+    where, number = edge
+    if where is LEAF:
+        return accumulator(tensors[number])
+    return nodes[number] if where is TAKEN else _FREED_NODE
 
 
 # The graph that a program leaves -------------------------------------------------------------
@@ -305,7 +312,7 @@ def edge_target(target: Edge, made: Any, context: GraphContext) -> Any:
     """Return the target of an edge."""
     where, number = target
     if where is LEAF:
-        return context.tensors[number]
+        return accumulator(context.tensors[number])
     return made(number) if where is MADE else context.taken[number]
 
 

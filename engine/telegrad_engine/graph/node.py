@@ -1,8 +1,8 @@
 """The graph: nodes, edges and the recording of operations.
 
-A :class:`Node` is data: an op, its attributes, the values saved for the derivative, and its next edges. An edge leads
-to a Node, or directly to a leaf tensor, where the gradient is accumulated. A node never refers to the tensor that it
-produced, so a graph has no cycles.
+A :class:`Node` is data: an op, its attributes, the values saved for the derivative, and its next edges. Edges to a leaf
+lead to its :class:`AccumulateGrad`. A node never refers to the tensor that it produced, and a leaf refers to its node
+only weakly, so a graph has no cycles.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Any
+from weakref import ref
 
 from numpy import ndarray
 
@@ -20,7 +21,7 @@ from ..dtypes import FLOATING, from_numpy
 from ..errors import VersionConflict
 from ..schema.derivative_plan import Plan
 from ..schema.op import NO_ATTRS, Op
-from .hooks import Handle, around, around_leaf
+from .hooks import Handle, NodeHooks, around, hooks_of
 
 _sequence = count()
 next_sequence = _sequence.__next__
@@ -62,7 +63,8 @@ class Node:
     """One recorded operation; a ``grad_fn`` in PyTorch."""
 
     # Class-level defaults keep the common node small: an instance sets only what differs.
-    is_leaf_target = False
+    leaf: Any = None
+    """The leaf whose gradient is accumulated here; None for an operation."""
     hooks: Any = None
     output_nrs: tuple[int, ...] | None = None
     """The output number that each edge leads to; None if all are 0."""
@@ -124,41 +126,58 @@ class MultiOutputNode(Node):
     many = True
 
 
-class AccumulateGrad:
-    """The node in which an edge to a leaf ends, as in torch; ``variable`` is the leaf."""
+class AccumulateGrad(Node):
+    """The node in which all edges to a leaf end. It has no derivatives: the pass adds the gradient to the leaf's."""
 
-    def __init__(self, variable: Any) -> None:
-        self.variable = variable
-        self.next_functions: tuple[tuple[Any, int], ...] = ()
+    next_edges = ()
+
+    def __init__(self, leaf: Any) -> None:
+        self.leaf = leaf
+
+    @property
+    def variable(self) -> Any:
+        """The leaf, by torch's name."""
+        return self.leaf
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The leaf's shape, which an assignment to its ``data`` may change."""
+        shape: tuple[int, ...] = self.leaf._data.shape
+        return shape
+
+    @property
+    def dtype(self) -> Any:
+        """The leaf's dtype."""
+        return self.leaf._data.dtype
+
+    @property
+    def hooks(self) -> NodeHooks | None:  # type: ignore[override]
+        """The node's hooks, which the leaf holds, because the node exists only as long as a graph leads to it."""
+        hooks = self.leaf._hooks
+        return None if hooks is None else hooks.around
+
+    @hooks.setter
+    def hooks(self, value: NodeHooks) -> None:
+        hooks_of(self.leaf).around = value
 
     def name(self) -> str:
         """The name torch gives it."""
         return "torch::autograd::AccumulateGrad"
 
-    def register_prehook(self, fn: Callable[[Any], Any]) -> Handle:
-        """Call ``fn((gradient,))`` before the gradient is accumulated; a tuple that it returns replaces it."""
-        return around_leaf(self.variable).add_before(fn)
 
-    def register_hook(self, fn: Callable[[Any, Any], Any]) -> Handle:
-        """Call ``fn((), (gradient,))`` after the gradient was accumulated."""
-        return around_leaf(self.variable).add_after(fn)
-
-    def __repr__(self) -> str:
-        return "<AccumulateGrad>"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AccumulateGrad) and other.variable is self.variable
-
-    def __hash__(self) -> int:
-        return id(self.variable)
+def accumulator(leaf: Any) -> AccumulateGrad:
+    """The node in which edges to this leaf end. A leaf has one at a time, as long as anything refers to it."""
+    known = leaf._accumulator
+    node: AccumulateGrad | None = None if known is None else known()
+    if node is None or node.leaf is not leaf:  # an alias of a tensor begins with the tensor's attributes
+        node = AccumulateGrad(leaf)
+        leaf._accumulator = ref(node)
+    return node
 
 
 def following(targets: tuple[Any, ...], output_nrs: tuple[int, ...] | None) -> tuple[tuple[Any, int], ...]:
     """The targets of edges in the form of torch's ``next_functions``."""
-    return tuple(
-        (AccumulateGrad(target) if target is not None and target.is_leaf_target else target, output_nr)
-        for target, output_nr in zip(targets, output_nrs or (0,) * len(targets), strict=True)
-    )
+    return tuple(zip(targets, output_nrs or (0,) * len(targets), strict=True))
 
 
 def camel(name: str) -> str:
@@ -188,7 +207,7 @@ def record(
         needs.append(need)
         if need:
             place = x._node
-            targets.append(x if place is None else place)
+            targets.append(accumulator(x) if place is None else place)
             if x._output_nr:
                 output_nrs = output_nrs or [0] * sum(len(v) if isinstance(v, tuple) else 1 for v in inputs)
                 output_nrs[len(targets) - 1] = x._output_nr
@@ -285,7 +304,7 @@ def count_saved(memory: Grantor, outputs: Iterable[Any], begun: int) -> None:
     seen: set[Any] = set()
     while waiting:
         node = waiting.pop()
-        if node in seen or node.is_leaf_target or node.sequence < begun:
+        if node in seen or node.leaf is not None or node.sequence < begun:
             continue
         seen.add(node)
         waiting.extend([target for target in node.next_edges if target is not None])
@@ -295,12 +314,12 @@ def count_saved(memory: Grantor, outputs: Iterable[Any], begun: int) -> None:
 
 
 def walk(*roots: Node) -> Iterator[Node]:
-    """All nodes reachable from ``roots``, newest first."""
-    seen = set(roots)
+    """All operations reachable from ``roots``, newest first."""
+    seen = {root for root in roots if root.leaf is None}
     order = list(seen)
     for node in order:
         for target in node.next_edges:
-            if target is not None and not target.is_leaf_target and target not in seen:
+            if target is not None and target.leaf is None and target not in seen:
                 seen.add(target)
                 order.append(target)
     order.sort(key=lambda node: node.sequence, reverse=True)
@@ -326,7 +345,7 @@ def modified_since(node: Node) -> VersionConflict:
 def modified(data: Any, origin: Any, output_nr: int, version: int, expected: int) -> VersionConflict:
     """The error for a saved tensor, output ``output_nr`` of ``origin``, that was modified in place."""
     what = f"torch.{from_numpy(data.dtype).kernel_name}Tensor {list(data.shape)}"
-    which = "" if origin is None or origin.is_leaf_target else f", which is output {output_nr} of {kind(origin)},"
+    which = "" if origin is None or origin.leaf is not None else f", which is output {output_nr} of {kind(origin)},"
     return VersionConflict(
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"[{what}]{which} is at version {version}; expected version {expected} instead. Hint: "

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..context import state
-from ..graph.node import record
+from ..graph.node import accumulator, record
 from ..schema.op import NO_ATTRS, Op
 from ..shapes import Spec, check_size
 from .abstract_layout import is_view
@@ -34,8 +34,8 @@ class Meta(Tracked):
         """A stand-in for ``tensor`` at the same place in the graph."""
         meta = cls(tensor._data)
         meta._requires_grad = tensor._requires_grad
-        # Edges to the stand-in for a leaf must lead to the leaf itself.
-        meta._node = tensor if tensor._requires_grad and tensor._node is None else tensor._node  # type: ignore[assignment]
+        # Edges to the stand-in for a leaf must lead to the leaf's own node.
+        meta._node = accumulator(tensor) if tensor._requires_grad and tensor._node is None else tensor._node
         meta._output_nr = tensor._output_nr
         meta._lie_as(tensor._strided())
         return meta

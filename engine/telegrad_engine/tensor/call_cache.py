@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ..context import observers, state
 from ..dtypes import FLOATING, DType
 from ..errors import TelegradError
-from ..graph.node import MultiOutputNode, Node, announce, metadata_of, next_sequence
+from ..graph.node import MultiOutputNode, Node, accumulator, announce, metadata_of, next_sequence
 from ..lru import LRU
 from ..schema.op import Op
 from ..shapes import Size, Spec
@@ -232,15 +232,15 @@ def entering(call: Call, announced: bool = True) -> Enter | None:
         node.dtype = dtype
         if alone is not None:
             x = inputs[alone]
-            target = x if x._node is None else x._node
+            target = accumulator(x) if x._node is None else x._node
             node.next_edges = before + (target,) + behind  # noqa: RUF005  # faster than unpacking
             if x._output_nr:
                 node.output_nrs = (*[0 for _ in before], x._output_nr, *[0 for _ in behind])
         else:
-            targets = [None] * len(inputs)
+            targets: list[Any] = [None] * len(inputs)
             for i in edges:
                 x = inputs[i]
-                targets[i] = x if x._node is None else x._node
+                targets[i] = accumulator(x) if x._node is None else x._node
                 if x._output_nr:
                     node.output_nrs = tuple(
                         [x._output_nr if need else 0 for x, need in zip(inputs, needs, strict=True)]

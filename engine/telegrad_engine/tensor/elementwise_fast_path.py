@@ -16,7 +16,7 @@ import numpy as np
 
 from ..arrays import NUMPY
 from ..context import observers, state
-from ..graph.node import Node, announce, next_sequence, record
+from ..graph.node import Node, accumulator, announce, next_sequence, record
 from ..schema.op import NO_ATTRS, Op
 from ..schema.signature import REQUIRED
 from .inference import mark
@@ -82,7 +82,7 @@ def _unary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..
         node.sequence = next_sequence()
         node.shape = x.shape
         node.dtype = dtype
-        node.next_edges = (input if place is None else place,)
+        node.next_edges = (accumulator(input) if place is None else place,)
         if input._output_nr:
             node.output_nrs = (input._output_nr,)
         if takes == _OUTPUT:
@@ -151,8 +151,8 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[.
         node.shape = shape
         node.dtype = dtype
         node.next_edges = (
-            (input if input._node is None else input._node) if first else None,
-            (other if other._node is None else other._node) if second else None,
+            (accumulator(input) if input._node is None else input._node) if first else None,
+            (accumulator(other) if other._node is None else other._node) if second else None,
         )
         if input._output_nr or (second and other._output_nr):
             node.output_nrs = (input._output_nr, other._output_nr if second else 0)

@@ -74,6 +74,8 @@ class Changeable(TensorMethods):
     _version_counter: list[int]
     _requires_grad: bool = False
     _node: Node | None = None
+    _accumulator: Any = None
+    """For a leaf: a weak reference to the last AccumulateGrad node."""
     _output_nr: int = 0
     _grad: Any = None
     _hooks: Any = None
