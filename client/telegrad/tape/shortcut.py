@@ -12,7 +12,8 @@ from telegrad_engine.dtypes import FLOATING, DType
 from telegrad_engine.schema.op import Op
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Produce, hidden_specs, view_of, without_values
-from telegrad_engine.tensor.call_cache import Call, Enter, Prepare, Resolved, entering, gathered, promised
+from telegrad_engine.tensor.call_cache import Call, Prepare, Resolved, entering, gathered, promised
+from telegrad_engine.tensor.execution import Enter
 from telegrad_engine.tensor.inference import mark
 from telegrad_engine.tensor.namespace import Resolve
 

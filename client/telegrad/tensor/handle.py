@@ -22,7 +22,7 @@ from telegrad_engine.graph.node import Node
 from telegrad_engine.memory_layout import memory_of
 from telegrad_engine.schema.op import NO_ATTRS, Op
 from telegrad_engine.shapes import Spec
-from telegrad_engine.tensor.abstract import Meta, apply_spec, enter, unwrap
+from telegrad_engine.tensor.abstract import Meta, apply_spec, finish_without_values, unwrap
 from telegrad_engine.tensor.base import Tracked
 from telegrad_engine.tensor.call_cache import preparing
 from telegrad_engine.tensor.conversion import as_array
@@ -588,8 +588,7 @@ def _apply_and_ask(recorder: Recorder, op: Op, inputs: tuple[Any, ...], attrs: M
     for output in outputs:
         description = known[output._id].description
         output._data = Spec(tuple(description["shape"]), parse(description["dtype"]).numpy)
-    enter(op, inputs, attrs, outputs, *unwrap(inputs))
-    return op.bundle(outputs)
+    return finish_without_values(op, inputs, attrs, outputs, *unwrap(inputs))
 
 
 functions = Functions(apply)

@@ -431,11 +431,7 @@ class EffectsReader:
         order = list(found.values())
         for node in order:
             for target in node.next_edges:
-                if (
-                    target is not None
-                    and target.leaf is None
-                    and id(target) not in self._nodes.keys() | found.keys()
-                ):
+                if target is not None and target.leaf is None and id(target) not in self._nodes.keys() | found.keys():
                     found[id(target)] = target
                     order.append(target)
         return sorted(order, key=lambda node: node.sequence)

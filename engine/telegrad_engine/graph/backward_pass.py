@@ -253,8 +253,9 @@ class _Pass:
         if grad is None:
             self._done(target)
             return
-        values = self.values
-        shape, dtype = (target.shape, target.dtype) if not output_nr else target.specs[output_nr]
+        values, leaf = self.values, target.leaf
+        spec = target if leaf is None else leaf._data  # the shape and dtype of an AccumulateGrad take longer
+        shape, dtype = (spec.shape, spec.dtype) if not output_nr else target.specs[output_nr]
         data = grad if values.raw else values.data(grad)
         if data.shape != shape or data.dtype is not dtype:
             grad = values.unbroadcast(grad, shape, dtype)
@@ -268,12 +269,12 @@ class _Pass:
         present = pending.get(target)
         if present is None:
             pending[target] = grad
-            if may_mutate and target.leaf is not None:
+            if may_mutate and leaf is not None:
                 self.may_mutate.add(target)
         else:
             pending[target] = values.add(present, grad, target in self.may_mutate)
             self.may_mutate.add(target)
-        if target.leaf is not None:
+        if leaf is not None:
             self._done(target)
 
     def _done(self, target: Target) -> None:

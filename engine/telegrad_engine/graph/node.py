@@ -19,7 +19,7 @@ from numpy import ndarray
 from ..context import Grantor, observers, state
 from ..dtypes import FLOATING, from_numpy
 from ..errors import VersionConflict
-from ..schema.derivative_plan import Plan
+from ..schema.derivative_plan import Plan, Save
 from ..schema.op import NO_ATTRS, Op
 from .hooks import Handle, NodeHooks, around, hooks_of
 
@@ -131,16 +131,13 @@ class AccumulateGrad(Node):
 
     next_edges = ()
 
-    def __init__(self, leaf: Any) -> None:
-        self.leaf = leaf
-
     @property
     def variable(self) -> Any:
         """The leaf, by torch's name."""
         return self.leaf
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
         """The leaf's shape, which an assignment to its ``data`` may change."""
         shape: tuple[int, ...] = self.leaf._data.shape
         return shape
@@ -151,7 +148,7 @@ class AccumulateGrad(Node):
         return self.leaf._data.dtype
 
     @property
-    def hooks(self) -> NodeHooks | None:  # type: ignore[override]
+    def hooks(self) -> NodeHooks | None:
         """The node's hooks, which the leaf holds, because the node exists only as long as a graph leads to it."""
         hooks = self.leaf._hooks
         return None if hooks is None else hooks.around
@@ -170,7 +167,8 @@ def accumulator(leaf: Any) -> AccumulateGrad:
     known = leaf._accumulator
     node: AccumulateGrad | None = None if known is None else known()
     if node is None or node.leaf is not leaf:  # an alias of a tensor begins with the tensor's attributes
-        node = AccumulateGrad(leaf)
+        node = _new(AccumulateGrad)
+        node.leaf = leaf
         leaf._accumulator = ref(node)
     return node
 
@@ -185,10 +183,31 @@ def camel(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
+def new_node(
+    kind: type[Node],
+    op: Op,
+    plan: Plan,
+    attrs: Mapping[str, Any],
+    next_edges: tuple[Any, ...],
+    shape: tuple[int, ...],
+    dtype: Any,
+) -> Node:
+    """Make the node of an operation, with the shape and dtype of its first output."""
+    node = _new(kind)
+    node.op = op
+    node.plan = plan
+    node.attrs = attrs
+    node.next_edges = next_edges
+    node.shape = shape
+    node.dtype = dtype
+    node.sequence = next_sequence()
+    return node
+
+
 def record(
     op: Op,
-    inputs: tuple[Any, ...],
     attrs: Mapping[str, Any],
+    inputs: Sequence[Any],
     outputs: Sequence[Any],
     hidden: Sequence[Any] = (),
 ) -> None:
@@ -215,18 +234,11 @@ def record(
             targets.append(None)
     key = _grouped(needs, inputs) if op.has_lists else tuple(needs)
     plan = op.plans.get(key) or op.plan(key)
-    node = _new(MultiOutputNode if many else Node)
-    node.op = op
-    node.plan = plan
-    node.attrs = attrs
-    node.sequence = next_sequence()
-    node.shape = first.shape
-    node.dtype = first.dtype
-    node.next_edges = tuple(targets)
+    node = new_node(MultiOutputNode if many else Node, op, plan, attrs, tuple(targets), first.shape, first.dtype)
     if output_nrs is not None:
         node.output_nrs = tuple(output_nrs)
     if plan.saves:
-        _save(node, inputs, outputs, hidden)
+        save(node, plan.saves, inputs, outputs, hidden)
     if not many:
         output = outputs[0]
         output._node = node
@@ -244,7 +256,7 @@ def record(
         announce(node, inputs, outputs)
 
 
-def _flatten(inputs: tuple[Any, ...]) -> list[Any]:
+def _flatten(inputs: Sequence[Any]) -> list[Any]:
     flat: list[Any] = []
     for x in inputs:
         if isinstance(x, tuple):
@@ -254,18 +266,29 @@ def _flatten(inputs: tuple[Any, ...]) -> list[Any]:
     return flat
 
 
-def _grouped(needs: list[bool], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def _grouped(needs: list[bool], inputs: Sequence[Any]) -> tuple[Any, ...]:
     """The flags of flattened inputs, with the flags of each list grouped into a tuple."""
     flags = iter(needs)
     return tuple([tuple([next(flags) for _ in x]) if isinstance(x, tuple) else next(flags) for x in inputs])
 
 
-def _save(node: Node, inputs: tuple[Any, ...], outputs: Sequence[Any], hidden: Sequence[Any]) -> None:
-    """Store in the node the values that its derivative needs, and the versions of the saved tensors."""
+def save(
+    node: Node,
+    saves: Sequence[tuple[str, Any]],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    hidden: Sequence[Any] = (),
+) -> None:
+    """Store in the node the values that its derivative needs, and the versions of the saved tensors.
+
+    ``saves`` is ``node.plan.saves``, or :func:`settled` saves.
+    """
     saved: list[Any] = []
     versions: list[tuple[int, list[int], int]] = []
-    for source, key in node.plan.saves:
-        if source == "input" or source == "output":
+    for source, key in saves:
+        if source == "constant":
+            saved.append(key)
+        elif source == "input" or source == "output":
             value = inputs[key] if source == "input" else outputs[key]
             cell = getattr(value, "_version_counter", None)
             if cell is not None:
@@ -278,14 +301,29 @@ def _save(node: Node, inputs: tuple[Any, ...], outputs: Sequence[Any], hidden: S
                 saved.append([None if v is None else v._data for v in value])
             else:
                 saved.append(value)
-        elif source == "attr":
-            saved.append(node.attrs.get(key, node.op.defaults.get(key)))
         elif source == "hidden":
             saved.append(hidden[key])
         else:
-            saved.append(metadata_of(inputs[key], source))
+            saved.append(_constant(node.op, source, key, inputs, node.attrs))
     node.saved = tuple(saved)
     node.versions = tuple(versions)
+
+
+def settled(op: Op, saves: Sequence[Save], inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The saves of calls like this one; "constant" and the value where it is the same for all of them."""
+    return [
+        ("constant", _constant(op, source, key, inputs, attrs))
+        if source in ("attr", "shape", "dtype") or (source == "input" and not hasattr(inputs[key], "_data"))
+        else (source, key)
+        for source, key in saves
+    ]
+
+
+def _constant(op: Op, source: str, key: Any, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """A saved value that is neither a tensor nor hidden: an attribute, a number, or a shape or dtype."""
+    if source == "attr":
+        return attrs.get(key, op.defaults.get(key))
+    return inputs[key] if source == "input" else metadata_of(inputs[key], source)
 
 
 def metadata_of(value: Any, which: str) -> Any:

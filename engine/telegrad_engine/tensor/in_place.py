@@ -41,7 +41,7 @@ def change_geometry(tensor: Any, op: Op, attrs: Any) -> None:
         tensor._seen_version = tensor._version_counter[0]
     if tracked:
         tensor._output_nr = 0
-        record(op, (old,), attrs, [tensor])
+        record(op, attrs, (old,), [tensor])
 
 
 def _way_back(op: Op, attrs: Any, shape: tuple[int, ...]) -> Step:
@@ -205,7 +205,7 @@ class Changeable(TensorMethods):
         self._write(op, inputs, attrs)
         self._version_counter[0] += 1
         self._output_nr = 0
-        record(op, (old, *inputs[1:]), attrs, [self])
+        record(op, attrs, (old, *inputs[1:]), [self])
         self._outdate_saved(inputs)
         self._rewrite_history(old, base_old)
         return self
@@ -220,7 +220,7 @@ class Changeable(TensorMethods):
         if base_old is not None and self._base is not None:
             self._base._output_nr = 0
             chain = (*self._base._inverse_chain, *self._view_chain)
-            record(CATALOGUE.get("view_scatter"), (base_old, self), {"chain": chain}, [self._base])
+            record(CATALOGUE.get("view_scatter"), {"chain": chain}, (base_old, self), [self._base])
             if base_old._node is not None:
                 hooks.move_retain(self._base, base_old._node, base_old._output_nr)
             self._seen_version = -1  # the view's history must be rebuilt through the base
