@@ -45,6 +45,14 @@ def edges(t: Any) -> Any:
     return found, first, x.grad, edge.node is y.grad_fn
 
 
+def end_of_a_leaf(t: Any) -> Any:
+    x = leaf(t)
+    y, z = x * 2, x.exp()
+    end = y.grad_fn.next_functions[0][0]
+    edge = t.autograd.graph.get_gradient_edge(x)
+    return end is z.grad_fn.next_functions[0][0], edge.node is end, end.variable is x, hasattr(z.grad_fn, "variable")
+
+
 def dict_of_inputs(t: Any) -> Any:
     a, b = leaf(t), leaf(t)
     return t.autograd.grad((a * b * b).sum(), {"a": a, "b": b})
@@ -177,6 +185,7 @@ def threads(t: Any) -> Any:
     [
         nodes,
         edges,
+        end_of_a_leaf,
         dict_of_inputs,
         versions,
         hooked("all"),

@@ -193,6 +193,34 @@ def test_next_functions() -> None:
     both(run)
 
 
+def test_a_leaf_has_one_node_which_all_of_its_edges_share() -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t)
+        y, z = x * 2, x.exp()
+        ends = [w.grad_fn.next_functions[0][0] for w in (y, y, z)]
+        other = (x.detach().requires_grad_() * 2).grad_fn.next_functions[0][0]
+        return (
+            ends[0] is ends[1] is ends[2], other is ends[0], ends[0].variable is x,
+            hasattr(y.grad_fn, "variable"), ends[0].next_functions, ends[0].metadata is ends[2].metadata,
+        )  # fmt: skip
+
+    both(run)
+
+
+def test_a_leaf_lives_as_long_as_a_graph_leads_to_it() -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t)
+        y = (x * x).sum()
+        dead, alive = weakref.ref(x.detach()), weakref.ref(x)
+        del x
+        kept = dead() is None, alive() is None
+        y.backward()
+        grad = y.grad_fn.next_functions[0][0].next_functions[0][0].variable.grad
+        return kept, grad
+
+    both(run)
+
+
 def test_several_outputs_have_their_numbers() -> None:
     def run(t: Any) -> Any:
         parts = leaf(t).unbind()
