@@ -1,4 +1,7 @@
-"""Instructions are sent to the server while the client continues to record, and none is lost."""
+"""Instructions are sent to the server while the client continues to record, and none is lost.
+
+Internals: what is in flight, and the connections that carry it, are shown nowhere else.
+"""
 
 from __future__ import annotations
 

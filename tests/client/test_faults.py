@@ -1,4 +1,7 @@
-"""Connection failures: each program runs once and its value is right, or an error says what is wrong."""
+"""Connection failures: each program runs once and its value is right, or an error says what is wrong.
+
+Internals: faults are caused in the transport, and counters are uploaded to sessions that are not the current one.
+"""
 
 from __future__ import annotations
 

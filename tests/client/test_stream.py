@@ -1,4 +1,7 @@
-"""The recorder on a stream: several programs in flight, nothing sent needlessly, errors with their lines."""
+"""The recorder on a stream: several programs in flight, nothing sent needlessly, errors with their lines.
+
+Internals: what is in flight, and when it is sent, are shown nowhere else.
+"""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def outcome(op: Op, case: Case, arrays: dict[int, np.ndarray]) -> list[Any]:
     if isinstance(results, oracle.Failure):
         return [results.kind, results.text]
     seen: list[Any] = [(r.dtype, tuple(r.shape), r.requires_grad, r._base is not None, r._version) for r in results]
-    seen += [(r.grad_fn.name(), r._output_nr) for r in results if r.grad_fn is not None]
+    seen += [(r.grad_fn.name(), r.output_nr) for r in results if r.grad_fn is not None]
     tracked = [r for r in results if r.requires_grad and r.grad_fn is not None]
     grads = []
     if tracked and call.inputs:

@@ -1,4 +1,7 @@
-"""Programs that keep nobody waiting run on the event loop; all others do not, and nobody can tell but by the clock."""
+"""Programs that keep nobody waiting run on the event loop; all others do not, and nobody can tell but by the clock.
+
+Internals: whether a program ran on the event loop is seen only beside the host.
+"""
 
 from __future__ import annotations
 

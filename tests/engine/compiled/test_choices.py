@@ -1,4 +1,7 @@
-"""Which programs run compiled, and why others do not; how many are kept, and who shares them."""
+"""Which programs run compiled, and why others do not; how many are kept, and who shares them.
+
+Internals: tiers that are slow or fail on purpose are made; clients never see one.
+"""
 
 from __future__ import annotations
 

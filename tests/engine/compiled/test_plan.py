@@ -1,4 +1,7 @@
-"""Plans of tapes: whatever calls they come from, what they leave is what the calls gave, and nothing else changes."""
+"""Plans of tapes: whatever calls they come from, what they leave is what the calls gave, and nothing else changes.
+
+Internals: plans are made of random tapes, most of which no op would leave.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from telegrad_engine import Tensor
 from telegrad_engine.arrays.numpy_tracer import Tape, TapingBackend
 from telegrad_engine.arrays.symbolic import Untraceable
 from telegrad_engine.compile.effects import Source
 from telegrad_engine.compile.executable import Planned
 from telegrad_engine.compile.plan import Planner
-from telegrad_engine.tensor.eager import Tensor
 
 N = 3
 STEPS = [

@@ -1,4 +1,7 @@
-"""What a compiled program leaves behind, graph, memory and errors, is what it would have left eagerly."""
+"""What a compiled program leaves behind, graph, memory and errors, is what it would have left eagerly.
+
+Internals: the engine's tensors behind the SDK's are compared: their versions, bases and gradients.
+"""
 
 from __future__ import annotations
 
