@@ -1,4 +1,7 @@
-"""``telegrad.autograd.graph`` compared with torch's: nodes, edges, multi-tensor hooks and saved-tensor hooks."""
+"""``telegrad.autograd.graph`` compared with torch's: nodes, edges, multi-tensor hooks and saved-tensor hooks.
+
+Internals: the table of excluded names is what is checked.
+"""
 
 from __future__ import annotations
 

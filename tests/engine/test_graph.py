@@ -1,4 +1,7 @@
-"""The graph: what it shows of itself, how deep it may be, and when it is freed."""
+"""The graph: what it shows of itself, how deep it may be, and when it is freed.
+
+Internals: when an array is freed is seen by a weak reference to it.
+"""
 
 from __future__ import annotations
 

@@ -61,6 +61,11 @@ IN_NO_GRAD, IN_INFERENCE = [
     for mode in ("no_grad", "inference_mode")
 ]
 """The end of the error text for modifying a view outside of the mode that it was made in."""
+ONE_OF_SEVERAL = (
+    "This view is the output of a function that returns multiple views. Such functions do not allow the output views "
+    "to be modified inplace. You should replace the inplace operation by an out-of-place one."
+)
+"""The same for one of several views, and its views."""
 OVERLAPPING = (
     "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
     "Please clone() the tensor before performing the operation."
@@ -238,20 +243,21 @@ class Changeable(TensorMethods):
                 ]
             )
 
-    def _sealed_error(self, event: str) -> InvalidOperation:
-        """Return the error for a modification that a view's history does not allow."""
-        if self._sealed is IN_INFERENCE:
+    def _sealed_error(self, event: str, reason: str | None = None) -> InvalidOperation:
+        """Return the error for a modification that a view's history does not allow, for a reason in torch's words."""
+        reason = reason or self._sealed
+        if reason is IN_INFERENCE:
             what = f"A view was created in inference mode and {event} in normal mode."
         elif self._node is None:
             what = f"A view was created in no_grad mode and {event} with grad mode enabled."
-        elif self._sealed is IN_NO_GRAD:
+        elif reason is IN_NO_GRAD:
             what = (
                 f"Output {self._output_nr} of {kind(self._node)} is a view of a view which was created in no_grad mode "
                 f"and {event} with grad mode enabled."
             )
         else:
             what = f"Output {self._output_nr} of {kind(self._node)} is a view and {event}."
-        return InvalidOperation(f"{what} {self._sealed}")
+        return InvalidOperation(f"{what} {reason}")
 
     def _check_changeable(self, tracked: bool) -> None:
         """Raise if this tensor may not be changed in place; a ``tracked`` change will be recorded."""
@@ -267,13 +273,7 @@ class Changeable(TensorMethods):
                     "a view of a leaf Variable that requires grad is being used in an in-place operation."
                 )
             if tracked and base is not None and any(step.lists_outputs for step, _, _ in self._view_chain):
-                name = next(step.name for step, _, _ in self._view_chain if step.lists_outputs)
-                raise InvalidOperation(
-                    f"Output {self._view_chain[-1][2]} of {name.capitalize()} is a view and is being modified "
-                    "inplace. This view is the output of a function that returns multiple views. Such "
-                    "functions do not allow the output views to be modified inplace. You should replace the "
-                    "inplace operation by an out-of-place one."
-                )
+                raise self._sealed_error("is being modified inplace", ONE_OF_SEVERAL)
 
     def _check_inplace(self, tracked: bool, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
         self._check_changeable(tracked)

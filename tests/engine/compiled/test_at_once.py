@@ -1,4 +1,7 @@
-"""Programs for callers who cannot wait: they run at once if it is known that they are brief, or nothing happens."""
+"""Programs for callers who cannot wait: they run at once if it is known that they are brief, or nothing happens.
+
+Internals: tiers and lent answers are what a session and its host agree on; clients never see them.
+"""
 
 from __future__ import annotations
 
