@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import Flag, auto
 from typing import NamedTuple
 
 from .derivative_plan import Rule
 
+Variants = frozenset[str]
+"""Where torch has an op, as the ``variants`` in its ``native_functions.yaml``: ``FUNCTION | METHOD``."""
 
-class Variant(Flag):
-    """Where torch has an op, as the ``variants`` in its ``native_functions.yaml``: ``FUNCTION | METHOD``.
-
-    An op without any of the functions is internal: only other ops and tensor methods use it.
-    """
-
-    FUNCTION = auto()
-    """``torch.softmax(x)``"""
-    METHOD = auto()
-    """``x.softmax()``, if the op takes a tensor"""
-    INPLACE = auto()
-    """``x.relu_()``"""
-    LINALG_FUNCTION = auto()
-    """``torch.linalg.inv(x)``"""
-    NN_FUNCTION = auto()
-    """``torch.nn.functional.softmax(x)``"""
-    INPLACE_ARGUMENT = auto()
-    """``torch.nn.functional.relu(x, inplace=True)``"""
-    PRIVATE = auto()
-    """Only derivatives and in-place ops use it, but no program, function or template."""
-
-
-FUNCTION, METHOD, INPLACE = Variant.FUNCTION, Variant.METHOD, Variant.INPLACE
-LINALG_FUNCTION, NN_FUNCTION, INPLACE_ARGUMENT = Variant.LINALG_FUNCTION, Variant.NN_FUNCTION, Variant.INPLACE_ARGUMENT
-PRIVATE = Variant.PRIVATE
-INTERNAL = Variant(0)
-"""No variant: only other ops use the op."""
+FUNCTION: Variants = frozenset({"function"})
+"""``torch.softmax(x)``"""
+METHOD: Variants = frozenset({"method"})
+"""``x.softmax()``, if the op takes a tensor."""
+INPLACE: Variants = frozenset({"inplace"})
+"""``x.relu_()``"""
+LINALG_FUNCTION: Variants = frozenset({"linalg function"})
+"""``torch.linalg.inv(x)``"""
+NN_FUNCTION: Variants = frozenset({"nn function"})
+"""``torch.nn.functional.softmax(x)``"""
+INPLACE_ARGUMENT: Variants = frozenset({"inplace argument"})
+"""``torch.nn.functional.relu(x, inplace=True)``"""
+INTERNAL: Variants = frozenset()
+"""None: the op is internal, as are all without a function. Only other ops and tensor methods use it."""
+PRIVATE: Variants = frozenset({"private"})
+"""Only derivatives and in-place ops use it, but no program, function or template."""
 
 
 class Results(NamedTuple):

@@ -15,6 +15,7 @@ import inspect
 import itertools
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypedDict, Unpack
 
 from .. import shapes
@@ -33,7 +34,7 @@ from .declaration import (
     RESULT,
     Memory,
     Results,
-    Variant,
+    Variants,
 )
 from .derivative_plan import Plan, Rule, make_plan
 from .promotion import COMMON, Promotion
@@ -50,6 +51,9 @@ FUNCTIONAL = "functional_"
 """The prefix of torch.nn.functional functions that differ from the tensor method of the same name, such as unfold."""
 
 
+FUNCTIONS = FUNCTION | LINALG_FUNCTION | NN_FUNCTION
+
+
 class Op(Signature):
     """A declared operation; its attributes are derived from the declaration (see the module's docstring)."""
 
@@ -63,7 +67,7 @@ class Op(Signature):
         *,
         key: str | None = None,
         aliases: Sequence[str] = (),
-        variants: Variant = FUNCTION | METHOD,
+        variants: Variants = FUNCTION | METHOD,
         node: str | Callable[[Any], str] | None = None,
         results: Results = RESULT,
         memory: Memory = DEFAULT_MEMORY,
@@ -76,21 +80,20 @@ class Op(Signature):
         super().__init__(self.key.split(".")[0], read_params(kernel, skip=1 + self.random))
         self.public = self.name.removeprefix(prefix or FUNCTIONAL)
         """The op's name in its namespace."""
-        self.doc = inspect.getdoc(kernel) or ""
         self.raw = kernel
         self.kernel = _by_position(kernel, self, self.random)
         self.composite = rule is None
         """Whether the kernel calls other ops, on a namespace ``F``."""
         self.rule = _no_rule if rule is None else _filled(rule, self)
         self.aliases = tuple(aliases)
-        self.functional = NN_FUNCTION in variants
+        self.functional = variants >= NN_FUNCTION
         """Whether torch.nn.functional has the op; with ``takes_inplace``, the function has a parameter ``inplace``."""
-        self.takes_inplace = INPLACE_ARGUMENT in variants
-        self.method = METHOD in variants and bool(self.tensor_params)
-        self.inplace = INPLACE in variants
-        self.internal = not variants & (FUNCTION | LINALG_FUNCTION | NN_FUNCTION)
+        self.takes_inplace = variants >= INPLACE_ARGUMENT
+        self.method = variants >= METHOD and bool(self.tensor_params)
+        self.inplace = variants >= INPLACE
+        self.internal = variants.isdisjoint(FUNCTIONS)
         """Whether it is used only by other ops or tensor methods, and is not a function of torch."""
-        self.private = PRIVATE in variants
+        self.private = variants >= PRIVATE
         self.node = node
         self.outputs = results.outputs
         self.lists_outputs = results.listed
@@ -119,15 +122,28 @@ class Op(Signature):
         """Whether any input has a derivative."""
         self.plans: LRU[Any, Plan] = LRU(PLANS)
         self.has_lists = any(p.is_list for p in self.tensor_params)
-        self._bundle = _named_results(self.name, self.outputs) if len(self.outputs) > 1 else None
+        self.has_names = len(self.outputs) > 1
+        """Whether the results form torch's named tuple."""
+
+    @cached_property
+    def doc(self) -> str:
+        """The kernel's docstring."""
+        return inspect.getdoc(self.raw) or ""
+
+    @cached_property
+    def named_tuple(self) -> Any:
+        """The named tuple type of several results."""
+        make: Any = namedtuple  # Any, because type checkers require literal field names
+        fields = make("fields", self.outputs)
+        return type(self.name, (_Results, fields), {"__slots__": (), "__module__": "telegrad.return_types"})
 
     def __repr__(self) -> str:
         return f"<op {self.signature}>"
 
     def bundle(self, outputs: Sequence[Any]) -> Any:
         """Return the outputs in the form of the public API: one tensor, a tuple, or torch's named tuple."""
-        if self._bundle is not None:
-            return self._bundle(*outputs)
+        if self.has_names:
+            return self.named_tuple(*outputs)
         return tuple(outputs) if self.lists_outputs else outputs[0]
 
     # Declaring ---------------------------------------------------------------------------
@@ -185,11 +201,11 @@ class Op(Signature):
         return [i for i, p in enumerate(self.tensor_params) if p.name in names]
 
 
-def _namespace(variants: Variant) -> str:
+def _namespace(variants: Variants) -> str:
     """The module of torch that has the function; that of an internal op is torch itself."""
-    if NN_FUNCTION in variants and FUNCTION not in variants:
+    if variants >= NN_FUNCTION and not variants >= FUNCTION:
         return "torch.nn.functional"
-    return "torch.linalg" if LINALG_FUNCTION in variants else "torch"
+    return "torch.linalg" if variants >= LINALG_FUNCTION else "torch"
 
 
 class _Results:
@@ -202,17 +218,9 @@ class _Results:
         return f"telegrad.return_types.{type(self).__name__}(\n{parts})"
 
 
-def _named_results(name: str, outputs: Sequence[str]) -> Any:
-    """Make the named tuple type of an op's outputs."""
-    make: Any = namedtuple  # Any, because type checkers require literal field names
-    fields = make("fields", outputs)
-    return type(name, (_Results, fields), {"__slots__": (), "__module__": "telegrad.return_types"})
-
-
 def _by_position(function: Callable[..., Any], op: Op, random: bool, leading: int = 1) -> Callable[..., Any]:
     """Wrap ``function`` to take its tensors by position, even if its signature does not list all tensors first."""
-    tensors_seen_last = max((i for i, p in enumerate(op.params) if p.kind.is_tensor), default=-1)
-    if tensors_seen_last == len(op.tensor_params) - 1 and not any(p.keyword_only for p in op.tensor_params):
+    if op.tensors_first:
         return function
     names = [p.name for p in op.tensor_params]
     lead = leading + random
@@ -341,7 +349,7 @@ class Options(TypedDict, total=False):
 
     key: str
     aliases: Sequence[str]
-    variants: Variant
+    variants: Variants
     node: str | Callable[[Any], str]
     results: Results
     memory: Memory

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...dtypes import LOW, bool_, float32, from_numpy, int64, is_floating, widened
 from ...errors import DTypeMismatch
-from ...schema.declaration import FUNCTION, INPLACE, LIST, METHOD, NO_SCRATCH, RESULT, Results, Variant, blocks
+from ...schema.declaration import FUNCTION, INPLACE, LIST, METHOD, NO_SCRATCH, RESULT, Results, Variants, blocks
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, OptionalBool, OptionalDType, OptionalInts, OptionalNumber
 from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
@@ -314,7 +314,7 @@ _declare_with_mean("var", "The variance over ``dim``, divided by n - correction 
 _declare_with_mean("std", "The standard deviation over ``dim``, as ``var_mean`` the variance, and the mean.")
 
 
-def _declare_unbiased(name: str, doc: str, variants: Variant = FUNCTION | METHOD, results: Results = RESULT) -> None:
+def _declare_unbiased(name: str, doc: str, variants: Variants = FUNCTION | METHOD, results: Results = RESULT) -> None:
     """Declare the overload of the op ``name`` over all dimensions, which takes only ``unbiased``."""
 
     def function(F: Any, input: Array, unbiased: Bool) -> Any:
