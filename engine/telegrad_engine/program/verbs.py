@@ -21,8 +21,8 @@ from ..context import generator
 from ..dtypes import FLOATING, from_numpy
 from ..errors import DTypeMismatch, InvalidArgument, InvalidValue, NotSupported
 from ..optim import algorithms
-from ..schema.op import default_float
 from ..schema.parameters import Array, Arrays, Bool, DTypeArg, Int, OptionalBool, OptionalDType, OptionalItems, Str
+from ..schema.promotion import default_float
 from ..schema.signature import Signature, read_params
 from ..tensor.conversion import as_array
 from ..tensor.eager import upload
