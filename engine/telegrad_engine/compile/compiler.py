@@ -73,83 +73,65 @@ class Compiler:
 
     # Running -----------------------------------------------------------------------------
 
-    def run(self, session: Session, program: Bound) -> Answer:
-        """Run the program in the session, with the same result and errors as the interpreter."""
-        if program.remembered.is_new:  # most programs that run once never run again
-            self._ledger.note(session, program, self._tier.word, f"it is {self._tier.word} after more runs")
-            return session.run_instructions(program.instructions)
-        reason = None
-        try:
-            inputs = self._find_inputs(session, program)
-        except Untraceable as why:
-            self._ledger.note(session, program, self._tier.word, str(why))
-            inputs = None
-        if inputs is None:
-            return self._run_below(session, program)
-        entry = self._entry(program, session.environment.dtype, inputs.signature)
-        try:
-            answer = self._attempt(program, inputs, entry)
-            if answer is None and entry.is_due and self._make_executable(program, inputs, entry):
-                answer = self._attempt(program, inputs, entry)
-            if answer is not None:
-                session.flush()
-                session.check_intact()
-                return answer
-        except Untraceable as why:
-            reason = str(why)
-        reason = reason or (VALUES if entry.is_usable else None)
-        try:
-            return self._timed(entry, session, partial(self._run_below, session, program))
-        finally:
-            self._ledger.note(session, program, self._tier.word, reason or entry.reason)
+    def run(self, session: Session, program: Bound, within: float | None = None) -> Answer:
+        """Run the program in the session, with the same result and errors as the interpreter.
 
-    def run_at_once(self, session: Session, program: Bound, within: float) -> Answer:
-        """Run the program if its last run, in this tier or below, took at most ``within`` seconds.
-
-        Raises NotAtOnce, with nothing done, in any other case. Executables are made in :meth:`run` only.
+        With ``within``, run it only if its last run, in this tier or below, took at most so many seconds, and leave
+        its effects to ``session.flush``. Raises NotAtOnce, with nothing done, in any other case.
         """
-        inputs = entry = None
-        if program.remembered.is_new:
-            raise NotAtOnce
-        try:
-            inputs = self._find_inputs(session, program)
-            if inputs is None:
-                raise NotAtOnce
-            entry = self._entry(program, session.environment.dtype, inputs.signature)
-            if entry.is_usable and entry.last_s > within:
-                raise NotAtOnce
-            answer = self._attempt(program, inputs, entry)
-            if answer is not None:
-                return answer
-            if entry.is_due:
-                raise NotAtOnce
-            reason = VALUES if entry.is_usable else entry.reason
-        except Untraceable as why:
-            reason = str(why)
-        if self._fallback is not None:
-            run = partial(self._fallback.run_at_once, session, program, within)
-        # Only an executable bounds the loops of a registered function.
-        elif inputs and entry and entry.is_set_aside and entry.last_s <= within and not inputs.signature.functions:
-            run = partial(session.run_instructions, program.instructions)
+        reason = entry = None
+        if program.remembered.is_new:  # most programs that run once never run again
+            reason = f"it is {self._tier.word} after more runs"
         else:
-            raise NotAtOnce
-        answer = run() if entry is None else self._timed(entry, session, run)
-        self._ledger.note(session, program, self._tier.word, reason)
-        return answer
-
-    def _run_below(self, session: Session, program: Bound) -> Answer:
-        if self._fallback is not None:
-            return self._fallback.run(session, program)
-        return session.run_instructions(program.instructions)
-
-    def _timed(self, entry: CacheEntry, session: Session, run: Callable[[], Answer]) -> Answer:
-        """Run in the tier below, and record the time."""
+            try:
+                inputs = self._find_inputs(session, program)
+                if inputs is not None:
+                    entry = self._entry(program, session.environment.dtype, inputs.signature)
+                    answer = self._as_executable(program, inputs, entry, within)
+                    if answer is not None:
+                        return answer
+                    reason = VALUES if entry.is_usable else entry.reason
+            except Untraceable as why:
+                reason = str(why)
         started = perf_counter()
-        answer = run()
-        entry.time_below(perf_counter() - started)
-        if entry.is_set_aside:
-            session.last_s = entry.last_s
+        try:
+            answer = self._run_below(session, program, entry, within)
+            if entry is not None:
+                entry.time_below(perf_counter() - started)
+                if entry.is_set_aside:
+                    session.last_s = entry.last_s
+            return answer
+        except NotAtOnce:
+            reason = None
+            raise
+        finally:
+            if reason is not None:
+                self._ledger.note(session, program, self._tier.word, reason)
+
+    def _as_executable(self, program: Bound, inputs: Inputs, entry: CacheEntry, within: float | None) -> Answer | None:
+        """Run the program as an executable, made now if it is due; None if there is none whose guards hold."""
+        if within is not None and entry.is_usable and entry.last_s > within:
+            raise NotAtOnce
+        answer = self._attempt(program, inputs, entry)
+        if answer is None and entry.is_due:
+            if within is not None:
+                raise NotAtOnce
+            if self._make_executable(program, inputs, entry):
+                answer = self._attempt(program, inputs, entry)
+        if answer is not None and within is None:
+            inputs.session.flush()
+            inputs.session.check_intact()
         return answer
+
+    def _run_below(self, session: Session, program: Bound, entry: CacheEntry | None, within: float | None) -> Answer:
+        """Run the program in the tier below."""
+        if self._fallback is not None and not program.remembered.is_new:
+            return self._fallback.run(session, program, within)
+        # Only an executable bounds the loops of a registered function.
+        is_brief = within is not None and entry is not None and entry.is_set_aside and entry.last_s <= within
+        if within is None or (is_brief and not self._analysis(program).functions):
+            return session.run_instructions(program.instructions)
+        raise NotAtOnce
 
     def _attempt(self, program: Bound, inputs: Inputs, entry: CacheEntry) -> Answer | None:
         """Run the first executable whose guards hold. Return None if there is none.

@@ -17,7 +17,7 @@ from ..program.result import Answer, Value
 from ..tensor.eager import Tensor
 from ..tensor.gradient_values import COUNTED
 from .analysis import Analysis
-from .graphs import Edge, GraphContext, GraphData, edge_target, fill_template, make_nodes
+from .graphs import Edge, GraphContext, GraphData, edge_target, fill_template
 from .input_signature import Inputs
 
 logger = logging.getLogger(__name__)
@@ -90,9 +90,8 @@ class Made(NamedTuple):
 
     array: int
     view: Any
-    """The path from the array to it, and the further attributes of a view, or a template of these if it ``varies``."""
-    varies: bool
-    cell: int
+    """The template of the path from the array to it, and of the further attributes of a view."""
+    version_counter: int
     base: int | None
     grad: int | None
     strides: Any
@@ -104,7 +103,7 @@ class Fetched(NamedTuple):
 
     id: int
     description: Mapping[str, Any]
-    cell: int
+    version_counter: int
     """The number of its version counter. The version in the description is relative to that counter."""
     source: Source | None
     """None if only the description is requested."""
@@ -118,7 +117,7 @@ class Effects(NamedTuple):
     analysis: Analysis
     arrays: list[Source]
     """The arrays that it makes."""
-    cells: list[int]
+    increases: list[int]
     """The increase of each version counter; those of new tensors begin at zero."""
     writes: list[tuple[int, Source]]
     """The numbers of the taken arrays that are overwritten, each with the source of the new values."""
@@ -167,7 +166,7 @@ class Change:
         ids, taken = self._inputs.ids, self._inputs.tensors
         values = {}
         for fetched in self._effects.fetched:
-            start = taken[fetched.cell]._version_counter[0] if fetched.cell < len(taken) else 0
+            start = taken[fetched.version_counter]._version_counter[0] if fetched.version_counter < len(taken) else 0
             name, version = ids[fetched.id], fetched.description["version"] + start
             if fetched.kept is not None:
                 array = self._made[fetched.kept]
@@ -181,33 +180,35 @@ class Change:
         """Make the tensors and nodes."""
         effects, inputs = self._effects, self._inputs
         taken, space = inputs.tensors, inputs.space
-        self._cells = [tensor._version_counter for tensor in taken] + [[0] for _ in effects.cells[len(taken) :]]
+        self._version_counters = [tensor._version_counter for tensor in taken] + [
+            [0] for _ in effects.increases[len(taken) :]
+        ]
         memories = [*map(space.memory, taken), *map(space.fresh, self._made)]
         for (position, _), write in zip(effects.writes, self._writes, strict=True):
             if write.array is not None:
                 memories[position] = write.array
         values = {"memories": memories, "arrays": self._saved, "numbers": self._run.numbers()}
         self._tensors = self._make_tensors(values)
-        context = GraphContext(self._tensors, inputs.nodes, values, self._cells)
-        node_of = make_nodes(effects.graph, context) if effects.graph.nodes else None
+        context = GraphContext(self._tensors, inputs.nodes, values, self._version_counters)
+        node_of = effects.graph.made(context) if effects.graph.nodes else None
         self._nodes = [
             None if place.node is None else edge_target(place.node, node_of, context) for _, place in effects.placed
         ]
 
     def _make_tensors(self, values: Mapping[str, Any]) -> list[Tensor]:
         """Return the tensors that the program takes, then those that it makes."""
-        space, cells = self._inputs.space, self._cells
+        space, counters = self._inputs.space, self._version_counters
         tensors = list(self._inputs.tensors)
         for made in self._effects.made:
-            path, view = fill_template(made.view, values) if made.varies else made.view
+            path, view = fill_template(made.view, values)
             tensor = space.view(values["memories"][made.array], path, made.strides)
-            tensor._version_counter = cells[made.cell]
+            tensor._version_counter = counters[made.version_counter]
             vars(tensor).update(view)
             tensors.append(tensor)
         for tensor, made in zip(tensors[len(self._inputs.tensors) :], self._effects.made, strict=True):
             if made.base is not None:
                 tensor._become_view(tensors[made.base])
-                tensor._seen_version += cells[made.cell][0] if tensor._seen_version >= 0 else 0
+                tensor._seen_version += counters[made.version_counter][0] if tensor._seen_version >= 0 else 0
             if made.grad is not None:
                 tensor._grad = tensors[made.grad]
         return tensors
@@ -221,9 +222,9 @@ class Change:
                 for write in self._writes:
                     write.put()
         self._writes = []  # freed before the other arrays, or the heap shrinks and grows again in the next run
-        for cell, step in zip(self._cells, effects.cells, strict=True):
-            if step:
-                cell[0] += step
+        for counter, increase in zip(self._version_counters, effects.increases, strict=True):
+            if increase:
+                counter[0] += increase
         for number, grad in effects.grads:
             tensors[number]._grad = None if grad is None else tensors[grad]
         for (number, place), node in zip(effects.placed, self._nodes, strict=True):

@@ -239,12 +239,12 @@ class _Collector:
         """Return the specs of all tensors."""
         if _are_apart(self.tensors, self._space):
             return tuple(self._specs)
-        cells = [id(tensor._version_counter) for tensor in self.tensors]
+        counters = [id(tensor._version_counter) for tensor in self.tensors]
         owners = [*map(id, self._space.owners(self.tensors))]
         return tuple(
             [
-                spec._replace(shared=cells.count(cell) > 1 or owners.count(owner) > 1)
-                for spec, cell, owner in zip(self._specs, cells, owners, strict=True)
+                spec._replace(shared=counters.count(counter) > 1 or owners.count(owner) > 1)
+                for spec, counter, owner in zip(self._specs, counters, owners, strict=True)
             ]
         )
 

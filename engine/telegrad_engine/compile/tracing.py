@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,20 @@ from ..session.session import Session
 from .analysis import Analysis, number_of
 from .effects import Effects, Fetched, Made, Place, Save, Source
 from .executable import Compiled, CompiledForDevice, Executable, Planned
-from .graphs import LEAF, MADE, TAKEN, Constant, Container, Edge, GraphData, NodeData, Placeholder, rebuild, template
+from .graphs import (
+    LEAF,
+    OWN,
+    TAKEN,
+    Constant,
+    Container,
+    Edge,
+    GraphData,
+    NodeData,
+    Placeholder,
+    node_data,
+    rebuild,
+    template,
+)
 from .input_signature import InputSignature, TensorSpec
 from .memory_space import DeviceMemory, memory_space_of
 from .plan import Planner
@@ -258,8 +272,8 @@ class EffectsReader:
         self._sources = {id(array): Source(False, i) for i, array in reversed([*enumerate(trace.arrays)])}
         self._arrays: list[Source] = []
         self._memories = {id(tensor._memory): i for i, tensor in enumerate(trace.taken)}
-        self._cells = {id(tensor._version_counter): i for i, tensor in enumerate(trace.taken)}
-        self._steps: list[int] = [tensor._version_counter[0] for tensor in trace.taken]
+        self._counters = {id(tensor._version_counter): i for i, tensor in enumerate(trace.taken)}
+        self._increases: list[int] = [tensor._version_counter[0] for tensor in trace.taken]
         self._tensors: list[Any] = list(trace.taken)
         """All tensors that can be reached from a name, in the order of their numbers."""
         self._numbers = {id(tensor): i for i, tensor in enumerate(trace.taken)}
@@ -292,7 +306,7 @@ class EffectsReader:
             analysis=trace.analysis,
             arrays=self._arrays,
             writes=self._writes(),
-            cells=self._steps,
+            increases=self._increases,
             made=made,
             placed=[(number, place) for number, place in placed if number >= count or self._is_moved(number, place)],
             grads=[(number, grad) for number, grad in enumerate(grads) if grad != before[number]],
@@ -350,11 +364,11 @@ class EffectsReader:
             self._arrays.append(self._source(memory.array))
         return number
 
-    def _version_counter(self, cell: list[int]) -> int:
-        number = self._cells.get(id(cell))
+    def _version_counter(self, counter: list[int]) -> int:
+        number = self._counters.get(id(counter))
         if number is None:
-            number = self._cells[id(cell)] = len(self._steps)
-            self._steps.append(cell[0])
+            number = self._counters[id(counter)] = len(self._increases)
+            self._increases.append(counter[0])
         return number
 
     def _writes(self) -> list[tuple[int, Source]]:
@@ -363,35 +377,29 @@ class EffectsReader:
         changed = [i for i, tensor in enumerate(taken) if tensor._memory.array is not before[i]]
         return [(i, self._source(taken[i]._memory.array)) for i in changed]
 
-    def _fetched(self, number: int, description: dict[str, Any], cell: list[int], array: Any) -> Fetched:
+    def _fetched(self, number: int, description: dict[str, Any], counter: list[int], array: Any) -> Fetched:
         source = None if array is None else self._source(array)
         kept = self._arrays.index(source) if source in self._arrays else None
         return Fetched(
-            number, {**description, "device": self._trace.device_name}, self._version_counter(cell), source, kept
+            number, {**description, "device": self._trace.device_name}, self._version_counter(counter), source, kept
         )
 
     # Tensors -------------------------------------------------------------------------------
 
     def _made(self, tensor: Any) -> Made:
         own = {name: getattr(tensor, name) for name in VIEW_ATTRIBUTES if name in vars(tensor)}
-        view, varies = self._varying((tensor._path, own))
         return Made(
             array=self._memory(tensor._memory),
-            view=view,
-            varies=varies,
-            cell=self._version_counter(tensor._version_counter),
+            view=self._template((tensor._path, own)),
+            version_counter=self._version_counter(tensor._version_counter),
             base=self._number(tensor._base),
             grad=self._number(tensor._grad),
             strides=tensor._strides,
         )
 
-    def _varying(self, value: Any) -> tuple[Any, bool]:
-        """Return the value and False or, if it contains traced numbers, its template and True."""
-        return (template(value, self._varying_part), True) if has_traced(value) else (value, False)
-
-    def _varying_part(self, part: Any) -> Any:
-        """Return the template of a part unless it contains traced numbers; objects without any keep their identity."""
-        return self._number_at(part) if has_traced(part) else Constant(type(part), part)
+    def _template(self, value: Any) -> Any:
+        """Return the template of a value; parts without traced numbers keep their identity."""
+        return template(value, lambda part: self._number_at(part) if has_traced(part) else Constant(type(part), part))
 
     def _number_at(self, value: Any) -> Placeholder | None:
         if not is_traced(value):
@@ -402,7 +410,10 @@ class EffectsReader:
     def _is_moved(self, number: int, place: Place) -> bool:
         """Return whether a taken tensor gets another place in the graph."""
         tensor, spec = self._trace.taken[number], self._trace.specs[number]
-        if self._memories.get(id(tensor._memory)) != number or self._cells.get(id(tensor._version_counter)) != number:
+        if (
+            self._memories.get(id(tensor._memory)) != number
+            or self._counters.get(id(tensor._version_counter)) != number
+        ):
             raise Untraceable("a tensor that it takes shows other memory afterwards")
         node, output_nr = self._trace.places.get(number, (None, 0))
         before = Place(spec.requires_grad, None if node is None else (TAKEN, node), output_nr)
@@ -417,14 +428,15 @@ class EffectsReader:
     def _graph(self) -> GraphData:
         """Return the graph behind the tensors that it leaves."""
         nodes = self._made_nodes()
-        self._nodes.update({id(node): (MADE, number) for number, node in enumerate(nodes)})
+        self._nodes.update({id(node): (OWN, number) for number, node in enumerate(nodes)})
         for leaf in [
             target for node in nodes for target in node.next_edges if target is not None and target.is_leaf_target
         ]:
             self._check(leaf)
             self._place_of(leaf)
         self._reachable = {(id(x._version_counter), id(x._memory.array)): x._memory for x in self._tensors}
-        return GraphData([self._node(node) for node in nodes])
+        keeps_arrays = any(_keeps_arrays(node) for node in nodes)
+        return GraphData([self._node(node) for node in nodes], keeps_arrays)
 
     def _made_nodes(self) -> list[Any]:
         """Return the new nodes behind the tensors that it leaves, oldest first."""
@@ -442,44 +454,38 @@ class EffectsReader:
         return sorted(order, key=lambda node: node.sequence)
 
     def _node(self, node: Any) -> NodeData:
-        is_freed = node.saved is FREED or not any(hasattr(value, "shape") for value in _leaves(node.saved))
-        if not is_freed and not self._keeps_graphs:
+        keeps_arrays = _keeps_arrays(node)
+        if keeps_arrays and not self._keeps_graphs:
             raise Untraceable(f"it leaves a graph to differentiate later: {node.name()} keeps tensors")
         if not node.plain or node.hooks is not None or node.evaluate is not None:
             raise Untraceable(f"it leaves a graph with hooks, on {node.name()}")
-        apart = ("next_edges", "sequence") if is_freed else ("next_edges", "sequence", "saved", "versions")
-        attributes, varies = self._varying({name: value for name, value in vars(node).items() if name not in apart})
-        saved, versions = (None, ()) if is_freed else self._saved(node)
+        if keeps_arrays:
+            counters = {position: id(counter) for position, counter, _ in node.versions}
+            values = [template(x, partial(self._saved, of=counters.get(at))) for at, x in enumerate(node.saved)]
+            saved = Container(tuple, tuple(values))
+        else:
+            saved = self._template(node.saved)
+        versions = tuple([(at, self._version_counter(counter), version) for at, counter, version in node.versions])
         edges = tuple([self._edge(target) for target in node.next_edges])
-        return NodeData(node.many, attributes, varies, edges, saved, versions)
+        return node_data(node, self._template(node.attrs), saved, versions, edges)
 
-    def _saved(self, node: Any) -> tuple[Any, tuple[tuple[int, int, int], ...]]:
-        """Return the template of a node's saved tensors, and their versions."""
-        cells = {position: id(cell) for position, cell, _ in node.versions}
+    def _saved(self, value: Any, of: int | None) -> Placeholder | None:
+        """Return the placeholder of a saved value; ``of`` is the id of its version counter."""
+        if not hasattr(value, "shape"):
+            return self._number_at(value)
+        memory = self._reachable.get((of or 0, id(value)))
+        if memory is not None:
+            return Placeholder("memories", self._memory(memory))
+        save = Save(self._source(value), self._shares_memory(value, of))
+        if save not in self._saves:
+            self._saves.append(save)
+        return Placeholder("arrays", self._saves.index(save))
 
-        def at(position: int) -> Callable[[Any], Placeholder | None]:
-            def place(value: Any) -> Placeholder | None:
-                if not hasattr(value, "shape"):
-                    return self._number_at(value)
-                memory = self._reachable.get((cells.get(position, 0), id(value)))
-                if memory is not None:
-                    return Placeholder("memories", self._memory(memory))
-                save = Save(self._source(value), self._shares_memory(value, cells.get(position)))
-                if save not in self._saves:
-                    self._saves.append(save)
-                return Placeholder("arrays", self._saves.index(save))
-
-            return place
-
-        values = [template(value, at(position)) for position, value in enumerate(node.saved)]
-        versions = [(position, self._version_counter(cell), version) for position, cell, version in node.versions]
-        return Container(tuple, tuple(values)), tuple(versions)
-
-    def _shares_memory(self, array: Any, cell: int | None) -> bool:
+    def _shares_memory(self, array: Any, counter: int | None) -> bool:
         """Return whether an array shares memory with a reachable tensor that has this version counter."""
         roots = getattr(array, "roots", None)
         return roots is not None and any(
-            roots == x._memory.array.roots for x in self._tensors if id(x._version_counter) == cell
+            roots == x._memory.array.roots for x in self._tensors if id(x._version_counter) == counter
         )
 
     def _freed_nodes(self) -> list[int]:
@@ -495,6 +501,11 @@ class EffectsReader:
         if not target.is_leaf_target:
             return self._nodes[id(target)]
         return LEAF, self._place_of(target)
+
+
+def _keeps_arrays(node: Any) -> bool:
+    """Return whether a node has saved arrays."""
+    return any(hasattr(value, "shape") for value in _leaves(node.saved))
 
 
 def _leaves(values: Sequence[Any]) -> Iterator[Any]:
