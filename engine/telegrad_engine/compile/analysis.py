@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from operator import itemgetter
-from typing import Any
 
 from ..errors import TelegradError
 from ..program.instructions import Instruction, names_in
@@ -36,10 +35,6 @@ class Analysis:
         """The existing tensors that it frees."""
         self.functions: dict[str, None] = {}
         """The names of registered functions that it applies."""
-        self.latest: Any = None
-        """The signature of the last run's inputs, most likely also that of the next."""
-        self.key: Any = None
-        """The cache key of the last run."""
         self.uploads = [(x.data, x.instruction.attrs.get("dtype")) for x in program.steps if x.data is not None]
         """The names of the arrays that it uploads, each with the requested dtype."""
         for step in program.steps:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from threading import Lock, Thread, main_thread
 from time import perf_counter
 
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 MAX_ENTRIES, MAX_BYTES = 64, 256 * 2**20
 """The maximum number of program signatures that are kept, and of bytes that they take together."""
 MAX_COMPARED = 8
-"""The number of known signatures, most recently used, with which a new one is compared to report a difference."""
+"""The number of newest known signatures with which a new one is compared to report a difference."""
 VALUES = "the values are not those that are usual, as where an index is out of range"
 ROOM = "the session may not have room for all of it at once"
 ON_THE_CPU = "the session is not on the CPU"
@@ -65,7 +65,8 @@ class Compiler:
         self.after = tier.after if after is None else after
         self._tier, self._fallback, self._most, self._choose = tier, fallback, most, choose
         self._most_bytes = most_bytes
-        self._entries: OrderedDict[Key, CacheEntry] = OrderedDict()
+        self._entries: dict[Key, CacheEntry] = {}
+        self._uses = count()
         self._ledger = Ledger(most)
         self._jobs: list[Callable[[], object]] = []
         self._worker: Thread | None = None
@@ -262,27 +263,24 @@ class Compiler:
             return analysis
 
     def _entry(self, program: Bound, dtype: DType, signature: InputSignature) -> CacheEntry:
-        analysis: Analysis = program.remembered.outlines[self]
-        key = analysis.key
-        if key is None or key.signature is not signature or key.dtype != dtype.name:
-            key = analysis.key = Key(program.digest, dtype.name, signature)
+        key = Key(program.digest, dtype.name, signature)
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
-                like = [each for each in self._entries if each.digest == key.digest and each.dtype == key.dtype]
-                new = difference(analysis, signature, [each.signature for each in like[-MAX_COMPARED:]])
+                like = [each.signature for each in self._entries if each[:2] == key[:2]]
+                new = difference(program.remembered.outlines[self], signature, like[-MAX_COMPARED:])
                 nodes = 0 if signature.graph is None else len(signature.graph.nodes)
                 entry = self._entries[key] = CacheEntry(self._tier, self.after, nodes, new)
                 self._evict()
-            else:
-                self._entries.move_to_end(key)
+            entry.last_use = next(self._uses)
             return entry
 
     def _evict(self) -> None:
         """Evict the least recently used entries while there are too many, or they take too much memory."""
         total = sum([entry.size for entry in self._entries.values()])
         while self._entries and (len(self._entries) > self._most or total > self._most_bytes):
-            total -= self._entries.popitem(last=False)[1].size
+            oldest = min(self._entries, key=lambda key: self._entries[key].last_use)
+            total -= self._entries.pop(oldest).size
 
     def reports(self, session: Session) -> list[Report]:
         """Return how the cached programs of a session ran, in the order of their first runs."""
