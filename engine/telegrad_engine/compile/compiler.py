@@ -27,7 +27,7 @@ from .cache_entry import UNIT_BYTES, CacheEntry, Key
 from .effects import Change, Run
 from .executable import Executable
 from .input_signature import Inputs, InputSignature, find_inputs
-from .reports import Ledger, Report, difference
+from .reports import Report, difference, note
 from .tier import COMPILED, Tier
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,6 @@ class Compiler:
         self._most_bytes = most_bytes
         self._entries: dict[Key, CacheEntry] = {}
         self._uses = count()
-        self._ledger = Ledger(most)
         self._jobs: list[Callable[[], object]] = []
         self._worker: Thread | None = None
         self._lock = Lock()
@@ -107,7 +106,7 @@ class Compiler:
             raise
         finally:
             if reason is not None:
-                self._ledger.note(session, program, self._tier.word, reason)
+                self._note(session, program, reason)
 
     def _as_executable(self, program: Bound, inputs: Inputs, entry: CacheEntry, within: float | None) -> Answer | None:
         """Run the program as an executable, made now if it is due; None if there is none whose guards hold."""
@@ -181,7 +180,7 @@ class Compiler:
             session.programs += 1
             session.instructions += len(program)
             session.last_s = ran_s + perf_counter() - started
-            self._ledger.note(session, program, self._tier.word, None)
+            self._note(session, program, None)
             entry.time(session.last_s, self._choose and self._worker is None)  # compilation slows down all runs
 
         session.defer(finish)
@@ -282,10 +281,9 @@ class Compiler:
             oldest = min(self._entries, key=lambda key: self._entries[key].last_use)
             total -= self._entries.pop(oldest).size
 
+    def _note(self, session: Session, program: Bound, reason: str | None) -> None:
+        note(session, program, self._tier.word, reason, session.compiler is self, self._most)
+
     def reports(self, session: Session) -> list[Report]:
         """Return how the cached programs of a session ran, in the order of their first runs."""
-        below = {} if self._fallback is None else self._fallback._ledger.of(session)
-        return [
-            report._replace(planned_runs=below[digest].planned_runs) if digest in below else report
-            for digest, report in self._ledger.of(session).items()
-        ]
+        return list(session.run_reports.values())

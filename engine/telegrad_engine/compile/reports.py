@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
-from threading import Lock
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from ..program.instructions import names_in
 from ..program.program_cache import Bound
@@ -33,29 +30,21 @@ class Report(NamedTuple):
         return self.planned_runs + self.compiled_runs
 
 
-class Ledger:
-    """The reports of each session's programs, by digest, in the order of their first runs; ``most`` per session."""
+def note(session: Session, program: Bound, word: str, reason: str | None, is_highest: bool, most: int) -> None:
+    """Count a run in the tier named ``word`` unless there is a ``reason`` why it did not run there.
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._reports: WeakKeyDictionary[Session, OrderedDict[str, Report]] = WeakKeyDictionary()
-        self._lock = Lock()
-
-    def note(self, session: Session, program: Bound, word: str, reason: str | None) -> None:
-        """Count a run in the tier named ``word`` or, if there is a ``reason``, in a tier below."""
-        new = Report(program.remembered.template, len(program), 0, 0, 0, None)
-        with self._lock:
-            reports = self._reports.setdefault(session, OrderedDict())
-            known = reports.get(new.digest, new)
-            counts = {"runs": known.runs + 1, f"{word}_runs": getattr(known, f"{word}_runs") + (reason is None)}
-            reports[new.digest] = known._replace(instructions=len(program), reason=reason, **counts)
-            if len(reports) > self._most:
-                reports.popitem(last=False)
-
-    def of(self, session: Session) -> Mapping[str, Report]:
-        """Return the reports of a session's programs, by digest."""
-        with self._lock:
-            return dict(self._reports.get(session, {}))
+    Only the session's highest tier counts all runs. The reports of the ``most`` newest programs are kept.
+    """
+    digest, reports = program.remembered.template, session.run_reports
+    report = reports.get(digest, Report(digest, len(program), 0, 0, 0, None))
+    changes: dict[str, Any] = {}
+    if reason is None:
+        changes[f"{word}_runs"] = getattr(report, f"{word}_runs") + 1
+    if is_highest:
+        changes |= {"instructions": len(program), "runs": report.runs + 1, "reason": reason}
+    reports[digest] = report._replace(**changes)
+    if len(reports) > most:
+        del reports[next(iter(reports))]
 
 
 # Differences between signatures --------------------------------------------------------------

@@ -19,7 +19,7 @@ from ..dtypes import DType
 from ..errors import TelegradError
 from ..graph.node import FREED
 from ..program.instructions import Instruction
-from ..program.operands import BOUNDS, fill, look_up
+from ..program.operands import BOUNDS, Hole, fill
 from ..program.program_cache import Step
 from ..program.registered_functions import Applicable, Budget, Library, SessionLibrary
 from ..program.result import describe
@@ -169,16 +169,22 @@ class Trace(Session):
         checked = step.with_operands(self._operands).instruction
         if not checked.checked and checked.op not in VERBS:
             raise Untraceable("an operand does not fit")
-        inputs, attrs = list(checked.inputs), checked.attrs
-        for hole in step.holes:
-            value, number = hole.value(self._operands), hole.value(self._numbers)
-            if hole.path[0] == "in":
-                inputs = fill(inputs, hole.path[1:], number)
-            elif repr(look_up(attrs, hole.path[1:])) != repr(value):
-                raise Untraceable("an operand stands where none may be")
-            else:
-                attrs = fill(attrs, hole.path[1:], number)
+        inputs, attrs = fill(step.instruction.inputs, self._numbers), checked.attrs
+        if step.fills_attrs:
+            attrs = self._traced(step.instruction.attrs, attrs)
         return Instruction(checked.op, inputs, checked.outputs, attrs, checked.grad_mode, checked.checked)
+
+    def _traced(self, template: Any, checked: Any) -> Any:
+        """Return checked attributes with traced numbers where their template has holes."""
+        if isinstance(template, Hole):
+            if repr(checked) != repr(template.value(self._operands)):
+                raise Untraceable("an operand stands where none may be")
+            return template.value(self._numbers)
+        if isinstance(template, dict):
+            return {**checked, **{key: self._traced(item, checked[key]) for key, item in template.items()}}
+        if isinstance(template, list) and isinstance(checked, (list, tuple)):
+            return type(checked)([self._traced(a, b) for a, b in zip(template, checked, strict=True)])
+        return checked
 
     def _reason(self, error: Exception) -> str:
         if isinstance(error, (Untraceable, TelegradError)):

@@ -24,7 +24,7 @@ from ..lru import LRU
 from ..schema.parameters import Str, TensorKind, encode_number
 from . import json_codec
 from .instructions import Instruction, check_id, names_in, parse_program
-from .operands import Operands, extract
+from .operands import Hole, Operands, read_holes
 from .overloads import find_op
 from .program_cache import Memory, Remembered
 from .template import stand_ins
@@ -78,7 +78,7 @@ class Procedure:
         for index, instruction in enumerate(instructions):
             try:
                 used = list(names_in(instruction.inputs))
-                _check_known(instruction, index)
+                _check_known(instruction)
                 for name in used:
                     if name not in there:
                         raise InvalidValue(f"{name!r:.140} is used before anything in the procedure makes it")
@@ -215,9 +215,11 @@ def _ids(data: Any, where: str) -> list[str]:
     return [check_id(name) for name in data]
 
 
-def _check_known(instruction: Instruction, index: int) -> None:
+def _check_known(instruction: Instruction) -> None:
     """Raise unless the op exists, a procedure may contain it, and it takes these attributes."""
-    if extract({"attrs": instruction.attrs}, index)[1]:
+    holes: list[Hole] = []
+    read_holes(instruction.attrs, holes)
+    if holes:
         raise InvalidValue('an attribute has {"operand": …}, but a call decides which numbers are operands')
     verb = VERBS.get(instruction.op)
     if verb is not None:

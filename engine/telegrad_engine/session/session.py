@@ -121,6 +121,8 @@ class Session:
         """The deferred effects of the last program."""
         self._intact = True
         """Whether the effects of every answered program were completed."""
+        self.run_reports: dict[str, Any] = {}
+        """How its cached programs ran, by digest, as its compiler notes it."""
         self.lent: WeakSet[Lent] = WeakSet()
         """The answers that are still alive and refer to the memory of its tensors."""
 
