@@ -1,6 +1,5 @@
 """Cached programs as single executables: traced through the engine, with forward, backward and optimizer step.
 
-    analysis.py         the analysis of a program before it runs
     memory_space.py     where arrays are stored
     graphs.py           the graphs behind the tensors that a program takes and leaves
     input_signature.py  the inputs of a program in a session, and their signature, on which an executable depends

@@ -100,7 +100,7 @@ class CacheEntry:
 
     def _set_variants(self, variants: list[Executable]) -> None:
         self.variants = variants
-        program = variants[0].effects.analysis.program.size if variants else 0
+        program = variants[0].effects.program.size if variants else 0
         self.size = self._own_bytes + program + UNIT_BYTES * sum(each.size for each in variants)
 
     def time(self, seconds: float, choose: bool) -> None:

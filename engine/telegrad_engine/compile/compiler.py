@@ -22,7 +22,6 @@ from ..errors import Cancelled, TimeLimitExceeded
 from ..program.program_cache import Bound
 from ..program.result import Answer
 from ..session.session import NotAtOnce, Session
-from .analysis import Analysis
 from .cache_entry import UNIT_BYTES, CacheEntry, Key
 from .effects import Change, Run
 from .executable import Executable
@@ -129,7 +128,7 @@ class Compiler:
             return self._fallback.run(session, program, within)
         # Only an executable bounds the loops of a registered function.
         is_brief = within is not None and entry is not None and entry.is_set_aside and entry.last_s <= within
-        if within is None or (is_brief and not self._analysis(program).functions):
+        if within is None or (is_brief and not program.remembered.analysis.functions):
             return session.run_instructions(program.instructions)
         raise NotAtOnce
 
@@ -197,9 +196,9 @@ class Compiler:
             if entry.runs >= MIN_LONG_RUNS:
                 entry.postpone(LONG)
             return False
-        analysis, dtype = self._analysis(program), inputs.session.environment.dtype
+        dtype = inputs.session.environment.dtype
         arrays = () if self._tier.in_background else inputs.arrays
-        make = partial(self._tier.make, analysis, inputs.signature, dtype, inputs.operands, arrays)
+        make = partial(self._tier.make, program.remembered, inputs.signature, dtype, inputs.operands, arrays)
         if not self._tier.in_background:
             return self._make(entry, make)
         entry.begin()
@@ -223,7 +222,7 @@ class Compiler:
     def _make(self, entry: CacheEntry, make: Callable[[], Executable]) -> bool:
         try:
             executable = make()
-            if executable.size * UNIT_BYTES + executable.effects.analysis.program.size > self._most_bytes:
+            if executable.size * UNIT_BYTES + executable.effects.program.size > self._most_bytes:
                 raise Untraceable(f"it comes to {executable.size} calls, more than are kept")
         except Untraceable as reason:
             entry.postpone(str(reason))
@@ -246,20 +245,12 @@ class Compiler:
     # Entries and reports -----------------------------------------------------------------
 
     def _find_inputs(self, session: Session, program: Bound) -> Inputs | None:
-        analysis = self._analysis(program)
-        if analysis.refusal is not None:
-            raise Untraceable(analysis.refusal)
+        refusal = program.remembered.analysis.refusal
+        if refusal is not None:
+            raise Untraceable(refusal)
         if session.environment.device is not None and not self._tier.any_device:
             raise Untraceable(ON_THE_CPU)
-        return find_inputs(session, analysis, program, self._tier.by_value)
-
-    def _analysis(self, program: Bound) -> Analysis:
-        with self._lock:
-            known = program.remembered.outlines
-            analysis: Analysis | None = known.get(self)
-            if analysis is None:
-                analysis = known[self] = Analysis(program.remembered)
-            return analysis
+        return find_inputs(session, program, self._tier.by_value)
 
     def _entry(self, program: Bound, dtype: DType, signature: InputSignature) -> CacheEntry:
         key = Key(program.digest, dtype.name, signature)
@@ -267,7 +258,7 @@ class Compiler:
             entry = self._entries.get(key)
             if entry is None:
                 like = [each.signature for each in self._entries if each[:2] == key[:2]]
-                new = difference(program.remembered.outlines[self], signature, like[-MAX_COMPARED:])
+                new = difference(program.remembered, signature, like[-MAX_COMPARED:])
                 nodes = 0 if signature.graph is None else len(signature.graph.nodes)
                 entry = self._entries[key] = CacheEntry(self._tier, self.after, nodes, new)
                 self._evict()

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..graph.node import FREED
+from ..program.program_cache import Remembered
 from ..program.result import Answer, Value
 from ..tensor.eager import Tensor
 from ..tensor.gradient_values import COUNTED
-from .analysis import Analysis
 from .graphs import Edge, GraphContext, GraphData, edge_target, fill_template
 from .input_signature import Inputs
 
@@ -114,7 +114,7 @@ class Fetched(NamedTuple):
 class Effects(NamedTuple):
     """All effects of a program on a session."""
 
-    analysis: Analysis
+    program: Remembered
     arrays: list[Source]
     """The arrays that it makes."""
     increases: list[int]
@@ -236,7 +236,7 @@ class Change:
         for number in effects.freed_nodes:
             node = self._inputs.nodes[number]
             node.saved, node.versions = FREED, ()
-        for i in effects.analysis.freed:
+        for i in effects.program.analysis.freed:
             names.pop(ids[i], None)
         for i, number in effects.names:
             names[ids[i]] = tensors[number]

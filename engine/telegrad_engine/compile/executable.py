@@ -53,7 +53,7 @@ class Compiled:
         read: Sequence[int],
     ) -> None:
         self._function, self.effects = function, effects
-        self.size = len(effects.analysis.program.steps)
+        self.size = len(effects.program.steps)
         self._inputs, self._read = inputs, read
         self._spare: list[list[AlignedBuffer]] = []
         """Buffers to copy inputs to, one list for each thread that runs it at the same time."""
@@ -139,7 +139,7 @@ class CompiledForDevice:
         self, function: Callable[..., Sequence[Any]], effects: Effects, space: DeviceMemory, guarded: bool
     ) -> None:
         self._function, self.effects = function, effects
-        self.size = len(effects.analysis.program.steps)
+        self.size = len(effects.program.steps)
         self._space, self._guarded = space, guarded
 
     def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:

@@ -15,7 +15,6 @@ from ..session.session import Session
 from ..tensor.conversion import as_array
 from ..tensor.eager import Tensor
 from ..tensor.inference import is_marked
-from .analysis import Analysis
 from .graphs import GraphReader, GraphSignature, InputGraph
 from .memory_space import MemorySpace, memory_space_of
 
@@ -89,7 +88,7 @@ class Inputs:
         return [*[tensor._data for tensor in self.tensors], *map(self.space.upload, uploads), *saved]
 
 
-def find_inputs(session: Session, analysis: Analysis, program: Bound, by_value: bool) -> Inputs | None:
+def find_inputs(session: Session, program: Bound, by_value: bool) -> Inputs | None:
     """Return the program's inputs; None if an instruction will fail, which the interpreter reports best.
 
     With ``by_value`` the signature includes the values of operands, and tensors with a history are not allowed. Raises
@@ -97,7 +96,7 @@ def find_inputs(session: Session, analysis: Analysis, program: Bound, by_value: 
     """
     _check_session(session)
     space = memory_space_of(session.environment.device)
-    names, ids = session.tensors, program.ids
+    analysis, names, ids = program.remembered.analysis, session.tensors, program.ids
     if not program.distinct or not names.keys().isdisjoint(analysis.ids_made(ids)):
         return None
     uploads = [(program.arrays[name], dtype) for name, dtype in analysis.uploads]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from ..program.analysis import number_of
 from ..program.instructions import names_in
-from ..program.program_cache import Bound
+from ..program.program_cache import Bound, Remembered
 from ..session.session import Session
-from .analysis import Analysis, number_of
 from .input_signature import InputSignature, TensorSpec
 
 
@@ -61,19 +61,17 @@ WORDS = {
 """The fields of a tensor's spec in words, in the order in which differences are named."""
 
 
-def difference(analysis: Analysis, signature: InputSignature, known: Iterable[InputSignature]) -> str | None:
+def difference(program: Remembered, signature: InputSignature, known: Iterable[InputSignature]) -> str | None:
     """Return the first difference from the most similar known signature of a program; None if none is known."""
-    found = [[*_differences(analysis, signature, other)] for other in known]
+    found = [[*_differences(program, signature, other)] for other in known]
     nearest = min(found, key=len, default=None)
     return nearest[0] if nearest else None
 
 
-def _differences(analysis: Analysis, signature: InputSignature, other: InputSignature) -> Iterator[str]:
+def _differences(program: Remembered, signature: InputSignature, other: InputSignature) -> Iterator[str]:
     for place, (own, before) in enumerate(zip(signature.tensors, other.tensors, strict=False)):
-        yield from _between(_name_of_tensor(analysis, signature, place), own, before)
-    uploads = [
-        f"what instruction {i} uploads" for i, step in enumerate(analysis.program.steps) if step.data is not None
-    ]
+        yield from _between(_name_of_tensor(program, signature, place), own, before)
+    uploads = [f"what instruction {i} uploads" for i, step in enumerate(program.steps) if step.data is not None]
     for name, own, before in zip(uploads, signature.uploads, other.uploads, strict=True):
         yield from _between(name, own, before)
     for place, (own, before) in enumerate(zip(signature.operands, other.operands, strict=True)):
@@ -96,10 +94,10 @@ def _between(name: str, own: TensorSpec, before: TensorSpec) -> Iterator[str]:
             yield f"the {word} of {name} is {here}, and was {there}"
 
 
-def _name_of_tensor(analysis: Analysis, signature: InputSignature, place: int) -> str:
+def _name_of_tensor(program: Remembered, signature: InputSignature, place: int) -> str:
     """Return a description of a tensor by the first instruction that takes it."""
-    wanted = {number for number, each in zip(analysis.taken, signature.places, strict=True) if each == place}
-    for index, step in enumerate(analysis.program.steps):
+    wanted = {number for number, each in zip(program.analysis.taken, signature.places, strict=True) if each == place}
+    for index, step in enumerate(program.steps):
         if any(number_of(name) in wanted for name in names_in(step.instruction.inputs)):
             return f"a tensor that instruction {index}, {step.instruction.op}, takes"
     return "a gradient"

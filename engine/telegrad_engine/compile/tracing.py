@@ -18,9 +18,10 @@ from ..devices import Device, device
 from ..dtypes import DType
 from ..errors import TelegradError
 from ..graph.node import FREED
+from ..program.analysis import number_of
 from ..program.instructions import Instruction
 from ..program.operands import BOUNDS, Hole, fill
-from ..program.program_cache import Step
+from ..program.program_cache import Remembered, Step
 from ..program.registered_functions import Applicable, Budget, Library, SessionLibrary
 from ..program.result import describe
 from ..program.template import stand_in
@@ -28,7 +29,6 @@ from ..program.verbs import VERBS
 from ..session.environment import Environment
 from ..session.memory_accounting import Accounts
 from ..session.session import Session
-from .analysis import Analysis, number_of
 from .effects import Effects, Fetched, Made, Place, Save, Source
 from .executable import Compiled, CompiledForDevice, Executable, Planned
 from .graphs import (
@@ -51,14 +51,14 @@ from .plan import Planner
 
 
 def compile_program(
-    analysis: Analysis, signature: InputSignature, dtype: DType, operands: Sequence[float], _: Sequence[Any] = ()
+    program: Remembered, signature: InputSignature, dtype: DType, operands: Sequence[float], _: Sequence[Any] = ()
 ) -> Executable:
     """Trace a program on arrays without values, and compile it with XLA. Raises Untraceable, with the reason."""
     backend = TracingBackend()
     traces: list[Effects] = []
 
     def traced(*arrays: Any) -> list[Any]:
-        trace = Trace(analysis, signature, Device(backend), dtype, arrays, operands, operands)
+        trace = Trace(program, signature, Device(backend), dtype, arrays, operands, operands)
         trace.execute()
         reader = EffectsReader(trace, keeps_graphs=False)
         traces.append(reader.effects())
@@ -72,7 +72,7 @@ def compile_program(
 
 
 def plan_program(
-    analysis: Analysis, signature: InputSignature, dtype: DType, operands: Sequence[float], arrays: Sequence[Any]
+    program: Remembered, signature: InputSignature, dtype: DType, operands: Sequence[float], arrays: Sequence[Any]
 ) -> Planned:
     """Run a program on these arrays, record it on a tape, and plan it. Raises Untraceable, with the reason."""
     backend = TapingBackend()
@@ -85,7 +85,7 @@ def plan_program(
     own = len(signature.operands)
     numbers = [tape.operand(value, BOUNDS[type(value)]) for value in operands[:own]]
     numbers += [tape.operand(value) for value in operands[own:]]  # from the graph: these may be NaN
-    trace = Trace(analysis, signature, Device(backend), dtype, taped, operands, numbers, tape.generator())
+    trace = Trace(program, signature, Device(backend), dtype, taped, operands, numbers, tape.generator())
     trace.execute()
     reader = EffectsReader(trace, keeps_graphs=True)
     effects = reader.effects()
@@ -102,7 +102,7 @@ class Trace(Session):
 
     def __init__(
         self,
-        analysis: Analysis,
+        program: Remembered,
         signature: InputSignature,
         device: Device,
         dtype: DType,
@@ -116,8 +116,8 @@ class Trace(Session):
         self._operands, self._numbers = operands, numbers
         self.environment = Environment(device, dtype, generator or NO_NUMBERS)
         self.accounts = Total()
-        self.functions = Applied(zip(analysis.functions, signature.functions, strict=True))
-        self.analysis, self.arrays = analysis, arrays
+        self.functions = Applied(zip(program.analysis.functions, signature.functions, strict=True))
+        self.program, self.arrays = program, arrays
         self.fetches: list[tuple[int, dict[str, Any], list[int], Any]] = []
         """For each fetched tensor its id, its description at that point, its version counter and its array."""
         self.device_name = signature.device
@@ -127,7 +127,7 @@ class Trace(Session):
         self.taken = [self._taken(array, spec) for array, spec in zip(arrays, signature.tensors, strict=False)]
         for tensor, spec in zip(self.taken, signature.tensors, strict=True):
             tensor._grad = None if spec.grad is None else self.taken[spec.grad]
-        for i, place in zip(analysis.taken, signature.places, strict=True):
+        for i, place in zip(program.analysis.taken, signature.places, strict=True):
             self.tensors[stand_in(i)] = self.taken[place]
         self.nodes: Sequence[Any] = ()
         self.places: Mapping[int, tuple[int, int]] = {}
@@ -147,7 +147,7 @@ class Trace(Session):
     def execute(self) -> None:
         """Run the program. Raises Untraceable, naming the instruction."""
         with self.environment.entered(self.accounts.max_bytes):
-            for index, step in enumerate(self.analysis.program.steps):
+            for index, step in enumerate(self.program.steps):
                 instruction = step.instruction
                 try:
                     if step.holes:
@@ -295,7 +295,7 @@ class EffectsReader:
         """Return the program's effects. Raises Untraceable for an effect that a run cannot repeat."""
         trace = self._trace
         ids = {name: number_of(name) for name in trace.tensors}
-        new = {i: trace.tensors[name] for name, i in ids.items() if i not in trace.analysis.taken}
+        new = {i: trace.tensors[name] for name, i in ids.items() if i not in trace.program.analysis.taken}
         names = [(i, self._place_of(tensor)) for i, tensor in new.items()]
         grads = [self._number(tensor._grad) for tensor in trace.taken]
         for tensor in self._tensors:  # the list grows during the loop
@@ -309,7 +309,7 @@ class EffectsReader:
         placed = [(number, self._place(tensor)) for number, tensor in enumerate(self._tensors)]
         before = [spec.grad for spec in trace.specs]
         return Effects(
-            analysis=trace.analysis,
+            program=trace.program,
             arrays=self._arrays,
             writes=self._writes(),
             increases=self._increases,

@@ -21,6 +21,7 @@ from ..tensor.call_cache import calling
 from ..tensor.eager import apply
 from ..tensor.fast_paths import KINDS, prepare
 from . import json_codec
+from .analysis import Analysis
 from .instructions import Instruction, names_in, parse_program
 from .operands import Hole, fill, read_holes
 from .overloads import find_op
@@ -70,8 +71,6 @@ class Remembered:
     def __init__(self, text: str, max_depth: int) -> None:
         self.digest = self.template = digest(text)
         """The digest of the program with its ending, and that of the template alone."""
-        self.outlines: dict[Any, Any] = {}
-        """The analysis of the program by each compiler, freed with it."""
         self.is_new = True
         """Whether it was never found in the cache: then it runs only once."""
         self.steps = _steps(json_codec.loads_program(text.encode(), max_depth), '"operand"' in text)
@@ -87,6 +86,11 @@ class Remembered:
         names = [x for s in self.steps for x in names_in((s.instruction.inputs, s.instruction.outputs))]
         return max((_number(name) + 1 for name in names), default=0)
 
+    @cached_property
+    def analysis(self) -> Analysis:
+        """The tensors that it takes, makes and frees."""
+        return Analysis(self.steps)
+
     def with_ending(self, ending: Ending) -> Remembered:
         """Return the program with the fetch and the free of an ending added."""
         fetch, values, free = ending
@@ -96,8 +100,9 @@ class Remembered:
         if program is None:
             program = copy(self)
             self._endings[ending] = program
-            program.digest, program.outlines = digest(f"{self.digest} {ending}"), {}
-            vars(program).pop("_ids", None)
+            program.digest = digest(f"{self.digest} {ending}")
+            for derived in ("_ids", "analysis"):
+                vars(program).pop(derived, None)
             steps = [*self.steps]
             for name, slots, attrs in (("fetch", fetch, {"values": values}), ("free", free, {})):
                 if slots:
