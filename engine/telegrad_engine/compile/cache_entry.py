@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from .executable import Executable
+from .effects import Executable
 from .input_signature import InputSignature
 from .tier import Tier
 

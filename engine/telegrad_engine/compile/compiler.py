@@ -23,8 +23,7 @@ from ..program.program_cache import Bound
 from ..program.result import Answer
 from ..session.session import NotAtOnce, Session
 from .cache_entry import UNIT_BYTES, CacheEntry, Key
-from .effects import Change, Run
-from .executable import Executable
+from .effects import Change, Executable, Run
 from .input_signature import Inputs, InputSignature, find_inputs
 from .reports import Report, difference, note
 from .tier import COMPILED, Tier

@@ -1,4 +1,6 @@
-"""The effects of a program: its changes to a session, and how they are applied after a run of its executable.
+"""Executables, which are programs as one function, and their effects: the changes to a session after a run.
+
+Calling an executable changes nothing. The effects are applied only if the results are complete and every guard holds.
 
 Arrays, version counters and tensors are numbered: first those of the tensors that the program takes, in the order of
 :class:`~.input_signature.Inputs`, then those that it makes.
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -136,6 +138,30 @@ class Effects(NamedTuple):
     fetched: list[Fetched]
     needs: int
     """The number of bytes that a session must have left."""
+
+
+class Executable(Protocol):
+    """A program as one function."""
+
+    effects: Effects
+
+    @property
+    def size(self) -> int:
+        """The number of calls and nodes, or of instructions, that it keeps."""
+
+    def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
+        """Return the results for these arrays and numbers; None if a guard does not hold.
+
+        Random numbers are drawn from the generator, which is unchanged if there are no results.
+        """
+
+
+def own_copy(array: Any, order: Literal["C", "K"] = "C") -> Any:
+    """Return a copy in row-major order, or in the array's own order; a broadcast array stays broadcast."""
+    if 0 in array.strides and array.size > 1:
+        first = tuple([slice(0, 1) if step == 0 else slice(None) for step in array.strides])
+        return np.broadcast_to(np.array(array[first]), array.shape)
+    return np.array(array, order=order)
 
 
 class Change:

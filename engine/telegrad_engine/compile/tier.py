@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..dtypes import DType
 from ..program.program_cache import Remembered
-from .executable import Executable
+from .effects import Executable
 from .input_signature import InputSignature
 from .tracing import compile_program, plan_program
 

@@ -29,8 +29,7 @@ from ..program.verbs import VERBS
 from ..session.environment import Environment
 from ..session.memory_accounting import Accounts
 from ..session.session import Session
-from .effects import Effects, Fetched, Made, Place, Save, Source
-from .executable import Compiled, CompiledForDevice, Executable, Planned
+from .effects import Effects, Executable, Fetched, Made, Place, Save, Source
 from .graphs import (
     LEAF,
     OWN,
@@ -47,7 +46,8 @@ from .graphs import (
 )
 from .input_signature import InputSignature, TensorSpec
 from .memory_space import DeviceMemory, memory_space_of
-from .plan import Planner
+from .plan import Planned, Planner
+from .xla import Compiled, CompiledForDevice
 
 
 def compile_program(

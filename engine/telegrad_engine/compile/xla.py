@@ -1,45 +1,110 @@
-"""Executables: a program as one function of arrays, and the effects of calling it.
+"""Programs that XLA compiled, and the memory that they share with NumPy.
 
-A call changes nothing. The results are applied to a session only if they are complete and every guard holds.
+An output of an executable becomes a tensor, and later an input, without a copy. XLA's next run reads what NumPy writes
+to such a tensor. Only the memory of the JAX array is ever used, and nothing else has that array, so nothing sees an
+outdated value.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import Any, Literal, Protocol
+from functools import cache, lru_cache, partial
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
-from ..errors import Cancelled, TimeLimitExceeded
-from .effects import Effects, Run, Save, Source, Write
+from .effects import Effects, Run, Source, Write, own_copy
 from .input_signature import TensorSpec
 from .memory_space import DeviceMemory
-from .plan import Plan
-from .shared_buffer import AlignedBuffer, aligned_copy, is_exclusive, shared_buffer_of, viewer
 
-logger = logging.getLogger(__name__)
-
-
-class Executable(Protocol):
-    """A program as one function."""
-
-    effects: Effects
-
-    @property
-    def size(self) -> int:
-        """The number of calls and nodes, or of instructions, that it keeps."""
-
-    def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
-        """Return the results for these arrays and numbers; None if a guard does not hold.
-
-        Random numbers are drawn from the generator, which is unchanged if there are no results.
-        """
+ALIGNMENT = 64
+"""The alignment in bytes. JAX copies an array that does not begin at a multiple of this, on another thread."""
+MAX_SIZES = 1024
+"""The maximum number of buffer classes, one per size, that are cached."""
 
 
-# XLA -----------------------------------------------------------------------------------------
+# Shared memory ------------------------------------------------------------------------------
+
+
+class SharedBuffer:
+    """The shared memory, as the base of a NumPy array."""
+
+    array: Any
+    """The JAX array, which keeps the memory alive."""
+    pointer: int
+
+
+def viewer(shape: tuple[int, ...], dtype: Any) -> Callable[[Any, int], Any]:
+    """Return a function that makes a NumPy array from a JAX array of this shape and dtype and its memory address.
+
+    The function is called for every output of every run, so as much as possible is prepared here.
+    """
+    buffer_at = _buffer_class(int(np.prod(shape)) * dtype.itemsize).from_address
+    new = np.ndarray
+
+    def view(array: Any, pointer: int) -> Any:
+        buffer = buffer_at(pointer)
+        buffer.array, buffer.pointer = array, pointer
+        return new(shape, dtype, buffer)
+
+    return view
+
+
+@lru_cache(MAX_SIZES)
+def _buffer_class(nbytes: int) -> Any:
+    return type("SharedBuffer", (SharedBuffer, ctypes.c_char * nbytes), {})
+
+
+def shared_buffer_of(array: Any) -> SharedBuffer | None:
+    """Return the shared buffer that is the base of a NumPy array; None if XLA needs a copy of the array."""
+    base = array.base
+    return base if isinstance(base, SharedBuffer) else None
+
+
+def is_exclusive(holder: Any) -> bool:
+    """Return whether only the holder's ``_data`` and one list refer to its memory."""
+    references, usual = _references(holder), _exclusive()
+    data = holder._data
+    own = data.base is None or shared_buffer_of(data) is not None or references[1] <= usual[1]
+    return own and references[0] <= usual[0] and data.flags.c_contiguous
+
+
+def _references(holder: Any) -> tuple[int, int]:
+    """Return the number of references to the array and to its base: each view, and each other user, adds one."""
+    return sys.getrefcount(holder._data), sys.getrefcount(holder._data.base)
+
+
+@cache
+def _exclusive() -> tuple[int, int]:
+    """Return the numbers of references for an array that is not shared, which depend on the version of Python."""
+    holder = SimpleNamespace(_data=np.empty(2)[:])
+    holder.called_with = [holder._data]
+    return _references(holder)
+
+
+class AlignedBuffer:
+    """Memory that XLA can use without a copy."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
+        nbytes = int(np.prod(shape)) * dtype.itemsize
+        memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+        start = -memory.ctypes.data % ALIGNMENT
+        self.array = memory[start : start + nbytes].view(dtype).reshape(shape)
+        self.pointer = memory.ctypes.data + start
+
+
+def aligned_copy(array: Any) -> Any:
+    """Return a copy of an array in memory that XLA can use without another copy."""
+    buffer = AlignedBuffer(array.shape, array.dtype)
+    np.copyto(buffer.array, array)
+    return viewer(array.shape, array.dtype)(buffer.array, buffer.pointer)
+
+
+# Executables ---------------------------------------------------------------------------------
 
 
 class Compiled:
@@ -104,9 +169,9 @@ class _CompiledRun(Run):
 
     def array(self, source: Source) -> Any:
         if not source.is_output:
-            return _copy(self.called_with[source.position])
+            return own_copy(self.called_with[source.position])
         own = self._own(source)
-        return _copy(np.asarray(self._outs[source.position])) if own is None else own
+        return own_copy(np.asarray(self._outs[source.position])) if own is None else own
 
     def write(self, source: Source, target: Any) -> Write:
         own = self._own(source) if source.is_output and is_exclusive(target) else None
@@ -164,90 +229,3 @@ class _DeviceRun(Run):
 
     def write(self, source: Source, target: Any) -> Write:
         return Write(partial(target._store, self.array(source)))
-
-
-# Plans ---------------------------------------------------------------------------------------
-
-
-class Planned:
-    """A program that was planned for NumPy."""
-
-    def __init__(self, plan: Plan, effects: Effects) -> None:
-        self._plan, self.effects = plan, effects
-
-    @property
-    def size(self) -> int:
-        """The number of its calls and of the nodes that it leaves."""
-        return len(self._plan) + len(self.effects.graph.nodes)
-
-    def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
-        """See :class:`Executable`. Returns None also if a call raises: the interpreter reports the error best."""
-        bits = generator.bit_generator
-        before = bits.state if self._plan.draws else None
-        places = None
-        try:
-            with np.errstate(all="ignore"):
-                places = self._plan.run((*arrays, *operands, generator))
-        except (Cancelled, TimeLimitExceeded):
-            if before is not None:
-                bits.state = before
-            raise
-        except Exception:
-            logger.debug("a planned program failed", exc_info=True)
-        if places is not None:
-            return _PlannedRun(self._plan, arrays, places, before)
-        if before is not None:
-            bits.state = before
-        return None
-
-
-class _PlannedRun(Run):
-    """The places of a plan after a run."""
-
-    def __init__(self, plan: Plan, called_with: Sequence[Any], places: list[Any], before: Any) -> None:
-        self._plan, self.called_with, self._places = plan, called_with, places
-        self._before = before
-        """The state of the generator before the run; None if nothing was drawn."""
-        self._given: set[int] = set()
-        """The outputs whose arrays were returned without a copy."""
-
-    def array(self, source: Source) -> Any:
-        return self._output(source, "C") if source.is_output else _copy(self.called_with[source.position])
-
-    def saved(self, save: Save) -> Any:
-        source = save.source
-        if source.is_output:
-            place = self._plan.outputs[source.position].place
-            return self._places[place] if save.shared else self._output(source, "K")
-        array = self.called_with[source.position]
-        return array if save.shared else _copy(array, "K")
-
-    def _output(self, source: Source, order: Literal["C", "K"]) -> Any:
-        """Return an output in memory of its own: the array itself if it is not shared, otherwise a copy."""
-        output = self._plan.outputs[source.position]
-        array = self._places[output.place]
-        if not output.own or source.position in self._given:
-            return _copy(array, order)
-        self._given.add(source.position)
-        return array
-
-    def write(self, source: Source, target: Any) -> Write:
-        call = self._plan.writes.get(source.position) if source.is_output else None
-        if call is None:
-            return Write(partial(np.copyto, target._data, self.array(source)))
-        return Write(partial(call.function, *call.arguments(self._places), target._data))
-
-    def rewind(self, generator: np.random.Generator) -> None:
-        if self._before is not None:
-            generator.bit_generator.state = self._before
-
-    def numbers(self) -> Mapping[int, Any]:
-        return {number: self._places[place] for number, place in self._plan.numbers.items()}
-
-
-def _copy(array: Any, order: Literal["C", "K"] = "C") -> Any:
-    """Return a copy in row-major order, or in the array's own order; a broadcast array stays broadcast."""
-    if 0 in array.strides and array.size > 1:
-        first = tuple([slice(0, 1) if step == 0 else slice(None) for step in array.strides])
-        return np.broadcast_to(np.array(array[first]), array.shape)
-    return np.array(array, order=order)
