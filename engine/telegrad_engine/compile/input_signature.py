@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 from ..arrays.symbolic import Untraceable
 from ..context import state
-from ..dtypes import DType, parse
+from ..dtypes import parse
 from ..program.program_cache import Bound
 from ..session.session import Session
 from ..tensor.conversion import as_array
-from ..tensor.eager import Tensor
 from ..tensor.inference import is_marked
 from .graphs import GraphReader, GraphSignature, InputGraph
-from .memory_space import MemorySpace, memory_space_of
+from .memory_space import memory_space_of
 
 
 class TensorSpec(NamedTuple):
@@ -62,23 +61,41 @@ class InputSignature(NamedTuple):
 
 
 class Inputs:
-    """The inputs of a program in a session: tensors with their gradients and the graph behind them, and uploads."""
+    """The inputs of a program in a session: tensors with their gradients and the graph behind them, and uploads.
+
+    ``taken`` are the tensors that the program names. With ``by_value`` the signature includes the values of operands,
+    and tensors with a history are not allowed. Raises Untraceable for inputs that an executable cannot take.
+    """
 
     def __init__(
-        self,
-        session: Session,
-        program: Bound,
-        space: MemorySpace,
-        tensors: list[Tensor],
-        uploads: list[tuple[Any, DType | None]],
-        signature: InputSignature,
-        graph: InputGraph | None = None,
+        self, session: Session, program: Bound, taken: Sequence[Any], functions: tuple[Any, ...], by_value: bool
     ) -> None:
-        self.session, self.ids, self.space = session, program.ids, space
-        self.tensors, self.signature, self._uploads, self._graph = tensors, signature, uploads, graph
+        self.session, self._program, self._taken = session, program, taken
+        self.ids, self.space = program.ids, memory_space_of(session.environment.device)
+        self.tensors: list[Any] = [*{id(tensor): tensor for tensor in taken}.values()]
+        """The tensors and their gradients, each once, and the leaves of their graph."""
+        self._places = {id(tensor): i for i, tensor in enumerate(self.tensors)}
+        self._specs: list[tuple[Any, ...]] = []
+        self._read()
+        graph = self._graph = self._read_graph()
+        if graph is not None and by_value:
+            raise Untraceable("a tensor that it takes has a history, from an earlier program")
         self.operands = program.operands if graph is None else [*program.operands, *graph.numbers]
         """The operands of the program, then the numbers in the graph behind the tensors."""
         self.nodes: Sequence[Any] = () if graph is None else graph.nodes
+        uploads = program.remembered.analysis.uploads
+        self._uploads = [(program.arrays[name], dtype) for name, dtype in uploads]
+        self.signature = InputSignature(
+            self._tensor_specs(),
+            tuple(
+                [TensorSpec(x.shape, x.dtype if dtype is None else parse(dtype).numpy) for x, dtype in self._uploads]
+            ),
+            tuple([self._places[id(tensor)] for tensor in taken]),
+            functions,
+            self.space.device,
+            tuple(map(repr if by_value else type, program.operands)),
+            None if graph is None else graph.signature,
+        )
 
     @cached_property
     def arrays(self) -> list[Any]:
@@ -87,74 +104,14 @@ class Inputs:
         saved = () if self._graph is None else self._graph.arrays
         return [*[tensor._data for tensor in self.tensors], *map(self.space.upload, uploads), *saved]
 
-
-def find_inputs(session: Session, program: Bound, by_value: bool) -> Inputs | None:
-    """Return the program's inputs; None if an instruction will fail, which the interpreter reports best.
-
-    With ``by_value`` the signature includes the values of operands, and tensors with a history are not allowed. Raises
-    Untraceable for inputs that an executable cannot take.
-    """
-    _check_session(session)
-    space = memory_space_of(session.environment.device)
-    analysis, names, ids = program.remembered.analysis, session.tensors, program.ids
-    if not program.distinct or not names.keys().isdisjoint(analysis.ids_made(ids)):
-        return None
-    uploads = [(program.arrays[name], dtype) for name, dtype in analysis.uploads]
-    if not all(name in session.functions for name in analysis.functions):
-        return None
-    functions = tuple([session.functions.find(name) for name in analysis.functions])
-    operands = tuple(map(repr if by_value else type, program.operands))
-    taken = [names.get(ids[i]) for i in analysis.taken]
-    if any(tensor is None for tensor in taken):
-        return None
-    collected = _Collector(space, taken, [ids[i] for i in analysis.taken])
-    input_graph = collected.read_graph()
-    if input_graph is not None and by_value:
-        raise Untraceable("a tensor that it takes has a history, from an earlier program")
-    signature = InputSignature(
-        collected.tensor_specs(),
-        tuple([TensorSpec(array.shape, _dtype_of(array, dtype)) for array, dtype in uploads]),
-        tuple([collected.place(tensor) for tensor in taken]),
-        functions,
-        space.device,
-        operands,
-        None if input_graph is None else input_graph.signature,
-    )
-    return Inputs(session, program, space, collected.tensors, uploads, signature, input_graph)
-
-
-def _check_session(session: Session) -> None:
-    if session.profile is not None or state.observer is not None:
-        raise Untraceable("somebody watches every instruction")
-    if session.suspensions.expected:
-        raise Untraceable("a pass may wait for the client")
-    if "_execute" in vars(session):
-        raise Untraceable("a checkpoint is open")
-
-
-def _dtype_of(uploaded: Any, dtype: Any) -> Any:
-    """Return the dtype of an upload in the session; its instruction may name one."""
-    return uploaded.dtype if dtype is None else parse(dtype).numpy
-
-
-class _Collector:
-    """Collects tensors and their gradients, each once, and their specs."""
-
-    def __init__(self, space: MemorySpace, taken: Sequence[Any], ids: Sequence[str]) -> None:
-        self._space, self._taken, self._ids = space, taken, ids
-        self.tensors: list[Any] = [*{id(tensor): tensor for tensor in taken}.values()]
-        self._places = {id(tensor): i for i, tensor in enumerate(self.tensors)}
-        self._specs: list[tuple[Any, ...]] = []
-        self._read()
-
-    def read_graph(self) -> InputGraph | None:
+    def _read_graph(self) -> InputGraph | None:
         """Return the graph of the tensors, or None if none has a history. Its leaves become inputs."""
         for tensor in self.tensors:
             if tensor._node is not None:
-                return GraphReader(self.tensors, self.place, self._space.memory_owner).read()
+                return GraphReader(self.tensors, self._place, self.space.memory_owner).read()
         return None
 
-    def place(self, tensor: Any) -> int:
+    def _place(self, tensor: Any) -> int:
         """Return the tensor's position among the inputs, to which it is added if it is new."""
         place = self._places.get(id(tensor))
         if place is None:
@@ -165,7 +122,7 @@ class _Collector:
 
     def _read(self) -> None:
         """Read the specs of the last tensors, and add their gradients."""
-        space, tensors, places, specs = self._space, self.tensors, self._places, self._specs
+        space, tensors, places, specs = self.space, self.tensors, self._places, self._specs
         kind, flags_of = space.Tensor, space.flags
         for tensor in islice(tensors, len(specs), None):  # the list grows during the loop
             data, grad, flags = tensor._data, tensor._grad, flags_of(tensor)
@@ -187,31 +144,31 @@ class _Collector:
     def _check(self, tensor: Any) -> None:
         """Raise Untraceable for a tensor that no executable can take."""
         name = self._name_of(tensor)
-        if type(tensor) is not self._space.Tensor:
+        if type(tensor) is not self.space.Tensor:
             raise Untraceable(f"{name} is of a class of its own")
         if tensor._base is not None:
             flows = tensor._requires_grad and tensor._node is None
-            if tensor._seen_version != tensor._version_counter[0] or flows or self._space.device != "cpu":
+            if tensor._seen_version != tensor._version_counter[0] or flows or self.space.device != "cpu":
                 raise Untraceable(f"{name} is a view")
         if tensor._hooks is not None:
             raise Untraceable(f"{name} has hooks")
         if is_marked(tensor) or tensor._sealed is not None:
             raise Untraceable(f"{name} may not be changed")
-        flags = self._space.flags(tensor)
+        flags = self.space.flags(tensor)
         if not flags.c_contiguous and not flags.f_contiguous:
             raise Untraceable(f"{name} has gaps in memory")
 
     def _name_of(self, tensor: Any) -> str:
         """Return a description of a tensor: its id, or that of the tensor that it is the gradient of."""
-        for name, taken in zip(self._ids, self._taken, strict=True):
+        for i, taken in zip(self._program.remembered.analysis.taken, self._taken, strict=True):
             if taken is tensor:
-                return name
+                return self.ids[i]
         return next((f"the gradient of {self._name_of(x)}" for x in self.tensors if x._grad is tensor), "a leaf")
 
-    def tensor_specs(self) -> tuple[tuple[Any, ...], ...]:
+    def _tensor_specs(self) -> tuple[tuple[Any, ...], ...]:
         """Return the specs of all tensors."""
         counters = [id(tensor._version_counter) for tensor in self.tensors]
-        owners = [*map(id, self._space.owners(self.tensors))]
+        owners = [*map(id, self.space.owners(self.tensors))]
         if len({*counters}) == len({*owners}) == len(counters):
             return tuple(self._specs)
         return tuple(
@@ -220,3 +177,27 @@ class _Collector:
                 for spec, counter, owner in zip(self._specs, counters, owners, strict=True)
             ]
         )
+
+
+def find_inputs(session: Session, program: Bound, by_value: bool) -> Inputs | None:
+    """Return the program's inputs; None if an instruction will fail, which the interpreter reports best.
+
+    Raises Untraceable for inputs that an executable cannot take.
+    """
+    if session.profile is not None or state.observer is not None:
+        raise Untraceable("somebody watches every instruction")
+    if session.suspensions.expected:
+        raise Untraceable("a pass may wait for the client")
+    if "_execute" in vars(session):
+        raise Untraceable("a checkpoint is open")
+    analysis, names, ids = program.remembered.analysis, session.tensors, program.ids
+    taken = [names.get(ids[i]) for i in analysis.taken]
+    if (
+        any(tensor is None for tensor in taken)
+        or not all(name in session.functions for name in analysis.functions)
+        or not program.distinct
+        or not names.keys().isdisjoint(analysis.ids_made(ids))
+    ):
+        return None
+    functions = tuple([session.functions.find(name) for name in analysis.functions])
+    return Inputs(session, program, taken, functions, by_value)

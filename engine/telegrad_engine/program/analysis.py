@@ -82,6 +82,16 @@ def _refusal(instruction: Instruction) -> str | None:
     return None
 
 
+def last_uses(program: Sequence[Instruction]) -> list[set[str]]:
+    """Return for each instruction the names that no later one uses."""
+    seen: set[str] = set()
+    found = []
+    for instruction in reversed(program):
+        found.append({*names_in(instruction.inputs), *(instruction.outputs or ())} - seen)
+        seen |= found[-1]
+    return found[::-1]
+
+
 def number_of(name: str) -> int:
     """Return the number of the id that a placeholder stands for."""
     return int(name[1:])

@@ -23,6 +23,7 @@ from ..errors import (
 from ..lru import LRU
 from ..schema.parameters import Str, TensorKind, encode_number
 from . import json_codec
+from .analysis import last_uses
 from .instructions import Instruction, check_id, names_in, parse_program
 from .operands import Hole, Operands, read_holes
 from .overloads import find_op
@@ -107,18 +108,12 @@ class Procedure:
 
         An output of a verb may be None, for a missing gradient, so it is freed only after an instruction that uses it.
         """
-        last: dict[str, int] = {}
-        for index, i in enumerate(instructions):
-            if i.op != "free":
-                last |= dict.fromkeys([*names_in(i.inputs), *(() if i.op in VERBS else i.outputs)], index)
-        unused: dict[int, list[str]] = {}
-        for name in last.keys() - {*self.inputs, *self.outputs}:
-            unused.setdefault(last[name], []).append(name)
-        for index, i in enumerate(instructions):
-            if i.op != "free":
-                yield index, i
-            if index in unused:
-                yield index, Instruction("free", [tuple(sorted(unused[index]))])
+        kept = [(index, i) for index, i in enumerate(instructions) if i.op != "free"]
+        for (index, i), names in zip(kept, last_uses([i for _, i in kept]), strict=True):
+            yield index, i
+            unused = names.difference(self.inputs, self.outputs, i.outputs if i.op in VERBS else ())
+            if unused:
+                yield index, Instruction("free", [tuple(sorted(unused))])
 
     def run(self, session: Any, values: Sequence[Any]) -> list[Any]:
         """Run it in a session on tensors and numbers. Return its outputs, with None for a gradient that is None."""
