@@ -2,7 +2,7 @@
 
 In a template ``_0``, ``_1``, … (slots) stand for the ids of tensors, in the order in which these first appear, and
 ``{"operand": 3}`` stands for a number (:mod:`.operands`). A call of a template provides the ids, the numbers and the
-uploaded arrays (:mod:`.message`). The SDK writes templates; a server identifies them by the digest of their text.
+uploaded arrays (:mod:`.wire`). The SDK writes templates; a server identifies them by the digest of their text.
 """
 
 from __future__ import annotations
