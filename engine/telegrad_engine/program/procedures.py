@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 from ..context import state
 from ..errors import (
@@ -21,7 +21,7 @@ from ..errors import (
     UnknownResource,
 )
 from ..lru import LRU
-from ..schema.parameters import Str, TensorKind, encode_number
+from ..schema.parameters import Str, encode_number
 from . import json_codec
 from .analysis import last_uses
 from .instructions import Instruction, check_id, names_in, parse_program
@@ -29,7 +29,7 @@ from .operands import Hole, Operands, read_holes
 from .overloads import find_op
 from .program_cache import Memory, Remembered
 from .template import stand_ins
-from .verb_params import Settings
+from .verb_params import Settings, Values
 from .verbs import VERBS, verb
 
 MAX_PROCEDURES, MAX_BYTES, MAX_INSTRUCTIONS = 256, 8 * 2**20, 10_000
@@ -244,22 +244,6 @@ def _renamed(values: Sequence[Any], names: Mapping[str, Any]) -> list[Any]:
         names[x] if isinstance(x, str) else _renamed(x, names) if isinstance(x, tuple) else encode_number(x)
         for x in values
     ]
-
-
-class ValuesKind(TensorKind):
-    """A list of tensors and numbers."""
-
-    word = "tuple of Tensors and numbers"
-    schema = {"type": "array", "items": {"description": "a tensor id, or a number"}}
-
-    def parse(self, value: Any) -> Any:
-        """Return a list in which each item is a tensor or a number."""
-        if not isinstance(value, (list, tuple)):
-            raise TypeError
-        return [v if isinstance(v, (bool, int, float)) else super(ValuesKind, self).parse(v) for v in value]
-
-
-Values = Annotated[Any, ValuesKind()]
 
 
 @verb
