@@ -10,9 +10,9 @@ from typing import Any
 
 from telegrad_engine.errors import UnknownProgram
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.message import Call
 from telegrad_engine.program.program_cache import Bound, Memory
 from telegrad_engine.program.template import TAKES_DATA, Structure, Structures, instruction_text, stand_in, template_of
+from telegrad_engine.program.wire import Call
 
 
 def structures_of(program: Sequence[Instruction]) -> tuple[list[tuple[str, Structure, int, str | None]], list[str]]:

@@ -15,11 +15,10 @@ import pytest
 import telegrad_engine as tg
 from telegrad_engine import errors
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.message import Outgoing
 from telegrad_engine.program.program_cache import Memory
 from telegrad_engine.program.safetensors import encode, joined
 from telegrad_engine.program.template import digest
-from telegrad_engine.program.wire import SAFETENSORS, decode_message
+from telegrad_engine.program.wire import SAFETENSORS, Outgoing, decode_message
 from telegrad_engine.schema.op import CATALOGUE, Op
 from telegrad_engine.session.session import Session
 

@@ -22,8 +22,8 @@ from typing import Any
 from telegrad_engine.context import state
 from telegrad_engine.errors import InternalError, InvalidOperation, TelegradError
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.message import Outgoing
 from telegrad_engine.program.result import Answer, Value
+from telegrad_engine.program.wire import Outgoing
 
 from ..call_site import Line, users_line
 from ..transport.base import Transport

@@ -8,8 +8,8 @@ from typing import Any
 from telegrad_engine.context import observers, state
 from telegrad_engine.lru import LRU
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.message import Call
 from telegrad_engine.program.template import TAKES_DATA, Ending, Structure, Structures
+from telegrad_engine.program.wire import Call
 
 from ..call_site import Line
 from .effects import Affecting, Effect, bare

@@ -6,9 +6,9 @@ import os
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from telegrad_engine.dtypes import DType
-from telegrad_engine.program.message import Outgoing
 from telegrad_engine.program.registered_functions import Applicable
 from telegrad_engine.program.result import Answer
+from telegrad_engine.program.wire import Outgoing
 
 if TYPE_CHECKING:
     import ssl  # needed by connections to servers alone

@@ -16,10 +16,9 @@ import httpx
 from telegrad_engine import __version__, errors
 from telegrad_engine.dtypes import DType, parse
 from telegrad_engine.program import compression
-from telegrad_engine.program.message import Outgoing
 from telegrad_engine.program.registered_functions import Applicable, from_entry
 from telegrad_engine.program.result import Answer
-from telegrad_engine.program.wire import SAFETENSORS, decode_answer
+from telegrad_engine.program.wire import SAFETENSORS, Outgoing, decode_answer
 
 from . import progress
 from .base import ID_PREFIX, Verify

@@ -8,10 +8,10 @@ from typing import Any
 from telegrad_engine import errors
 from telegrad_engine.compile import PLANNED, Compiler
 from telegrad_engine.program.json_codec import MAX_DEPTH
-from telegrad_engine.program.message import Call, Message, Outgoing
 from telegrad_engine.program.program_cache import Bound
 from telegrad_engine.program.registered_functions import Applicable
 from telegrad_engine.program.result import Answer
+from telegrad_engine.program.wire import Call, Message, Outgoing
 from telegrad_engine.session.session import Session
 
 from .base import ID_PREFIX

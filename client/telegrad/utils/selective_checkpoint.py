@@ -12,7 +12,7 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidArgument, InvalidValue
 from telegrad_engine.schema.op import Op
-from telegrad_engine.session.saved_results import can_save
+from telegrad_engine.session.checkpoint_sections import can_save
 from telegrad_engine.tensor.execution import run_composite
 
 from ..aten import OpOverload, OpOverloadPacket, overload_of

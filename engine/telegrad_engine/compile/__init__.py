@@ -1,14 +1,11 @@
 """Cached programs as single executables: traced through the engine, with forward, backward and optimizer step.
 
-    analysis.py         the analysis of a program before it runs
     memory_space.py     where arrays are stored
     graphs.py           the graphs behind the tensors that a program takes and leaves
     input_signature.py  the inputs of a program in a session, and their signature, on which an executable depends
-    effects.py          the effects of a program on a session, read from a trace and applied after a run
+    effects.py          executables and their effects on a session, applied after a run
     plan.py             a program as a list of NumPy calls
-    bound_call.py       one call of such a list
-    shared_buffer.py    memory that NumPy and XLA share
-    executable.py       a program as one function, with its effects
+    xla.py              a program that XLA compiled
     tracing.py          makes executables by running a program once on traced arrays
     tier.py             the two tiers: planned for NumPy, and compiled by XLA
     cache_entry.py      the executables of a program, and when to make the next one

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import NamedTuple
 
-from .executable import Executable
+from .effects import Executable
+from .input_signature import InputSignature
 from .tier import Tier
 
 MAX_VARIANTS = 8
@@ -19,22 +21,14 @@ UNIT_BYTES, NODE_BYTES = 512, 4096
 """The estimated memory of an executable per call, node or instruction, and of a signature per node of its graph."""
 
 
-class Key:
-    """The key of an entry. The hash is computed once, because most runs of a program reuse the key of the last run."""
+class Key(NamedTuple):
+    """The key of an entry."""
 
-    __slots__ = ("_hash", "digest", "dtype", "signature")
-
-    def __init__(self, digest: str, dtype: str, signature: Any) -> None:
-        self.digest, self.dtype, self.signature = digest, dtype, signature
-        self._hash = hash((digest, dtype, signature))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Key):
-            return NotImplemented
-        return (self.digest, self.dtype, self.signature) == (other.digest, other.dtype, other.signature)
+    digest: str
+    """The digest of the program."""
+    dtype: str
+    """The default dtype."""
+    signature: InputSignature
 
 
 class CacheEntry:
@@ -57,6 +51,8 @@ class CacheEntry:
         self.reason = f"it is {tier.word} after more runs" + (f": {difference}" if difference else "")
         """Why no executable runs, unless a guard is the reason."""
         self.is_being_made = self.is_set_aside = False
+        self.last_use = math.inf
+        """When a program was run last on inputs of this signature."""
         self.timed = 0
         self.own_s = self.below_s = float("inf")
         """The seconds of the shortest run as an executable, and of the shortest in the tier below."""
@@ -104,7 +100,7 @@ class CacheEntry:
 
     def _set_variants(self, variants: list[Executable]) -> None:
         self.variants = variants
-        program = variants[0].effects.analysis.program.size if variants else 0
+        program = variants[0].effects.program.size if variants else 0
         self.size = self._own_bytes + program + UNIT_BYTES * sum(each.size for each in variants)
 
     def time(self, seconds: float, choose: bool) -> None:

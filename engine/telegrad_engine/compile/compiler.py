@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from threading import Lock, Thread, main_thread
 from time import perf_counter
 
@@ -22,12 +22,10 @@ from ..errors import Cancelled, TimeLimitExceeded
 from ..program.program_cache import Bound
 from ..program.result import Answer
 from ..session.session import NotAtOnce, Session
-from .analysis import Analysis
 from .cache_entry import UNIT_BYTES, CacheEntry, Key
-from .effects import Change, Run
-from .executable import Executable
+from .effects import Change, Executable, Run
 from .input_signature import Inputs, InputSignature, find_inputs
-from .reports import Ledger, Report, difference
+from .reports import Report, difference, note
 from .tier import COMPILED, Tier
 
 logger = logging.getLogger(__name__)
@@ -35,7 +33,7 @@ logger = logging.getLogger(__name__)
 MAX_ENTRIES, MAX_BYTES = 64, 256 * 2**20
 """The maximum number of program signatures that are kept, and of bytes that they take together."""
 MAX_COMPARED = 8
-"""The number of known signatures, most recently used, with which a new one is compared to report a difference."""
+"""The number of newest known signatures with which a new one is compared to report a difference."""
 VALUES = "the values are not those that are usual, as where an index is out of range"
 ROOM = "the session may not have room for all of it at once"
 ON_THE_CPU = "the session is not on the CPU"
@@ -65,91 +63,73 @@ class Compiler:
         self.after = tier.after if after is None else after
         self._tier, self._fallback, self._most, self._choose = tier, fallback, most, choose
         self._most_bytes = most_bytes
-        self._entries: OrderedDict[Key, CacheEntry] = OrderedDict()
-        self._ledger = Ledger(most)
+        self._entries: dict[Key, CacheEntry] = {}
+        self._uses = count()
         self._jobs: list[Callable[[], object]] = []
         self._worker: Thread | None = None
         self._lock = Lock()
 
     # Running -----------------------------------------------------------------------------
 
-    def run(self, session: Session, program: Bound) -> Answer:
-        """Run the program in the session, with the same result and errors as the interpreter."""
-        if program.remembered.is_new:  # most programs that run once never run again
-            self._ledger.note(session, program, self._tier.word, f"it is {self._tier.word} after more runs")
-            return session.run_instructions(program.instructions)
-        reason = None
-        try:
-            inputs = self._find_inputs(session, program)
-        except Untraceable as why:
-            self._ledger.note(session, program, self._tier.word, str(why))
-            inputs = None
-        if inputs is None:
-            return self._run_below(session, program)
-        entry = self._entry(program, session.environment.dtype, inputs.signature)
-        try:
-            answer = self._attempt(program, inputs, entry)
-            if answer is None and entry.is_due and self._make_executable(program, inputs, entry):
-                answer = self._attempt(program, inputs, entry)
-            if answer is not None:
-                session.flush()
-                session.check_intact()
-                return answer
-        except Untraceable as why:
-            reason = str(why)
-        reason = reason or (VALUES if entry.is_usable else None)
-        try:
-            return self._timed(entry, session, partial(self._run_below, session, program))
-        finally:
-            self._ledger.note(session, program, self._tier.word, reason or entry.reason)
+    def run(self, session: Session, program: Bound, within: float | None = None) -> Answer:
+        """Run the program in the session, with the same result and errors as the interpreter.
 
-    def run_at_once(self, session: Session, program: Bound, within: float) -> Answer:
-        """Run the program if its last run, in this tier or below, took at most ``within`` seconds.
-
-        Raises NotAtOnce, with nothing done, in any other case. Executables are made in :meth:`run` only.
+        With ``within``, run it only if its last run, in this tier or below, took at most so many seconds, and leave
+        its effects to ``session.flush``. Raises NotAtOnce, with nothing done, in any other case.
         """
-        inputs = entry = None
-        if program.remembered.is_new:
-            raise NotAtOnce
-        try:
-            inputs = self._find_inputs(session, program)
-            if inputs is None:
-                raise NotAtOnce
-            entry = self._entry(program, session.environment.dtype, inputs.signature)
-            if entry.is_usable and entry.last_s > within:
-                raise NotAtOnce
-            answer = self._attempt(program, inputs, entry)
-            if answer is not None:
-                return answer
-            if entry.is_due:
-                raise NotAtOnce
-            reason = VALUES if entry.is_usable else entry.reason
-        except Untraceable as why:
-            reason = str(why)
-        if self._fallback is not None:
-            run = partial(self._fallback.run_at_once, session, program, within)
-        # Only an executable bounds the loops of a registered function.
-        elif inputs and entry and entry.is_set_aside and entry.last_s <= within and not inputs.signature.functions:
-            run = partial(session.run_instructions, program.instructions)
+        reason = entry = None
+        if program.remembered.is_new:  # most programs that run once never run again
+            reason = f"it is {self._tier.word} after more runs"
         else:
-            raise NotAtOnce
-        answer = run() if entry is None else self._timed(entry, session, run)
-        self._ledger.note(session, program, self._tier.word, reason)
-        return answer
-
-    def _run_below(self, session: Session, program: Bound) -> Answer:
-        if self._fallback is not None:
-            return self._fallback.run(session, program)
-        return session.run_instructions(program.instructions)
-
-    def _timed(self, entry: CacheEntry, session: Session, run: Callable[[], Answer]) -> Answer:
-        """Run in the tier below, and record the time."""
+            try:
+                inputs = self._find_inputs(session, program)
+                if inputs is not None:
+                    entry = self._entry(program, session.environment.dtype, inputs.signature)
+                    answer = self._as_executable(program, inputs, entry, within)
+                    if answer is not None:
+                        return answer
+                    reason = VALUES if entry.is_usable else entry.reason
+            except Untraceable as why:
+                reason = str(why)
         started = perf_counter()
-        answer = run()
-        entry.time_below(perf_counter() - started)
-        if entry.is_set_aside:
-            session.last_s = entry.last_s
+        try:
+            answer = self._run_below(session, program, entry, within)
+            if entry is not None:
+                entry.time_below(perf_counter() - started)
+                if entry.is_set_aside:
+                    session.last_s = entry.last_s
+            return answer
+        except NotAtOnce:
+            reason = None
+            raise
+        finally:
+            if reason is not None:
+                self._note(session, program, reason)
+
+    def _as_executable(self, program: Bound, inputs: Inputs, entry: CacheEntry, within: float | None) -> Answer | None:
+        """Run the program as an executable, made now if it is due; None if there is none whose guards hold."""
+        if within is not None and entry.is_usable and entry.last_s > within:
+            raise NotAtOnce
+        answer = self._attempt(program, inputs, entry)
+        if answer is None and entry.is_due:
+            if within is not None:
+                raise NotAtOnce
+            if self._make_executable(program, inputs, entry):
+                answer = self._attempt(program, inputs, entry)
+        if answer is not None and within is None:
+            inputs.session.flush()
+            inputs.session.check_intact()
         return answer
+
+    def _run_below(self, session: Session, program: Bound, entry: CacheEntry | None, within: float | None) -> Answer:
+        """Run the program in the tier below."""
+        if self._fallback is not None and not program.remembered.is_new:
+            return self._fallback.run(session, program, within)
+        # Only an executable bounds the loops of a registered function.
+        is_brief = within is not None and entry is not None and entry.is_set_aside and entry.last_s <= within
+        if within is None or (is_brief and not program.remembered.analysis.functions):
+            return session.run_instructions(program.instructions)
+        raise NotAtOnce
 
     def _attempt(self, program: Bound, inputs: Inputs, entry: CacheEntry) -> Answer | None:
         """Run the first executable whose guards hold. Return None if there is none.
@@ -198,7 +178,7 @@ class Compiler:
             session.programs += 1
             session.instructions += len(program)
             session.last_s = ran_s + perf_counter() - started
-            self._ledger.note(session, program, self._tier.word, None)
+            self._note(session, program, None)
             entry.time(session.last_s, self._choose and self._worker is None)  # compilation slows down all runs
 
         session.defer(finish)
@@ -215,9 +195,9 @@ class Compiler:
             if entry.runs >= MIN_LONG_RUNS:
                 entry.postpone(LONG)
             return False
-        analysis, dtype = self._analysis(program), inputs.session.environment.dtype
+        dtype = inputs.session.environment.dtype
         arrays = () if self._tier.in_background else inputs.arrays
-        make = partial(self._tier.make, analysis, inputs.signature, dtype, inputs.operands, arrays)
+        make = partial(self._tier.make, program.remembered, inputs.signature, dtype, inputs.operands, arrays)
         if not self._tier.in_background:
             return self._make(entry, make)
         entry.begin()
@@ -241,7 +221,7 @@ class Compiler:
     def _make(self, entry: CacheEntry, make: Callable[[], Executable]) -> bool:
         try:
             executable = make()
-            if executable.size * UNIT_BYTES + executable.effects.analysis.program.size > self._most_bytes:
+            if executable.size * UNIT_BYTES + executable.effects.program.size > self._most_bytes:
                 raise Untraceable(f"it comes to {executable.size} calls, more than are kept")
         except Untraceable as reason:
             entry.postpone(str(reason))
@@ -264,48 +244,36 @@ class Compiler:
     # Entries and reports -----------------------------------------------------------------
 
     def _find_inputs(self, session: Session, program: Bound) -> Inputs | None:
-        analysis = self._analysis(program)
-        if analysis.refusal is not None:
-            raise Untraceable(analysis.refusal)
+        refusal = program.remembered.analysis.refusal
+        if refusal is not None:
+            raise Untraceable(refusal)
         if session.environment.device is not None and not self._tier.any_device:
             raise Untraceable(ON_THE_CPU)
-        return find_inputs(session, analysis, program, self._tier.by_value)
-
-    def _analysis(self, program: Bound) -> Analysis:
-        with self._lock:
-            known = program.remembered.outlines
-            analysis: Analysis | None = known.get(self)
-            if analysis is None:
-                analysis = known[self] = Analysis(program.remembered)
-            return analysis
+        return find_inputs(session, program, self._tier.by_value)
 
     def _entry(self, program: Bound, dtype: DType, signature: InputSignature) -> CacheEntry:
-        analysis: Analysis = program.remembered.outlines[self]
-        key = analysis.key
-        if key is None or key.signature is not signature or key.dtype != dtype.name:
-            key = analysis.key = Key(program.digest, dtype.name, signature)
+        key = Key(program.digest, dtype.name, signature)
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
-                like = [each for each in self._entries if each.digest == key.digest and each.dtype == key.dtype]
-                new = difference(analysis, signature, [each.signature for each in like[-MAX_COMPARED:]])
+                like = [each.signature for each in self._entries if each[:2] == key[:2]]
+                new = difference(program.remembered, signature, like[-MAX_COMPARED:])
                 nodes = 0 if signature.graph is None else len(signature.graph.nodes)
                 entry = self._entries[key] = CacheEntry(self._tier, self.after, nodes, new)
                 self._evict()
-            else:
-                self._entries.move_to_end(key)
+            entry.last_use = next(self._uses)
             return entry
 
     def _evict(self) -> None:
         """Evict the least recently used entries while there are too many, or they take too much memory."""
         total = sum([entry.size for entry in self._entries.values()])
         while self._entries and (len(self._entries) > self._most or total > self._most_bytes):
-            total -= self._entries.popitem(last=False)[1].size
+            oldest = min(self._entries, key=lambda key: self._entries[key].last_use)
+            total -= self._entries.pop(oldest).size
+
+    def _note(self, session: Session, program: Bound, reason: str | None) -> None:
+        note(session, program, self._tier.word, reason, session.compiler is self, self._most)
 
     def reports(self, session: Session) -> list[Report]:
         """Return how the cached programs of a session ran, in the order of their first runs."""
-        below = {} if self._fallback is None else self._fallback._ledger.of(session)
-        return [
-            report._replace(planned_runs=below[digest].planned_runs) if digest in below else report
-            for digest, report in self._ledger.of(session).items()
-        ]
+        return list(session.run_reports.values())

@@ -1,4 +1,6 @@
-"""The effects of a program: its changes to a session, and how they are applied after a run of its executable.
+"""Executables, which are programs as one function, and their effects: the changes to a session after a run.
+
+Calling an executable changes nothing. The effects are applied only if the results are complete and every guard holds.
 
 Arrays, version counters and tensors are numbered: first those of the tensors that the program takes, in the order of
 :class:`~.input_signature.Inputs`, then those that it makes.
@@ -8,16 +10,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from ..graph.node import FREED
+from ..program.program_cache import Remembered
 from ..program.result import Answer, Value
 from ..tensor.eager import Tensor
 from ..tensor.gradient_values import COUNTED
-from .analysis import Analysis
-from .graphs import Edge, GraphContext, GraphData, edge_target, fill_template, make_nodes
+from .graphs import Edge, GraphContext, GraphData, edge_target, fill_template
 from .input_signature import Inputs
 
 logger = logging.getLogger(__name__)
@@ -90,9 +92,8 @@ class Made(NamedTuple):
 
     array: int
     view: Any
-    """The path from the array to it, and the further attributes of a view, or a template of these if it ``varies``."""
-    varies: bool
-    cell: int
+    """The template of the path from the array to it, and of the further attributes of a view."""
+    version_counter: int
     base: int | None
     grad: int | None
     strides: Any
@@ -104,7 +105,7 @@ class Fetched(NamedTuple):
 
     id: int
     description: Mapping[str, Any]
-    cell: int
+    version_counter: int
     """The number of its version counter. The version in the description is relative to that counter."""
     source: Source | None
     """None if only the description is requested."""
@@ -115,10 +116,10 @@ class Fetched(NamedTuple):
 class Effects(NamedTuple):
     """All effects of a program on a session."""
 
-    analysis: Analysis
+    program: Remembered
     arrays: list[Source]
     """The arrays that it makes."""
-    cells: list[int]
+    increases: list[int]
     """The increase of each version counter; those of new tensors begin at zero."""
     writes: list[tuple[int, Source]]
     """The numbers of the taken arrays that are overwritten, each with the source of the new values."""
@@ -137,6 +138,30 @@ class Effects(NamedTuple):
     fetched: list[Fetched]
     needs: int
     """The number of bytes that a session must have left."""
+
+
+class Executable(Protocol):
+    """A program as one function."""
+
+    effects: Effects
+
+    @property
+    def size(self) -> int:
+        """The number of calls and nodes, or of instructions, that it keeps."""
+
+    def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
+        """Return the results for these arrays and numbers; None if a guard does not hold.
+
+        Random numbers are drawn from the generator, which is unchanged if there are no results.
+        """
+
+
+def own_copy(array: Any, order: Literal["C", "K"] = "C") -> Any:
+    """Return a copy in row-major order, or in the array's own order; a broadcast array stays broadcast."""
+    if 0 in array.strides and array.size > 1:
+        first = tuple([slice(0, 1) if step == 0 else slice(None) for step in array.strides])
+        return np.broadcast_to(np.array(array[first]), array.shape)
+    return np.array(array, order=order)
 
 
 class Change:
@@ -167,7 +192,7 @@ class Change:
         ids, taken = self._inputs.ids, self._inputs.tensors
         values = {}
         for fetched in self._effects.fetched:
-            start = taken[fetched.cell]._version_counter[0] if fetched.cell < len(taken) else 0
+            start = taken[fetched.version_counter]._version_counter[0] if fetched.version_counter < len(taken) else 0
             name, version = ids[fetched.id], fetched.description["version"] + start
             if fetched.kept is not None:
                 array = self._made[fetched.kept]
@@ -181,33 +206,35 @@ class Change:
         """Make the tensors and nodes."""
         effects, inputs = self._effects, self._inputs
         taken, space = inputs.tensors, inputs.space
-        self._cells = [tensor._version_counter for tensor in taken] + [[0] for _ in effects.cells[len(taken) :]]
+        self._version_counters = [tensor._version_counter for tensor in taken] + [
+            [0] for _ in effects.increases[len(taken) :]
+        ]
         memories = [*map(space.memory, taken), *map(space.fresh, self._made)]
         for (position, _), write in zip(effects.writes, self._writes, strict=True):
             if write.array is not None:
                 memories[position] = write.array
         values = {"memories": memories, "arrays": self._saved, "numbers": self._run.numbers()}
         self._tensors = self._make_tensors(values)
-        context = GraphContext(self._tensors, inputs.nodes, values, self._cells)
-        node_of = make_nodes(effects.graph, context) if effects.graph.nodes else None
+        context = GraphContext(self._tensors, inputs.nodes, values, self._version_counters)
+        node_of = effects.graph.made(context) if effects.graph.nodes else None
         self._nodes = [
             None if place.node is None else edge_target(place.node, node_of, context) for _, place in effects.placed
         ]
 
     def _make_tensors(self, values: Mapping[str, Any]) -> list[Tensor]:
         """Return the tensors that the program takes, then those that it makes."""
-        space, cells = self._inputs.space, self._cells
+        space, counters = self._inputs.space, self._version_counters
         tensors = list(self._inputs.tensors)
         for made in self._effects.made:
-            path, view = fill_template(made.view, values) if made.varies else made.view
+            path, view = fill_template(made.view, values)
             tensor = space.view(values["memories"][made.array], path, made.strides)
-            tensor._version_counter = cells[made.cell]
+            tensor._version_counter = counters[made.version_counter]
             vars(tensor).update(view)
             tensors.append(tensor)
         for tensor, made in zip(tensors[len(self._inputs.tensors) :], self._effects.made, strict=True):
             if made.base is not None:
                 tensor._become_view(tensors[made.base])
-                tensor._seen_version += cells[made.cell][0] if tensor._seen_version >= 0 else 0
+                tensor._seen_version += counters[made.version_counter][0] if tensor._seen_version >= 0 else 0
             if made.grad is not None:
                 tensor._grad = tensors[made.grad]
         return tensors
@@ -221,9 +248,9 @@ class Change:
                 for write in self._writes:
                     write.put()
         self._writes = []  # freed before the other arrays, or the heap shrinks and grows again in the next run
-        for cell, step in zip(self._cells, effects.cells, strict=True):
-            if step:
-                cell[0] += step
+        for counter, increase in zip(self._version_counters, effects.increases, strict=True):
+            if increase:
+                counter[0] += increase
         for number, grad in effects.grads:
             tensors[number]._grad = None if grad is None else tensors[grad]
         for (number, place), node in zip(effects.placed, self._nodes, strict=True):
@@ -235,7 +262,7 @@ class Change:
         for number in effects.freed_nodes:
             node = self._inputs.nodes[number]
             node.saved, node.versions = FREED, ()
-        for i in effects.analysis.freed:
+        for i in effects.program.analysis.freed:
             names.pop(ids[i], None)
         for i, number in effects.names:
             names[ids[i]] = tensors[number]

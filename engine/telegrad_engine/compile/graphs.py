@@ -1,11 +1,12 @@
 """Graphs as data: the graph of the tensors that a program takes, and the graph of its results.
 
-A graph that a backward pass may still visit has ordinary nodes with their saved tensors. The nodes of a freed graph
-are made on first access, which is rare.
+Both consist of :class:`NodeData`, from which nodes are made again. A graph that a backward pass may still visit has
+ordinary nodes with their saved tensors. The nodes of a freed graph are made on first access, which is rare.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -18,12 +19,11 @@ from ..graph.node import FREED, MultiOutputNode, Node, accumulator, next_sequenc
 
 MAX_NODES = 2**11
 """The maximum number of nodes in the graph of a program's inputs, which is read at every run."""
-LEAF, MADE, TAKEN, FREED_EDGE = "leaf", "made", "taken", "freed"
-"""Where an edge leads: to a tensor, to a node that the program makes, or to an existing node. No pass follows the
-edges of a freed node."""
+LEAF, OWN, TAKEN = "leaf", "own", "taken"
+"""Where an edge leads: to a leaf, to a node of the same graph, or to a node from before the program."""
 Edge = tuple[str, int]
-FIXED = ("op", "plan", "shape", "dtype", "width", "specs", "output_nrs")
-"""The attributes that are equal in all nodes of one signature."""
+FIXED = ("op", "shape", "dtype", "width", "specs", "output_nrs")
+"""The attributes of a node that contain no values."""
 
 
 # Templates of values -------------------------------------------------------------------------
@@ -50,6 +50,21 @@ class Constant(NamedTuple):
     value: Any
 
 
+class Identity:
+    """A value that is always the same object, and is compared as such."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
 def template(value: Any, at: Callable[[Any], Any]) -> Any:
     """Return the template of a value, which can be compared; ``at`` returns the placeholder of a part, or None.
 
@@ -74,7 +89,7 @@ def template(value: Any, at: Callable[[Any], Any]) -> Any:
 def fill_template(value: Any, places: Mapping[str, Any]) -> Any:
     """Return the value of a template, with these values for its placeholders."""
     kind = type(value)
-    if kind is Constant:
+    if kind is Constant or kind is Identity:
         return value.value
     if kind is Placeholder:
         return places[value.what][value.number]
@@ -84,26 +99,85 @@ def fill_template(value: Any, places: Mapping[str, Any]) -> Any:
     return items if value.type is list else value.type(items) if value.type is tuple else value.type(*items)
 
 
-# The graph that a program takes --------------------------------------------------------------
+FREED_VALUES = Identity(FREED)
+"""The template of the saved values of a freed node."""
 
 
-class NodeSignature(NamedTuple):
-    """The part of an existing node on which an executable depends."""
+# Nodes ---------------------------------------------------------------------------------------
+
+
+class NodeData(NamedTuple):
+    """A node of a graph."""
 
     many: bool
-    fixed: tuple[Any, ...]
-    """The attributes named in ``FIXED``, in that order."""
+    fixed: tuple[tuple[str, Any], ...]
+    """The attributes named in ``FIXED`` that it has."""
+    plan: Identity
     attrs: Any
+    """The template of its op's attributes."""
     saved: Any
-    versions: tuple[tuple[int, int], ...]
-    """For each saved tensor its position, and the number of the tensor with its version counter; negative if none."""
+    """The template of its saved values."""
+    versions: tuple[tuple[int, int, int], ...]
+    """For each saved tensor its position, the number of its version counter, and the increase of that counter."""
     next_edges: tuple[Edge | None, ...]
 
 
-class GraphSignature(NamedTuple):
-    """The part of the graph behind a program's inputs on which an executable depends."""
+class GraphContext(NamedTuple):
+    """The objects that the graph of one run refers to."""
 
-    nodes: tuple[NodeSignature, ...]
+    tensors: Sequence[Any]
+    taken: Sequence[Any]
+    """The nodes from before the program."""
+    values: Mapping[str, Any]
+    """The values of placeholders: the tensors, memories, arrays and numbers that nodes save."""
+    version_counters: Any
+    """The version counters by number."""
+
+
+def node_data(node: Any, attrs: Any, saved: Any, versions: Any, next_edges: Any) -> NodeData:
+    """Return the data of a node, with these templates of its values, versions and edges."""
+    own = vars(node)
+    fixed = tuple([(name, tuple(own[name]) if name == "specs" else own[name]) for name in FIXED if name in own])
+    return NodeData(node.many, fixed, Identity(node.plan), attrs, saved, versions, next_edges)
+
+
+def new_node(kind: type[Any], data: NodeData, values: Mapping[str, Any]) -> Any:
+    """Make a node, with these values for its placeholders and without its edges."""
+    node: Any = object.__new__(kind)
+    vars(node).update(data.fixed)
+    node.plan = data.plan.value
+    node.attrs, node.saved = fill_template(data.attrs, values), fill_template(data.saved, values)
+    return node
+
+
+def make_nodes(graph: Sequence[NodeData], context: GraphContext) -> list[Any]:
+    """Make the nodes of a graph, oldest first."""
+    counters = context.version_counters
+    nodes: list[Any] = []
+    for data in graph:
+        node = new_node(MultiOutputNode if data.many else Node, data, context.values)
+        node.versions = tuple([(at, counters[i], counters[i][0] + version) for at, i, version in data.versions])
+        node.next_edges = tuple([e and edge_target(e, nodes.__getitem__, context) for e in data.next_edges])
+        node.sequence = next_sequence()
+        nodes.append(node)
+    return nodes
+
+
+def edge_target(target: Edge, own: Any, context: GraphContext) -> Any:
+    """Return the target of an edge; ``own`` finds a node of the same graph."""
+    where, number = target
+    if where is LEAF:
+        return accumulator(context.tensors[number])
+    return own(number) if where is OWN else context.taken[number]
+
+
+# The graph that a program takes --------------------------------------------------------------
+
+
+class GraphSignature(NamedTuple):
+    """The part of the graph of a program's inputs on which an executable depends."""
+
+    nodes: tuple[NodeData, ...]
     """Oldest first."""
     roots: tuple[tuple[int, int, int], ...]
     """For each tensor with a history its number, its node, and which of the node's outputs it is."""
@@ -112,7 +186,7 @@ class GraphSignature(NamedTuple):
 
 
 class InputGraph(NamedTuple):
-    """The graph behind the tensors that a program takes."""
+    """The graph of the tensors that a program takes."""
 
     signature: GraphSignature
     nodes: list[Any]
@@ -121,7 +195,7 @@ class InputGraph(NamedTuple):
 
 
 class GraphReader:
-    """Reads the graph behind tensors. ``place`` adds a leaf to them, ``owner`` finds the owner of an array's memory."""
+    """Reads the graph of tensors. ``place`` adds a leaf to them, ``owner`` finds the owner of an array's memory."""
 
     def __init__(self, tensors: Sequence[Any], place: Callable[[Any], int], owner: Callable[[Any], Any]) -> None:
         self._tensors, self._place, self._owner = tensors, place, owner
@@ -138,33 +212,31 @@ class GraphReader:
         order = {id(node): number for number, node in enumerate(nodes)}
         targets = [tuple([self._target(target, order, node) for target in node.next_edges]) for node in nodes]
         self._data = {id(x._data): i for i, x in enumerate(self._tensors)}
-        self._cells = {id(x._version_counter): i for i, x in enumerate(self._tensors)}
+        self._counters = {id(x._version_counter): i for i, x in enumerate(self._tensors)}
         self._owners = {id(self._owner(x._data)): i for i, x in enumerate(self._tensors)}
-        kinds = tuple(map(self._node, nodes, targets))
+        data = tuple(map(self._node, nodes, targets))
         places = tuple([(i, order[id(node)], output_nr) for i, node, output_nr in roots])
         specs = [(x.shape, x.dtype, x.strides, of) for x, of in zip(self._arrays, self._array_owners, strict=True)]
-        return InputGraph(GraphSignature(kinds, places, tuple(specs)), nodes, self._arrays, self._floats)
+        return InputGraph(GraphSignature(data, places, tuple(specs)), nodes, self._arrays, self._floats)
 
     def _target(self, target: Any, order: Mapping[int, int], node: Any) -> Edge | None:
         if target is None:
             return None
         if node.saved is FREED:
-            return FREED_EDGE, 0
-        return (TAKEN, order[id(target)]) if target.leaf is None else (LEAF, self._place(target.leaf))
+            return TAKEN, 0  # no pass follows the edges of a freed node
+        return (OWN, order[id(target)]) if target.leaf is None else (LEAF, self._place(target.leaf))
 
-    def _node(self, node: Any, targets: tuple[Edge | None, ...]) -> NodeSignature:
+    def _node(self, node: Any, targets: tuple[Edge | None, ...]) -> NodeData:
         if not isinstance(node, Node) or not node.plain or node.hooks is not None or node.evaluate is not None:
             raise Untraceable("the history behind what it takes has hooks, or a user's function")
-        shape, dtype, width, specs = [getattr(node, name, None) for name in FIXED[2:6]]
-        fixed = (node.op, _Identity(node.plan), shape, dtype, width, specs and tuple(specs), node.output_nrs)
         attrs = template(node.attrs, self._at)
         if node.saved is FREED:
-            return NodeSignature(node.many, fixed, attrs, None, (), targets)
+            return node_data(node, attrs, FREED_VALUES, (), targets)
         versions = tuple([self._version(*version) for version in node.versions])
         # In a saved list of tensors, each tensor has a version.
-        cells = dict(versions) if len({at for at, _ in versions}) == len(versions) else {}
-        saved = [template(x, partial(self._at, of=cells.get(at, -1))) for at, x in enumerate(node.saved)]
-        return NodeSignature(node.many, fixed, attrs, Container(tuple, tuple(saved)), versions, targets)
+        tensors = {at: i for at, i, _ in versions} if len({at for at, *_ in versions}) == len(versions) else {}
+        saved = [template(x, partial(self._at, of=tensors.get(at, -1))) for at, x in enumerate(node.saved)]
+        return node_data(node, attrs, Container(tuple, tuple(saved)), versions, targets)
 
     def _at(self, value: Any, of: int = -1) -> Placeholder | None:
         """Return the placeholder of a part of a node. If ``of`` is not negative, it is the tensor with its version."""
@@ -181,25 +253,10 @@ class GraphReader:
         self._array_owners.append(of if of >= 0 else self._owners.get(id(self._owner(value))))
         return Placeholder("arrays", len(self._arrays) - 1)
 
-    def _version(self, position: int, cell: list[int], version: int) -> tuple[int, int]:
-        if cell[0] != version:
+    def _version(self, position: int, counter: list[int], version: int) -> tuple[int, int, int]:
+        if counter[0] != version:
             raise Untraceable("a tensor that the history needs was changed in place")
-        return position, self._cells.setdefault(id(cell), -1 - len(self._cells))
-
-
-class _Identity:
-    """A value that is compared by identity."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identity) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
+        return position, self._counters.setdefault(id(counter), -1 - len(self._counters)), 0
 
 
 def _reached(roots: Sequence[Any]) -> list[Any]:
@@ -217,133 +274,67 @@ def _reached(roots: Sequence[Any]) -> list[Any]:
     return order
 
 
-_FREED_NODE = Node()
+_FREED_NODE: Any = Node()
 _FREED_NODE.saved = FREED
 
 
 def rebuild(graph: GraphSignature, tensors: Sequence[Any], arrays: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
-    """Make nodes of this signature behind these tensors, with these arrays and numbers saved."""
-    places = {"tensors": [x._data for x in tensors], "arrays": arrays, "numbers": numbers}
-    cells: dict[int, list[int]] = {}
-    nodes: list[Any] = []
-    for each in graph.nodes:
-        node: Any = object.__new__(MultiOutputNode if each.many else Node)
-        own = dict(zip(FIXED, each.fixed, strict=True))
-        vars(node).update({name: value for name, value in own.items() if value is not None}, plan=own["plan"].value)
-        node.attrs = fill_template(each.attrs, places)
-        node.saved = FREED if each.saved is None else fill_template(each.saved, places)
-        found = [(at, tensors[i]._version_counter if i >= 0 else cells.setdefault(i, [0])) for at, i in each.versions]
-        node.versions = tuple([(at, cell, cell[0]) for at, cell in found])
-        node.next_edges = tuple([e and _rebuilt(e, tensors, nodes) for e in each.next_edges])
-        node.sequence = next_sequence()
-        nodes.append(node)
+    """Make the nodes of these tensors with this signature, with these arrays and numbers saved."""
+    values = {"tensors": [x._data for x in tensors], "arrays": arrays, "numbers": numbers}
+    counters = defaultdict(lambda: [0], enumerate([x._version_counter for x in tensors]))
+    nodes = make_nodes(graph.nodes, GraphContext(tensors, [_FREED_NODE], values, counters))
     for tensor, number, output_nr in graph.roots:
         tensors[tensor]._node, tensors[tensor]._output_nr = nodes[number], output_nr
         tensors[tensor]._requires_grad = True
     return nodes
 
 
-def _rebuilt(edge: Edge, tensors: Sequence[Any], nodes: Sequence[Any]) -> Any:
-    """Return the target of an edge of a rebuilt graph."""
-    where, number = edge
-    if where is LEAF:
-        return accumulator(tensors[number])
-    return nodes[number] if where is TAKEN else _FREED_NODE
-
-
 # The graph that a program leaves -------------------------------------------------------------
-
-
-class NodeData(NamedTuple):
-    """A node that a program leaves."""
-
-    many: bool
-    attributes: Any
-    """The attributes of the node in every run, or their template if it ``varies``."""
-    varies: bool
-    next_edges: tuple[Edge | None, ...]
-    saved: Any
-    """The template of its saved tensors; None for a freed node."""
-    versions: tuple[tuple[int, int, int], ...]
-    """For each saved tensor its position, the number of its version counter, and the increase of that counter."""
 
 
 class GraphData:
     """The graph that a program leaves: its nodes, oldest first."""
 
-    def __init__(self, nodes: Sequence[NodeData]) -> None:
-        self.nodes = nodes
-        self.is_freed = all(node.saved is None for node in nodes)
-        """Whether all its nodes are freed."""
-        self.ends = {e for node in nodes for e in node.next_edges if e is not None and e[0] is not MADE}
-        """Its edges to leaves and to existing nodes."""
+    def __init__(self, nodes: Sequence[NodeData], keeps_arrays: bool) -> None:
+        """``keeps_arrays`` is whether any of its nodes has saved arrays."""
+        self.nodes, self._keeps_arrays = nodes, keeps_arrays
+        self._ends = {e for node in nodes for e in node.next_edges if e is not None and e[0] is not OWN}
 
-
-class GraphContext(NamedTuple):
-    """The objects that the graph of one run refers to."""
-
-    tensors: Sequence[Any]
-    taken: Sequence[Any]
-    """The existing nodes."""
-    values: Mapping[str, Any]
-    """The values of placeholders: the memories, arrays and numbers that nodes save."""
-    cells: Sequence[list[int]]
-
-
-def make_nodes(graph: GraphData, context: GraphContext) -> Callable[[int], Any]:
-    """Make the nodes of one run's graph. Return a function from a node's number to the node."""
-    if graph.is_freed:
-        return FreedGraph(graph, context).node
-    cells = context.cells
-    nodes: list[Any] = []
-    for data in graph.nodes:
-        node: Any = object.__new__(MultiOutputNode if data.many else Node)
-        vars(node).update(fill_template(data.attributes, context.values) if data.varies else data.attributes)
-        if data.saved is not None:
-            node.saved = fill_template(data.saved, context.values)
-            node.versions = tuple([(at, cells[c], cells[c][0] + version) for at, c, version in data.versions])
-        node.next_edges = tuple([e and edge_target(e, nodes.__getitem__, context) for e in data.next_edges])
-        node.sequence = next_sequence()
-        nodes.append(node)
-    return nodes.__getitem__
-
-
-def edge_target(target: Edge, made: Any, context: GraphContext) -> Any:
-    """Return the target of an edge."""
-    where, number = target
-    if where is LEAF:
-        return accumulator(context.tensors[number])
-    return made(number) if where is MADE else context.taken[number]
+    def made(self, context: GraphContext) -> Callable[[int], Any]:
+        """Make the nodes of one run's graph. Return a function from a node's number to the node."""
+        if self._keeps_arrays:
+            return make_nodes(self.nodes, context).__getitem__
+        # Only the ends of edges may be kept alive, not the whole context.
+        ends = {end: edge_target(end, None, context) for end in self._ends}
+        return FreedGraph(self.nodes, ends, {"numbers": context.values["numbers"]}).node
 
 
 class FreedGraph:
-    """The freed graph of one run. Its nodes are made on first access."""
+    """The graph of one run without saved arrays. Its nodes are made on first access."""
 
-    def __init__(self, graph: GraphData, context: GraphContext) -> None:
-        self._nodes_data, self._numbers = graph.nodes, {"numbers": context.values["numbers"]}
-        # Only the ends of edges may be kept alive, not the whole context.
-        self._ends = {end: edge_target(end, None, context) for end in graph.ends}
+    def __init__(self, nodes: Sequence[NodeData], ends: Mapping[Edge, Any], values: Mapping[str, Any]) -> None:
+        """``ends`` has the targets of edges that leave the graph."""
+        self._data, self._ends, self._values = nodes, ends, values
         self._nodes: dict[int, ref[Any]] = {}
         """The nodes that were accessed; a WeakValueDictionary takes twice as long to make and fill."""
         self._sequence = next_sequence()
-        skip_sequence(len(self._nodes_data))
+        skip_sequence(len(nodes))
 
     def node(self, number: int) -> Any:
         """Return the node of this number."""
         known = self._nodes.get(number)
         node = None if known is None else known()
         if node is None:
-            data = self._nodes_data[number]
-            node = object.__new__(_FreedMultiOutputNode if data.many else _FreedNode)
-            vars(node).update(fill_template(data.attributes, self._numbers) if data.varies else data.attributes)
-            node.sequence = self._sequence + number
+            data = self._data[number]
+            node = new_node(_FreedNode, data, self._values)
+            node.many, node.sequence = data.many, self._sequence + number
             node._graph, node._edges = self, data.next_edges
             self._nodes[number] = ref(node)
         return node
 
     def before(self, edges: Sequence[Edge | None]) -> tuple[Any, ...]:
         """Return the targets of edges."""
-        return tuple([e and (self.node(e[1]) if e[0] is MADE else self._ends[e]) for e in edges])
+        return tuple([e and (self.node(e[1]) if e[0] is OWN else self._ends[e]) for e in edges])
 
 
 class _FreedNode(Node):
@@ -355,7 +346,3 @@ class _FreedNode(Node):
     @cached_property
     def next_edges(self) -> tuple[Any, ...]:  # type: ignore[override]
         return self._graph.before(self._edges)
-
-
-class _FreedMultiOutputNode(MultiOutputNode, _FreedNode):
-    """The same, for an op with several outputs."""

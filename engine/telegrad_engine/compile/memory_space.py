@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,8 @@ class MemorySpace:
     device = "cpu"
     Tensor: type[Tensor] = Tensor
     backend: Backend = NUMPY
-
-    def flags(self, tensor: Any) -> Any:
-        """Return NumPy's flags, which say whether a tensor's elements are contiguous."""
-        return tensor._data.flags
+    flags: Any = attrgetter("_data.flags")
+    """Returns NumPy's flags, which say whether a tensor's elements are contiguous."""
 
     def upload(self, array: Any) -> Any:
         """Return an array of a message as an array in this space."""

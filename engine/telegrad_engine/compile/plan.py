@@ -7,18 +7,22 @@ again. Writes to tensors are computed directly into their memory at the end, whe
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..arrays.numpy_tracer import ArraySpec, Call, Ref, Tape, TapedArray
+from ..arrays.numpy_tracer import ArraySpec, Call, Ref, SliceOf, Tape, TapedArray
 from ..arrays.symbolic import Untraceable
 from ..cancellation import check_cancelled
-from .bound_call import BoundCall, lower
+from ..errors import Cancelled, TimeLimitExceeded
+from .effects import Effects, Run, Save, Source, Write, own_copy
+
+logger = logging.getLogger(__name__)
 
 Step = tuple[Callable[..., Any], Callable[[list[Any]], Any] | None, int, int, int, int]
 """A function, a getter of its arguments from the places, three places, and the place of the result.
@@ -44,7 +48,7 @@ class Output(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Write(NamedTuple):
+class WriteCall(NamedTuple):
     """A call that computes directly into the memory of an input."""
 
     function: Callable[..., Any]
@@ -63,7 +67,7 @@ class Plan:
         places: list[Any],
         steps: Sequence[Step],
         outputs: Mapping[int, Output],
-        writes: Mapping[int, Write],
+        writes: Mapping[int, WriteCall],
         guards: Sequence[int],
         draws: bool,
         numbers: Mapping[int, int],
@@ -98,6 +102,85 @@ class Plan:
 
     def __len__(self) -> int:
         return sum(map(len, self._blocks)) + len(self.writes)
+
+
+class Planned:
+    """A program that was planned for NumPy."""
+
+    def __init__(self, plan: Plan, effects: Effects) -> None:
+        self._plan, self.effects = plan, effects
+
+    @property
+    def size(self) -> int:
+        """The number of its calls and of the nodes that it leaves."""
+        return len(self._plan) + len(self.effects.graph.nodes)
+
+    def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
+        """See :class:`Executable`. Returns None also if a call raises: the interpreter reports the error best."""
+        bits = generator.bit_generator
+        before = bits.state if self._plan.draws else None
+        places = None
+        try:
+            with np.errstate(all="ignore"):
+                places = self._plan.run((*arrays, *operands, generator))
+        except (Cancelled, TimeLimitExceeded):
+            if before is not None:
+                bits.state = before
+            raise
+        except Exception:
+            logger.debug("a planned program failed", exc_info=True)
+        if places is not None:
+            return _PlannedRun(self._plan, arrays, places, before)
+        if before is not None:
+            bits.state = before
+        return None
+
+
+class _PlannedRun(Run):
+    """The places of a plan after a run."""
+
+    def __init__(self, plan: Plan, called_with: Sequence[Any], places: list[Any], before: Any) -> None:
+        self._plan, self.called_with, self._places = plan, called_with, places
+        self._before = before
+        """The state of the generator before the run; None if nothing was drawn."""
+        self._given: set[int] = set()
+        """The outputs whose arrays were returned without a copy."""
+
+    def array(self, source: Source) -> Any:
+        return self._output(source, "C") if source.is_output else own_copy(self.called_with[source.position])
+
+    def saved(self, save: Save) -> Any:
+        source = save.source
+        if source.is_output:
+            place = self._plan.outputs[source.position].place
+            return self._places[place] if save.shared else self._output(source, "K")
+        array = self.called_with[source.position]
+        return array if save.shared else own_copy(array, "K")
+
+    def _output(self, source: Source, order: Literal["C", "K"]) -> Any:
+        """Return an output in memory of its own: the array itself if it is not shared, otherwise a copy."""
+        output = self._plan.outputs[source.position]
+        array = self._places[output.place]
+        if not output.own or source.position in self._given:
+            return own_copy(array, order)
+        self._given.add(source.position)
+        return array
+
+    def write(self, source: Source, target: Any) -> Write:
+        call = self._plan.writes.get(source.position) if source.is_output else None
+        if call is None:
+            return Write(partial(np.copyto, target._data, self.array(source)))
+        return Write(partial(call.function, *call.arguments(self._places), target._data))
+
+    def rewind(self, generator: np.random.Generator) -> None:
+        if self._before is not None:
+            generator.bit_generator.state = self._before
+
+    def numbers(self) -> Mapping[int, Any]:
+        return {number: self._places[place] for number, place in self._plan.numbers.items()}
+
+
+# Making plans --------------------------------------------------------------------------------
 
 
 class Planner:
@@ -244,15 +327,15 @@ class Planner:
         sharing = [n for n in self._ends if x.number in self._roots(n)]
         return Output(self._places[x.number], own and len(sharing) == 1, x.shape)
 
-    def _write(self, call: Call) -> Write:
+    def _write(self, call: Call) -> WriteCall:
         function, places = self._prepared(call)
-        return Write(_writing(function), _taking(places))
+        return WriteCall(_writing(function), _taking(places))
 
     # Calls -------------------------------------------------------------------------------
 
     def _prepared(self, call: Call, into: int | None = None) -> tuple[Callable[..., Any], list[int]]:
         """Return a function of arrays only, and their places."""
-        call = lower(call, self._specs)
+        call = _lower(call, self._specs)
         function, args = call.function, self._numbers_as_arrays(call)
         inner = [x for x in args if not isinstance(x, Ref)], tuple(call.kwargs.values())
         if any(True for _ in _within(inner)):
@@ -313,3 +396,96 @@ def _elementwise(call: Call) -> bool:
 def _taking(places: Sequence[int]) -> Callable[[list[Any]], Any]:
     """Return a getter of the values in these places, as a sequence."""
     return itemgetter(*places) if len(places) > 1 else itemgetter(slice(places[0], places[0] + 1))
+
+
+# Faster calls --------------------------------------------------------------------------------
+#
+# np.sum, np.take and np.moveaxis process their arguments in Python, which takes as long as a small kernel. A plan knows
+# the shapes and settings, so it calls the C function that they would call, with the same result.
+
+_METHODS: dict[Any, tuple[Callable[..., Any], frozenset[str]]] = {
+    getattr(np, name): (getattr(np.ndarray, name), frozenset(keywords.split()))
+    for name, keywords in {
+        "argmax": "axis keepdims",
+        "argmin": "axis keepdims",
+        "argsort": "axis kind",
+        "cumprod": "axis dtype",
+        "cumsum": "axis dtype",
+        "diagonal": "offset axis1 axis2",
+        "ravel": "",
+        "repeat": "axis",
+        "reshape": "",
+        "squeeze": "axis",
+        "swapaxes": "",
+        "take": "axis mode",
+        "transpose": "",
+    }.items()
+}
+"""Functions that call the array's method of the same name, and the keywords that both take."""
+
+_REDUCTIONS: dict[Any, Callable[..., Any]] = {
+    np.all: np.logical_and.reduce,
+    np.any: np.logical_or.reduce,
+    np.max: np.maximum.reduce,
+    np.min: np.minimum.reduce,
+    np.prod: np.multiply.reduce,
+    np.sum: np.add.reduce,
+}
+"""Functions that reduce an array with a ufunc."""
+
+
+def _lower(call: Call, specs: Sequence[ArraySpec | None]) -> Call:
+    """Return the call with a faster function, if there is one; ``specs`` describes each array by its number."""
+    array = call.args[0] if call.args else None
+    spec = specs[array.number] if isinstance(array, Ref) else None
+    if spec is None or not spec.shape:  # without dimensions it may be a NumPy scalar, which has other methods
+        return call
+    if call.function in _REDUCTIONS:
+        return _reduction(call)
+    if call.function is np.moveaxis and len(call.args) == 3 and not call.kwargs:
+        order = np.moveaxis(np.broadcast_to(False, tuple(range(len(spec.shape)))), *call.args[1:]).shape
+        return call._replace(function=np.ndarray.transpose, args=(array, order))
+    if call.function is np.expand_dims:
+        result = specs[call.result]
+        assert result is not None, "it is one array"
+        return call._replace(function=np.ndarray.reshape, args=(array, result.shape), kwargs={})
+    method, keywords = _METHODS.get(call.function, (None, frozenset()))
+    return call if method is None or not call.kwargs.keys() <= keywords else call._replace(function=method)
+
+
+def _reduction(call: Call) -> Call:
+    settings: Mapping[str, Any] = call.kwargs
+    if len(call.args) > 2 or not settings.keys() <= {"axis", "dtype", "keepdims"}:
+        return call
+    axis = call.args[1] if len(call.args) > 1 else settings.get("axis")
+    others = {name: value for name, value in settings.items() if name != "axis"}
+    return call._replace(function=_REDUCTIONS[call.function], args=call.args[:1], kwargs={"axis": axis, **others})
+
+
+class BoundCall:
+    """A call with arrays nested in its arguments, as a function of these arrays, which have the ``numbers``."""
+
+    def __init__(self, function: Any, args: Any, kwargs: Mapping[str, Any], numbers: Sequence[int]) -> None:
+        self._function, index = function, {number: i for i, number in enumerate(numbers)}
+        self._args = _filling(args, index)
+        self._kwargs = {name: _filling(x, index) for name, x in kwargs.items()}
+
+    def __call__(self, *arrays: Any) -> Any:
+        """Call the function on these arrays, one for each number."""
+        kwargs = {name: fill(arrays) for name, fill in self._kwargs.items()} if self._kwargs else {}
+        return self._function(*self._args(arrays), **kwargs)
+
+
+def _filling(x: Any, index: Mapping[int, int]) -> Callable[[Sequence[Any]], Any]:
+    """Return a function that makes an argument from the arrays that its references stand for."""
+    if isinstance(x, Ref):
+        return itemgetter(index[x.number])
+    if not isinstance(x, (tuple, list)):
+        return lambda arrays: x
+    if type(x) is tuple and len(x) > 1 and all(isinstance(item, Ref) for item in x):
+        return itemgetter(*[index[item.number] for item in x])
+    fills = [_filling(item, index) for item in x]
+    if isinstance(x, SliceOf):
+        return lambda arrays: slice(*[fill(arrays) for fill in fills])
+    kind = type(x)
+    return lambda arrays: kind([fill(arrays) for fill in fills])

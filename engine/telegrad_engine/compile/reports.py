@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
-from threading import Lock
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
+from ..program.analysis import number_of
 from ..program.instructions import names_in
-from ..program.program_cache import Bound
+from ..program.program_cache import Bound, Remembered
 from ..session.session import Session
-from .analysis import Analysis, number_of
 from .input_signature import InputSignature, TensorSpec
 
 
@@ -33,29 +30,21 @@ class Report(NamedTuple):
         return self.planned_runs + self.compiled_runs
 
 
-class Ledger:
-    """The reports of each session's programs, by digest, in the order of their first runs; ``most`` per session."""
+def note(session: Session, program: Bound, word: str, reason: str | None, is_highest: bool, most: int) -> None:
+    """Count a run in the tier named ``word`` unless there is a ``reason`` why it did not run there.
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._reports: WeakKeyDictionary[Session, OrderedDict[str, Report]] = WeakKeyDictionary()
-        self._lock = Lock()
-
-    def note(self, session: Session, program: Bound, word: str, reason: str | None) -> None:
-        """Count a run in the tier named ``word`` or, if there is a ``reason``, in a tier below."""
-        new = Report(program.remembered.template, len(program), 0, 0, 0, None)
-        with self._lock:
-            reports = self._reports.setdefault(session, OrderedDict())
-            known = reports.get(new.digest, new)
-            counts = {"runs": known.runs + 1, f"{word}_runs": getattr(known, f"{word}_runs") + (reason is None)}
-            reports[new.digest] = known._replace(instructions=len(program), reason=reason, **counts)
-            if len(reports) > self._most:
-                reports.popitem(last=False)
-
-    def of(self, session: Session) -> Mapping[str, Report]:
-        """Return the reports of a session's programs, by digest."""
-        with self._lock:
-            return dict(self._reports.get(session, {}))
+    Only the session's highest tier counts all runs. The reports of the ``most`` newest programs are kept.
+    """
+    digest, reports = program.remembered.template, session.run_reports
+    report = reports.get(digest, Report(digest, len(program), 0, 0, 0, None))
+    changes: dict[str, Any] = {}
+    if reason is None:
+        changes[f"{word}_runs"] = getattr(report, f"{word}_runs") + 1
+    if is_highest:
+        changes |= {"instructions": len(program), "runs": report.runs + 1, "reason": reason}
+    reports[digest] = report._replace(**changes)
+    if len(reports) > most:
+        del reports[next(iter(reports))]
 
 
 # Differences between signatures --------------------------------------------------------------
@@ -72,19 +61,17 @@ WORDS = {
 """The fields of a tensor's spec in words, in the order in which differences are named."""
 
 
-def difference(analysis: Analysis, signature: InputSignature, known: Iterable[InputSignature]) -> str | None:
+def difference(program: Remembered, signature: InputSignature, known: Iterable[InputSignature]) -> str | None:
     """Return the first difference from the most similar known signature of a program; None if none is known."""
-    found = [[*_differences(analysis, signature, other)] for other in known]
+    found = [[*_differences(program, signature, other)] for other in known]
     nearest = min(found, key=len, default=None)
     return nearest[0] if nearest else None
 
 
-def _differences(analysis: Analysis, signature: InputSignature, other: InputSignature) -> Iterator[str]:
+def _differences(program: Remembered, signature: InputSignature, other: InputSignature) -> Iterator[str]:
     for place, (own, before) in enumerate(zip(signature.tensors, other.tensors, strict=False)):
-        yield from _between(_name_of_tensor(analysis, signature, place), own, before)
-    uploads = [
-        f"what instruction {i} uploads" for i, step in enumerate(analysis.program.steps) if step.data is not None
-    ]
+        yield from _between(_name_of_tensor(program, signature, place), own, before)
+    uploads = [f"what instruction {i} uploads" for i, step in enumerate(program.steps) if step.data is not None]
     for name, own, before in zip(uploads, signature.uploads, other.uploads, strict=True):
         yield from _between(name, own, before)
     for place, (own, before) in enumerate(zip(signature.operands, other.operands, strict=True)):
@@ -107,10 +94,10 @@ def _between(name: str, own: TensorSpec, before: TensorSpec) -> Iterator[str]:
             yield f"the {word} of {name} is {here}, and was {there}"
 
 
-def _name_of_tensor(analysis: Analysis, signature: InputSignature, place: int) -> str:
+def _name_of_tensor(program: Remembered, signature: InputSignature, place: int) -> str:
     """Return a description of a tensor by the first instruction that takes it."""
-    wanted = {number for number, each in zip(analysis.taken, signature.places, strict=True) if each == place}
-    for index, step in enumerate(analysis.program.steps):
+    wanted = {number for number, each in zip(program.analysis.taken, signature.places, strict=True) if each == place}
+    for index, step in enumerate(program.steps):
         if any(number_of(name) in wanted for name in names_in(step.instruction.inputs)):
             return f"a tensor that instruction {index}, {step.instruction.op}, takes"
     return "a gradient"

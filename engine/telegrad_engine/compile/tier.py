@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..dtypes import DType
-from .analysis import Analysis
-from .executable import Executable
+from ..program.program_cache import Remembered
+from .effects import Executable
 from .input_signature import InputSignature
 from .tracing import compile_program, plan_program
 
@@ -17,7 +17,7 @@ class Tier(NamedTuple):
 
     word: str
     """The participle for a program that runs in this tier."""
-    make: Callable[[Analysis, InputSignature, DType, Sequence[float], Sequence[Any]], Executable]
+    make: Callable[[Remembered, InputSignature, DType, Sequence[float], Sequence[Any]], Executable]
     """Makes an executable for inputs of a signature, from example operands and arrays. Raises Untraceable."""
     below: str
     """How a program runs if it does not run in this tier."""

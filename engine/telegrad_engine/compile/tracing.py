@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from ..devices import Device, device
 from ..dtypes import DType
 from ..errors import TelegradError
 from ..graph.node import FREED
+from ..program.analysis import number_of
 from ..program.instructions import Instruction
-from ..program.operands import BOUNDS, fill, look_up
-from ..program.program_cache import Step
+from ..program.operands import BOUNDS, Hole, fill
+from ..program.program_cache import Remembered, Step
 from ..program.registered_functions import Applicable, Budget, Library, SessionLibrary
 from ..program.result import describe
 from ..program.template import stand_in
@@ -27,24 +29,36 @@ from ..program.verbs import VERBS
 from ..session.environment import Environment
 from ..session.memory_accounting import Accounts
 from ..session.session import Session
-from .analysis import Analysis, number_of
-from .effects import Effects, Fetched, Made, Place, Save, Source
-from .executable import Compiled, CompiledForDevice, Executable, Planned
-from .graphs import LEAF, MADE, TAKEN, Constant, Container, Edge, GraphData, NodeData, Placeholder, rebuild, template
+from .effects import Effects, Executable, Fetched, Made, Place, Save, Source
+from .graphs import (
+    LEAF,
+    OWN,
+    TAKEN,
+    Constant,
+    Container,
+    Edge,
+    GraphData,
+    NodeData,
+    Placeholder,
+    node_data,
+    rebuild,
+    template,
+)
 from .input_signature import InputSignature, TensorSpec
 from .memory_space import DeviceMemory, memory_space_of
-from .plan import Planner
+from .plan import Planned, Planner
+from .xla import Compiled, CompiledForDevice
 
 
 def compile_program(
-    analysis: Analysis, signature: InputSignature, dtype: DType, operands: Sequence[float], _: Sequence[Any] = ()
+    program: Remembered, signature: InputSignature, dtype: DType, operands: Sequence[float], _: Sequence[Any] = ()
 ) -> Executable:
     """Trace a program on arrays without values, and compile it with XLA. Raises Untraceable, with the reason."""
     backend = TracingBackend()
     traces: list[Effects] = []
 
     def traced(*arrays: Any) -> list[Any]:
-        trace = Trace(analysis, signature, Device(backend), dtype, arrays, operands, operands)
+        trace = Trace(program, signature, Device(backend), dtype, arrays, operands, operands)
         trace.execute()
         reader = EffectsReader(trace, keeps_graphs=False)
         traces.append(reader.effects())
@@ -58,7 +72,7 @@ def compile_program(
 
 
 def plan_program(
-    analysis: Analysis, signature: InputSignature, dtype: DType, operands: Sequence[float], arrays: Sequence[Any]
+    program: Remembered, signature: InputSignature, dtype: DType, operands: Sequence[float], arrays: Sequence[Any]
 ) -> Planned:
     """Run a program on these arrays, record it on a tape, and plan it. Raises Untraceable, with the reason."""
     backend = TapingBackend()
@@ -71,7 +85,7 @@ def plan_program(
     own = len(signature.operands)
     numbers = [tape.operand(value, BOUNDS[type(value)]) for value in operands[:own]]
     numbers += [tape.operand(value) for value in operands[own:]]  # from the graph: these may be NaN
-    trace = Trace(analysis, signature, Device(backend), dtype, taped, operands, numbers, tape.generator())
+    trace = Trace(program, signature, Device(backend), dtype, taped, operands, numbers, tape.generator())
     trace.execute()
     reader = EffectsReader(trace, keeps_graphs=True)
     effects = reader.effects()
@@ -88,7 +102,7 @@ class Trace(Session):
 
     def __init__(
         self,
-        analysis: Analysis,
+        program: Remembered,
         signature: InputSignature,
         device: Device,
         dtype: DType,
@@ -102,8 +116,8 @@ class Trace(Session):
         self._operands, self._numbers = operands, numbers
         self.environment = Environment(device, dtype, generator or NO_NUMBERS)
         self.accounts = Total()
-        self.functions = Applied(zip(analysis.functions, signature.functions, strict=True))
-        self.analysis, self.arrays = analysis, arrays
+        self.functions = Applied(zip(program.analysis.functions, signature.functions, strict=True))
+        self.program, self.arrays = program, arrays
         self.fetches: list[tuple[int, dict[str, Any], list[int], Any]] = []
         """For each fetched tensor its id, its description at that point, its version counter and its array."""
         self.device_name = signature.device
@@ -113,7 +127,7 @@ class Trace(Session):
         self.taken = [self._taken(array, spec) for array, spec in zip(arrays, signature.tensors, strict=False)]
         for tensor, spec in zip(self.taken, signature.tensors, strict=True):
             tensor._grad = None if spec.grad is None else self.taken[spec.grad]
-        for i, place in zip(analysis.taken, signature.places, strict=True):
+        for i, place in zip(program.analysis.taken, signature.places, strict=True):
             self.tensors[stand_in(i)] = self.taken[place]
         self.nodes: Sequence[Any] = ()
         self.places: Mapping[int, tuple[int, int]] = {}
@@ -133,7 +147,7 @@ class Trace(Session):
     def execute(self) -> None:
         """Run the program. Raises Untraceable, naming the instruction."""
         with self.environment.entered(self.accounts.max_bytes):
-            for index, step in enumerate(self.analysis.program.steps):
+            for index, step in enumerate(self.program.steps):
                 instruction = step.instruction
                 try:
                     if step.holes:
@@ -155,16 +169,22 @@ class Trace(Session):
         checked = step.with_operands(self._operands).instruction
         if not checked.checked and checked.op not in VERBS:
             raise Untraceable("an operand does not fit")
-        inputs, attrs = list(checked.inputs), checked.attrs
-        for hole in step.holes:
-            value, number = hole.value(self._operands), hole.value(self._numbers)
-            if hole.path[0] == "in":
-                inputs = fill(inputs, hole.path[1:], number)
-            elif repr(look_up(attrs, hole.path[1:])) != repr(value):
-                raise Untraceable("an operand stands where none may be")
-            else:
-                attrs = fill(attrs, hole.path[1:], number)
+        inputs, attrs = fill(step.instruction.inputs, self._numbers), checked.attrs
+        if step.fills_attrs:
+            attrs = self._traced(step.instruction.attrs, attrs)
         return Instruction(checked.op, inputs, checked.outputs, attrs, checked.grad_mode, checked.checked)
+
+    def _traced(self, template: Any, checked: Any) -> Any:
+        """Return checked attributes with traced numbers where their template has holes."""
+        if isinstance(template, Hole):
+            if repr(checked) != repr(template.value(self._operands)):
+                raise Untraceable("an operand stands where none may be")
+            return template.value(self._numbers)
+        if isinstance(template, dict):
+            return {**checked, **{key: self._traced(item, checked[key]) for key, item in template.items()}}
+        if isinstance(template, list) and isinstance(checked, (list, tuple)):
+            return type(checked)([self._traced(a, b) for a, b in zip(template, checked, strict=True)])
+        return checked
 
     def _reason(self, error: Exception) -> str:
         if isinstance(error, (Untraceable, TelegradError)):
@@ -258,8 +278,8 @@ class EffectsReader:
         self._sources = {id(array): Source(False, i) for i, array in reversed([*enumerate(trace.arrays)])}
         self._arrays: list[Source] = []
         self._memories = {id(tensor._memory): i for i, tensor in enumerate(trace.taken)}
-        self._cells = {id(tensor._version_counter): i for i, tensor in enumerate(trace.taken)}
-        self._steps: list[int] = [tensor._version_counter[0] for tensor in trace.taken]
+        self._counters = {id(tensor._version_counter): i for i, tensor in enumerate(trace.taken)}
+        self._increases: list[int] = [tensor._version_counter[0] for tensor in trace.taken]
         self._tensors: list[Any] = list(trace.taken)
         """All tensors that can be reached from a name, in the order of their numbers."""
         self._numbers = {id(tensor): i for i, tensor in enumerate(trace.taken)}
@@ -275,7 +295,7 @@ class EffectsReader:
         """Return the program's effects. Raises Untraceable for an effect that a run cannot repeat."""
         trace = self._trace
         ids = {name: number_of(name) for name in trace.tensors}
-        new = {i: trace.tensors[name] for name, i in ids.items() if i not in trace.analysis.taken}
+        new = {i: trace.tensors[name] for name, i in ids.items() if i not in trace.program.analysis.taken}
         names = [(i, self._place_of(tensor)) for i, tensor in new.items()]
         grads = [self._number(tensor._grad) for tensor in trace.taken]
         for tensor in self._tensors:  # the list grows during the loop
@@ -289,10 +309,10 @@ class EffectsReader:
         placed = [(number, self._place(tensor)) for number, tensor in enumerate(self._tensors)]
         before = [spec.grad for spec in trace.specs]
         return Effects(
-            analysis=trace.analysis,
+            program=trace.program,
             arrays=self._arrays,
             writes=self._writes(),
-            cells=self._steps,
+            increases=self._increases,
             made=made,
             placed=[(number, place) for number, place in placed if number >= count or self._is_moved(number, place)],
             grads=[(number, grad) for number, grad in enumerate(grads) if grad != before[number]],
@@ -350,11 +370,11 @@ class EffectsReader:
             self._arrays.append(self._source(memory.array))
         return number
 
-    def _version_counter(self, cell: list[int]) -> int:
-        number = self._cells.get(id(cell))
+    def _version_counter(self, counter: list[int]) -> int:
+        number = self._counters.get(id(counter))
         if number is None:
-            number = self._cells[id(cell)] = len(self._steps)
-            self._steps.append(cell[0])
+            number = self._counters[id(counter)] = len(self._increases)
+            self._increases.append(counter[0])
         return number
 
     def _writes(self) -> list[tuple[int, Source]]:
@@ -363,35 +383,29 @@ class EffectsReader:
         changed = [i for i, tensor in enumerate(taken) if tensor._memory.array is not before[i]]
         return [(i, self._source(taken[i]._memory.array)) for i in changed]
 
-    def _fetched(self, number: int, description: dict[str, Any], cell: list[int], array: Any) -> Fetched:
+    def _fetched(self, number: int, description: dict[str, Any], counter: list[int], array: Any) -> Fetched:
         source = None if array is None else self._source(array)
         kept = self._arrays.index(source) if source in self._arrays else None
         return Fetched(
-            number, {**description, "device": self._trace.device_name}, self._version_counter(cell), source, kept
+            number, {**description, "device": self._trace.device_name}, self._version_counter(counter), source, kept
         )
 
     # Tensors -------------------------------------------------------------------------------
 
     def _made(self, tensor: Any) -> Made:
         own = {name: getattr(tensor, name) for name in VIEW_ATTRIBUTES if name in vars(tensor)}
-        view, varies = self._varying((tensor._path, own))
         return Made(
             array=self._memory(tensor._memory),
-            view=view,
-            varies=varies,
-            cell=self._version_counter(tensor._version_counter),
+            view=self._template((tensor._path, own)),
+            version_counter=self._version_counter(tensor._version_counter),
             base=self._number(tensor._base),
             grad=self._number(tensor._grad),
             strides=tensor._strides,
         )
 
-    def _varying(self, value: Any) -> tuple[Any, bool]:
-        """Return the value and False or, if it contains traced numbers, its template and True."""
-        return (template(value, self._varying_part), True) if has_traced(value) else (value, False)
-
-    def _varying_part(self, part: Any) -> Any:
-        """Return the template of a part unless it contains traced numbers; objects without any keep their identity."""
-        return self._number_at(part) if has_traced(part) else Constant(type(part), part)
+    def _template(self, value: Any) -> Any:
+        """Return the template of a value; parts without traced numbers keep their identity."""
+        return template(value, lambda part: self._number_at(part) if has_traced(part) else Constant(type(part), part))
 
     def _number_at(self, value: Any) -> Placeholder | None:
         if not is_traced(value):
@@ -402,7 +416,10 @@ class EffectsReader:
     def _is_moved(self, number: int, place: Place) -> bool:
         """Return whether a taken tensor gets another place in the graph."""
         tensor, spec = self._trace.taken[number], self._trace.specs[number]
-        if self._memories.get(id(tensor._memory)) != number or self._cells.get(id(tensor._version_counter)) != number:
+        if (
+            self._memories.get(id(tensor._memory)) != number
+            or self._counters.get(id(tensor._version_counter)) != number
+        ):
             raise Untraceable("a tensor that it takes shows other memory afterwards")
         node, output_nr = self._trace.places.get(number, (None, 0))
         before = Place(spec.requires_grad, None if node is None else (TAKEN, node), output_nr)
@@ -417,13 +434,14 @@ class EffectsReader:
     def _graph(self) -> GraphData:
         """Return the graph behind the tensors that it leaves."""
         nodes = self._made_nodes()
-        self._nodes.update({id(node): (MADE, number) for number, node in enumerate(nodes)})
+        self._nodes.update({id(node): (OWN, number) for number, node in enumerate(nodes)})
         ends = [target for node in nodes for target in node.next_edges if target is not None]
         for leaf in [target.leaf for target in ends if target.leaf is not None]:
             self._check(leaf)
             self._place_of(leaf)
         self._reachable = {(id(x._version_counter), id(x._memory.array)): x._memory for x in self._tensors}
-        return GraphData([self._node(node) for node in nodes])
+        keeps_arrays = any(_keeps_arrays(node) for node in nodes)
+        return GraphData([self._node(node) for node in nodes], keeps_arrays)
 
     def _made_nodes(self) -> list[Any]:
         """Return the new nodes behind the tensors that it leaves, oldest first."""
@@ -437,44 +455,38 @@ class EffectsReader:
         return sorted(order, key=lambda node: node.sequence)
 
     def _node(self, node: Any) -> NodeData:
-        is_freed = node.saved is FREED or not any(hasattr(value, "shape") for value in _leaves(node.saved))
-        if not is_freed and not self._keeps_graphs:
+        keeps_arrays = _keeps_arrays(node)
+        if keeps_arrays and not self._keeps_graphs:
             raise Untraceable(f"it leaves a graph to differentiate later: {node.name()} keeps tensors")
         if not node.plain or node.hooks is not None or node.evaluate is not None:
             raise Untraceable(f"it leaves a graph with hooks, on {node.name()}")
-        apart = ("next_edges", "sequence") if is_freed else ("next_edges", "sequence", "saved", "versions")
-        attributes, varies = self._varying({name: value for name, value in vars(node).items() if name not in apart})
-        saved, versions = (None, ()) if is_freed else self._saved(node)
+        if keeps_arrays:
+            counters = {position: id(counter) for position, counter, _ in node.versions}
+            values = [template(x, partial(self._saved, of=counters.get(at))) for at, x in enumerate(node.saved)]
+            saved = Container(tuple, tuple(values))
+        else:
+            saved = self._template(node.saved)
+        versions = tuple([(at, self._version_counter(counter), version) for at, counter, version in node.versions])
         edges = tuple([self._edge(target) for target in node.next_edges])
-        return NodeData(node.many, attributes, varies, edges, saved, versions)
+        return node_data(node, self._template(node.attrs), saved, versions, edges)
 
-    def _saved(self, node: Any) -> tuple[Any, tuple[tuple[int, int, int], ...]]:
-        """Return the template of a node's saved tensors, and their versions."""
-        cells = {position: id(cell) for position, cell, _ in node.versions}
+    def _saved(self, value: Any, of: int | None) -> Placeholder | None:
+        """Return the placeholder of a saved value; ``of`` is the id of its version counter."""
+        if not hasattr(value, "shape"):
+            return self._number_at(value)
+        memory = self._reachable.get((of or 0, id(value)))
+        if memory is not None:
+            return Placeholder("memories", self._memory(memory))
+        save = Save(self._source(value), self._shares_memory(value, of))
+        if save not in self._saves:
+            self._saves.append(save)
+        return Placeholder("arrays", self._saves.index(save))
 
-        def at(position: int) -> Callable[[Any], Placeholder | None]:
-            def place(value: Any) -> Placeholder | None:
-                if not hasattr(value, "shape"):
-                    return self._number_at(value)
-                memory = self._reachable.get((cells.get(position, 0), id(value)))
-                if memory is not None:
-                    return Placeholder("memories", self._memory(memory))
-                save = Save(self._source(value), self._shares_memory(value, cells.get(position)))
-                if save not in self._saves:
-                    self._saves.append(save)
-                return Placeholder("arrays", self._saves.index(save))
-
-            return place
-
-        values = [template(value, at(position)) for position, value in enumerate(node.saved)]
-        versions = [(position, self._version_counter(cell), version) for position, cell, version in node.versions]
-        return Container(tuple, tuple(values)), tuple(versions)
-
-    def _shares_memory(self, array: Any, cell: int | None) -> bool:
+    def _shares_memory(self, array: Any, counter: int | None) -> bool:
         """Return whether an array shares memory with a reachable tensor that has this version counter."""
         roots = getattr(array, "roots", None)
         return roots is not None and any(
-            roots == x._memory.array.roots for x in self._tensors if id(x._version_counter) == cell
+            roots == x._memory.array.roots for x in self._tensors if id(x._version_counter) == counter
         )
 
     def _freed_nodes(self) -> list[int]:
@@ -490,6 +502,11 @@ class EffectsReader:
         if target.leaf is None:
             return self._nodes[id(target)]
         return LEAF, self._place_of(target.leaf)
+
+
+def _keeps_arrays(node: Any) -> bool:
+    """Return whether a node has saved arrays."""
+    return any(hasattr(value, "shape") for value in _leaves(node.saved))
 
 
 def _leaves(values: Sequence[Any]) -> Iterator[Any]:

@@ -1,6 +1,5 @@
 """Programs, which are the only way to run anything in a session, and their encodings."""
 
-from . import client_verbs as client_verbs
 from . import procedures as procedures
 from . import scope_verbs as scope_verbs
 from .instructions import Instruction, parse_program

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import MalformedRequest
+from .operands import Hole
 
 GRAD_MODES = ("enable_grad", "no_grad")
 ID_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.:-]{0,127}$"
@@ -141,6 +142,6 @@ def _parse_input(value: Any, depth: int = 0) -> Any:
         if depth > 1:
             raise MalformedRequest("inputs nest at most two lists deep")
         return tuple(_parse_input(v, depth + 1) for v in value)
-    if value is None or isinstance(value, (bool, int, float)):
+    if value is None or isinstance(value, (bool, int, float, Hole)):
         return value
     raise MalformedRequest(f"an input is a tensor id, a number, a bool, null or a list, not {type(value).__name__}")

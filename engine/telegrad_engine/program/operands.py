@@ -21,10 +21,8 @@ BOUNDS: dict[type, tuple[float, float]] = {
 
 
 class Hole(NamedTuple):
-    """A position in an instruction where an operand is inserted."""
+    """A position in an instruction of a template where an operand is inserted."""
 
-    path: tuple[str | int, ...]
-    """The keys that lead to it, starting with ``in`` or ``attrs``."""
     operand: int
     plus: int
 
@@ -57,46 +55,29 @@ class Operands:
         return {"operand": self._first + len(self.values) - 1}
 
 
-def extract(data: Any, index: int) -> tuple[Any, tuple[Hole, ...]]:
-    """Return an instruction's JSON data with 0 in place of its operands, and the positions of the operands.
+def read_holes(data: Any, found: list[Hole]) -> Any:
+    """Return JSON data with holes in place of its operands; the holes are added to ``found``.
 
-    Raises MalformedRequest, with the instruction's ``index``, for a malformed operand.
+    Raises MalformedRequest for a malformed operand.
     """
-    if not isinstance(data, dict):
-        return data, ()
-    holes: list[Hole] = []
-    plain = {key: _extracted(data[key], (key,), holes, index) for key in data if key in ("in", "attrs")}
-    return {**data, **plain}, tuple(holes)
-
-
-def _extracted(data: Any, path: tuple[str | int, ...], holes: list[Hole], index: int) -> Any:
     if isinstance(data, list):
-        return [_extracted(item, (*path, i), holes, index) for i, item in enumerate(data)]
+        return [read_holes(item, found) for item in data]
     if not isinstance(data, dict):
         return data
     if "operand" not in data:
-        return {key: _extracted(item, (*path, key), holes, index) for key, item in data.items()}
+        return {key: read_holes(item, found) for key, item in data.items()}
     number, plus = data["operand"], data.get("plus", 0)
     if not data.keys() <= {"operand", "plus"} or type(number) is not int or number < 0 or type(plus) is not int:
-        raise MalformedRequest(f"an operand is {{operand: number, plus?: number}}, not {data!r:.80}", instruction=index)
-    holes.append(Hole(path, number, plus))
-    return 0
+        raise MalformedRequest(f"an operand is {{operand: number, plus?: number}}, not {data!r:.80}")
+    found.append(Hole(number, plus))
+    return found[-1]
 
 
-def fill(data: Any, path: Sequence[str | int], value: Any) -> Any:
-    """Return a copy of nested lists, tuples and dicts with the value at a path replaced."""
-    if not path:
-        return value
-    key, rest = path[0], path[1:]
-    if isinstance(data, dict):
-        return {**data, key: fill(data[key], rest, value)}
-    items = list(data)
-    items[key] = fill(items[key], rest, value)  # type: ignore[index]
-    return items if isinstance(data, list) else tuple(items)
-
-
-def look_up(data: Any, path: Sequence[str | int]) -> Any:
-    """Return the value at a path."""
-    for key in path:
-        data = data[key]
-    return data
+def fill(data: Any, operands: Sequence[Any]) -> Any:
+    """Return a copy of nested lists, tuples and dicts with operands in place of holes."""
+    kind = type(data)
+    if kind is Hole:
+        return data.value(operands)
+    if kind is dict:
+        return {key: fill(item, operands) for key, item in data.items()}
+    return kind([fill(item, operands) for item in data]) if kind is list or kind is tuple else data

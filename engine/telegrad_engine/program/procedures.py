@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 from ..context import state
 from ..errors import (
@@ -21,14 +21,15 @@ from ..errors import (
     UnknownResource,
 )
 from ..lru import LRU
-from ..schema.parameters import Str, TensorKind, encode_number
+from ..schema.parameters import Str, encode_number
 from . import json_codec
+from .analysis import last_uses
 from .instructions import Instruction, check_id, names_in, parse_program
-from .operands import Operands, extract
+from .operands import Hole, Operands, read_holes
 from .overloads import find_op
 from .program_cache import Memory, Remembered
 from .template import stand_ins
-from .verb_params import Settings
+from .verb_params import Settings, Values
 from .verbs import VERBS, verb
 
 MAX_PROCEDURES, MAX_BYTES, MAX_INSTRUCTIONS = 256, 8 * 2**20, 10_000
@@ -78,7 +79,7 @@ class Procedure:
         for index, instruction in enumerate(instructions):
             try:
                 used = list(names_in(instruction.inputs))
-                _check_known(instruction, index)
+                _check_known(instruction)
                 for name in used:
                     if name not in there:
                         raise InvalidValue(f"{name!r:.140} is used before anything in the procedure makes it")
@@ -107,18 +108,12 @@ class Procedure:
 
         An output of a verb may be None, for a missing gradient, so it is freed only after an instruction that uses it.
         """
-        last: dict[str, int] = {}
-        for index, i in enumerate(instructions):
-            if i.op != "free":
-                last |= dict.fromkeys([*names_in(i.inputs), *(() if i.op in VERBS else i.outputs)], index)
-        unused: dict[int, list[str]] = {}
-        for name in last.keys() - {*self.inputs, *self.outputs}:
-            unused.setdefault(last[name], []).append(name)
-        for index, i in enumerate(instructions):
-            if i.op != "free":
-                yield index, i
-            if index in unused:
-                yield index, Instruction("free", [tuple(sorted(unused[index]))])
+        kept = [(index, i) for index, i in enumerate(instructions) if i.op != "free"]
+        for (index, i), names in zip(kept, last_uses([i for _, i in kept]), strict=True):
+            yield index, i
+            unused = names.difference(self.inputs, self.outputs, i.outputs if i.op in VERBS else ())
+            if unused:
+                yield index, Instruction("free", [tuple(sorted(unused))])
 
     def run(self, session: Any, values: Sequence[Any]) -> list[Any]:
         """Run it in a session on tensors and numbers. Return its outputs, with None for a gradient that is None."""
@@ -215,9 +210,11 @@ def _ids(data: Any, where: str) -> list[str]:
     return [check_id(name) for name in data]
 
 
-def _check_known(instruction: Instruction, index: int) -> None:
+def _check_known(instruction: Instruction) -> None:
     """Raise unless the op exists, a procedure may contain it, and it takes these attributes."""
-    if extract({"attrs": instruction.attrs}, index)[1]:
+    holes: list[Hole] = []
+    read_holes(instruction.attrs, holes)
+    if holes:
         raise InvalidValue('an attribute has {"operand": …}, but a call decides which numbers are operands')
     verb = VERBS.get(instruction.op)
     if verb is not None:
@@ -247,22 +244,6 @@ def _renamed(values: Sequence[Any], names: Mapping[str, Any]) -> list[Any]:
         names[x] if isinstance(x, str) else _renamed(x, names) if isinstance(x, tuple) else encode_number(x)
         for x in values
     ]
-
-
-class ValuesKind(TensorKind):
-    """A list of tensors and numbers."""
-
-    word = "tuple of Tensors and numbers"
-    schema = {"type": "array", "items": {"description": "a tensor id, or a number"}}
-
-    def parse(self, value: Any) -> Any:
-        """Return a list in which each item is a tensor or a number."""
-        if not isinstance(value, (list, tuple)):
-            raise TypeError
-        return [v if isinstance(v, (bool, int, float)) else super(ValuesKind, self).parse(v) for v in value]
-
-
-Values = Annotated[Any, ValuesKind()]
 
 
 @verb

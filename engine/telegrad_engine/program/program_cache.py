@@ -21,8 +21,9 @@ from ..tensor.call_cache import calling
 from ..tensor.eager import apply
 from ..tensor.fast_paths import KINDS, prepare
 from . import json_codec
+from .analysis import Analysis
 from .instructions import Instruction, names_in, parse_program
-from .operands import Hole, extract, fill
+from .operands import Hole, fill, read_holes
 from .overloads import find_op
 from .template import TAKES_DATA, Ending, digest, stand_in, stand_ins
 from .uploads import keep_apart
@@ -49,23 +50,19 @@ class Step(NamedTuple):
     """The op as a function of its inputs; None for verbs, in-place ops and unchecked instructions."""
     data: str | None
     """The name of the array that it uploads, if any."""
-    holes: tuple[Hole, ...] = ()
-    """The positions of its operands, where the instruction has 0. If any are in the attributes, these are unchecked."""
+    holes: Sequence[Hole] = ()
+    """The holes for its operands."""
+    fills_attrs: bool = False
+    """Whether any of them are in the attributes, which are not checked before they are filled."""
 
     def with_operands(self, operands: Sequence[Any]) -> Step:
         """Return the step with its operands inserted. Raises MalformedRequest if there are too few."""
         if not self.holes:
             return self
         own = self.instruction
-        inputs, attrs = list(own.inputs), own.attrs
-        for hole in self.holes:
-            value = hole.value(operands)
-            if hole.path[0] == "in":
-                inputs = fill(inputs, hole.path[1:], value)
-            else:
-                attrs = fill(attrs, hole.path[1:], value)
-        filled = Instruction(own.op, inputs, own.outputs, attrs, own.grad_mode, own.checked)
-        return self._replace(instruction=filled) if attrs is own.attrs else checked_step(filled, _filled)
+        attrs = fill(own.attrs, operands) if self.fills_attrs else own.attrs
+        filled = Instruction(own.op, fill(own.inputs, operands), own.outputs, attrs, own.grad_mode, own.checked)
+        return checked_step(filled, _filled) if self.fills_attrs else self._replace(instruction=filled)
 
 
 class Remembered:
@@ -74,8 +71,6 @@ class Remembered:
     def __init__(self, text: str, max_depth: int) -> None:
         self.digest = self.template = digest(text)
         """The digest of the program with its ending, and that of the template alone."""
-        self.outlines: dict[Any, Any] = {}
-        """The analysis of the program by each compiler, freed with it."""
         self.is_new = True
         """Whether it was never found in the cache: then it runs only once."""
         self.steps = _steps(json_codec.loads_program(text.encode(), max_depth), '"operand"' in text)
@@ -91,6 +86,11 @@ class Remembered:
         names = [x for s in self.steps for x in names_in((s.instruction.inputs, s.instruction.outputs))]
         return max((_number(name) + 1 for name in names), default=0)
 
+    @cached_property
+    def analysis(self) -> Analysis:
+        """The tensors that it takes, makes and frees."""
+        return Analysis(self.steps)
+
     def with_ending(self, ending: Ending) -> Remembered:
         """Return the program with the fetch and the free of an ending added."""
         fetch, values, free = ending
@@ -100,8 +100,9 @@ class Remembered:
         if program is None:
             program = copy(self)
             self._endings[ending] = program
-            program.digest, program.outlines = digest(f"{self.digest} {ending}"), {}
-            vars(program).pop("_ids", None)
+            program.digest = digest(f"{self.digest} {ending}")
+            for derived in ("_ids", "analysis"):
+                vars(program).pop(derived, None)
             steps = [*self.steps]
             for name, slots, attrs in (("fetch", fetch, {"values": values}), ("free", free, {})):
                 if slots:
@@ -190,15 +191,26 @@ def _steps(data: Any, operands: bool) -> list[Step]:
     instructions = data.get("instructions") if isinstance(data, dict) else data
     if not operands or not isinstance(instructions, list):
         return [checked_step(i) for i in parse_program(data)]
-    extracted = [extract(item, index) for index, item in enumerate(instructions)]
-    program = parse_program([item for item, _ in extracted])
-    return [_step(i, holes) for i, (_, holes) in zip(program, extracted, strict=True)]
+    found = [_read_holes(item, index) for index, item in enumerate(instructions)]
+    program = parse_program([item for item, *_ in found])
+    return [
+        Step(i, None, None, [*own, *in_attrs], True) if in_attrs else checked_step(i)._replace(holes=own)
+        for i, (_, own, in_attrs) in zip(program, found, strict=True)
+    ]
 
 
-def _step(instruction: Instruction, holes: tuple[Hole, ...]) -> Step:
-    if any(hole.path[0] != "in" for hole in holes):
-        return Step(instruction, None, None, holes)
-    return checked_step(instruction)._replace(holes=holes) if holes else checked_step(instruction)
+def _read_holes(data: Any, index: int) -> tuple[Any, list[Hole], list[Hole]]:
+    """Return an instruction's JSON data with holes, the holes in its inputs, and those in its attributes."""
+    own: list[Hole] = []
+    in_attrs: list[Hole] = []
+    if not isinstance(data, dict):
+        return data, own, in_attrs
+    try:
+        parts = {"in": read_holes(data.get("in", []), own), "attrs": read_holes(data.get("attrs"), in_attrs)}
+    except MalformedRequest as error:
+        error.context["instruction"] = index
+        raise
+    return {**data, **parts}, own, in_attrs
 
 
 def _number(name: str) -> float:

@@ -1,15 +1,18 @@
-"""Verbs that begin something that a later instruction ends: a checkpoint, a profile, a labelled range of a profile."""
+"""Verbs for what lasts longer than one instruction: checkpoints, profiles, and passes that wait for the client."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import InvalidOperation, InvalidValue
-from ..schema.parameters import Arrays, Bool, Int, Str
+from ..errors import InvalidArgument, InvalidOperation, InvalidValue
+from ..schema.parameters import Array, Arrays, Bool, Int, Ints, Str
+from .verb_params import Tensors
 from .verbs import verb
 
 MAX_EVENTS, MAX_RANGES = 200_000, 1_000
+
+# Checkpoints ------------------------------------------------------------------------------------------
 
 
 @verb
@@ -106,3 +109,71 @@ def end_range(session: Any, out: Sequence[str]) -> None:
     """End the innermost labelled range. Does nothing if there is none, as after a profile has ended."""
     if session.ranges:
         session.ranges.pop().__exit__()
+
+
+# Functions and hooks that the client evaluates during a backward pass (docs/client-evaluated.md) --------
+
+
+@verb
+def client_function(
+    session: Any,
+    out: Sequence[str],
+    inputs: Tensors,
+    results: Tensors,
+    *,
+    function: Str,
+    ctx: Str,
+    dirty: Ints = (),
+    non_differentiable: Ints = (),
+    materialize_grads: Bool = True,
+) -> Sequence[Any]:
+    """Record ``results`` as the outputs of a function of ``inputs`` whose backward the client evaluates.
+
+    ``ctx`` is the client's id for this call.
+    """
+    if not inputs:
+        raise InvalidArgument("client_function needs at least one input")
+    found: Sequence[Any] = session.suspensions.enter_function(
+        inputs, results, function, ctx, dirty, non_differentiable, materialize_grads
+    )
+    return found
+
+
+@verb
+def client_hook(session: Any, out: Sequence[str], input: Array, *, hook: Str, post_accumulate: Bool = False) -> None:
+    """Suspend backward passes for a client hook after a tensor's gradient is computed, or accumulated into a leaf.
+
+    ``hook`` is the client's id for it.
+    """
+    session.suspensions.add_hook(input, hook, post_accumulate)
+
+
+@verb
+def client_node_hook(
+    session: Any, out: Sequence[str], input: Array, *, hook: Str, path: Ints = (), before: Bool = False
+) -> None:
+    """Suspend backward passes for a client hook after a node's gradients are computed, or ``before`` they are.
+
+    The node is the tensor's ``grad_fn``, or the node at the end of a ``path`` of edges from there; for a leaf it is
+    the node that accumulates the gradient. ``hook`` is the client's id for the hook.
+    """
+    session.suspensions.add_node_hook(input, path, hook, before)
+
+
+@verb
+def remove_client_hook(session: Any, out: Sequence[str], *, hook: Str) -> None:
+    """Remove a client hook."""
+    session.suspensions.remove_hook(hook)
+
+
+@verb
+def resume(session: Any, out: Sequence[str], gradients: Tensors = (), *, call: Str) -> None:
+    """Resume the backward pass that waits for ``call`` with the gradients that the client computed."""
+    session.suspensions.resume(session, call, gradients)
+
+
+@verb
+def cancel(session: Any, out: Sequence[str], *, call: Str) -> None:
+    """Cancel the backward pass that waits for ``call``, if there is one."""
+    if call in session.suspensions.waiting:
+        session.suspensions.cancel(session, call)

@@ -2,7 +2,7 @@
 
 In a template ``_0``, ``_1``, … (slots) stand for the ids of tensors, in the order in which these first appear, and
 ``{"operand": 3}`` stands for a number (:mod:`.operands`). A call of a template provides the ids, the numbers and the
-uploaded arrays (:mod:`.message`). The SDK writes templates; a server identifies them by the digest of their text.
+uploaded arrays (:mod:`.wire`). The SDK writes templates; a server identifies them by the digest of their text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from ..lru import LRU
-from ..schema.parameters import Take, encode_number
+from ..schema.parameters import encode_number
 from . import json_codec
 from .instructions import Instruction
 from .operands import Operands
@@ -21,43 +21,6 @@ from .verbs import VERBS
 
 TAKES_DATA = frozenset(name for name, verb in VERBS.items() if any(p.name == "data" for p in verb.attr_params))
 """Verbs whose ``data`` may be an array of the container."""
-
-
-def instruction_data(instruction: Instruction, arrays: dict[str, Any] | None) -> dict[str, Any]:
-    """Return an instruction as JSON data. The array that it uploads is added to ``arrays`` instead, if given."""
-    data: dict[str, Any] = {"op": instruction.op}
-    if instruction.inputs:
-        data["in"] = _encode_inputs(instruction.inputs)
-    if instruction.outputs:
-        data["out"] = list(instruction.outputs)
-    attrs = instruction.attrs
-    if arrays is not None and instruction.op in TAKES_DATA and "data" in attrs:
-        name = instruction.outputs[0] if instruction.outputs else instruction.inputs[0]
-        arrays[name] = attrs["data"]
-        attrs = {k: v for k, v in attrs.items() if k != "data"}
-    if attrs:
-        data["attrs"] = encode_attrs(instruction.op, attrs)
-    if instruction.grad_mode:
-        data["grad_mode"] = instruction.grad_mode
-    return data
-
-
-def _encode_inputs(inputs: Sequence[Any]) -> list[Any]:
-    return [
-        x if type(x) is str else _encode_inputs(x) if isinstance(x, (list, tuple)) else encode_number(x) for x in inputs
-    ]
-
-
-def encode_attrs(name: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of an op or a verb as JSON data."""
-    verb = VERBS.get(name)
-    return verb.encode_attrs(attrs) if verb is not None else find_op(name)[0].encode_attrs(attrs)
-
-
-def lift_attrs(name: str, encoded: Mapping[str, Any], take: Take) -> Mapping[str, Any]:
-    """Return the encoded attributes of an op or a verb with operands in place of numbers that affect no shape."""
-    verb = VERBS.get(name)
-    return (verb if verb is not None else find_op(name)[0]).lift_attrs(encoded, take)
 
 
 OPERAND = "operand"
@@ -125,13 +88,31 @@ def instruction_text(instruction: Instruction, first_operand: int) -> str:
 
     ``first_operand`` is the number of operands of the instructions before it.
     """
-    data = instruction_data(instruction, {})
+    data: dict[str, Any] = {"op": instruction.op}
     operands = Operands(first_operand)
-    if instruction.op not in VERBS and "in" in data:
-        data["in"] = [operands.take(x) if type(x) in (int, float) else x for x in data["in"]]
-    if "attrs" in data:
-        data["attrs"] = lift_attrs(instruction.op, data["attrs"], operands.take)
+    if instruction.inputs:
+        inputs = _encode_inputs(instruction.inputs)
+        lifts = instruction.op not in VERBS
+        data["in"] = [operands.take(x) if lifts and type(x) in (int, float) else x for x in inputs]
+    if instruction.outputs:
+        data["out"] = list(instruction.outputs)
+    if instruction.attrs:
+        data["attrs"] = _lifted_attrs(instruction.op, instruction.attrs, operands)
+    if instruction.grad_mode:
+        data["grad_mode"] = instruction.grad_mode
     return json_codec.dumps(data).decode()
+
+
+def _encode_inputs(inputs: Sequence[Any]) -> list[Any]:
+    return [
+        x if type(x) is str else _encode_inputs(x) if isinstance(x, (list, tuple)) else encode_number(x) for x in inputs
+    ]
+
+
+def _lifted_attrs(name: str, attrs: Mapping[str, Any], operands: Operands) -> Mapping[str, Any]:
+    """Return attributes of an op or a verb as JSON data, with operands in place of numbers that affect no shape."""
+    signature = VERBS.get(name) or find_op(name)[0]
+    return signature.lift_attrs(signature.encode_attrs(attrs), operands.take)
 
 
 class Structures:
@@ -165,7 +146,7 @@ class Structures:
         except KeyError:
             pass
         operands = Operands()
-        text = json_codec.dumps(lift_attrs(op, encode_attrs(op, attrs), operands.take)).decode()
+        text = json_codec.dumps(_lifted_attrs(op, attrs, operands)).decode()
         text += "".join([f"\n{type(value).__name__}" for value in operands.values])
         self._encoded[id(attrs)] = attrs, text, operands.values
         return text, operands.values

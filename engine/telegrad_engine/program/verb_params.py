@@ -67,12 +67,22 @@ class OptionalTensorsKind(TensorKind):
 
     word = "tuple of Tensors"
     schema = {"type": "array"}
+    others: tuple[type, ...] = (type(None),)
+    """The types of the items that are not tensors."""
 
     def parse(self, value: Any) -> Any:
-        """Return a list in which each item is a tensor or None."""
+        """Return a list in which each item is a tensor or of another allowed type."""
         if not isinstance(value, (list, tuple)):
             raise TypeError
-        return [v if v is None else super(OptionalTensorsKind, self).parse(v) for v in value]
+        return [v if isinstance(v, self.others) else super(OptionalTensorsKind, self).parse(v) for v in value]
+
+
+class ValuesKind(OptionalTensorsKind):
+    """A list of tensors and numbers."""
+
+    word = "tuple of Tensors and numbers"
+    schema = {"type": "array", "items": {"description": "a tensor id, or a number"}}
+    others = (bool, int, float)
 
 
 _NUMBERS = NumberKind()
@@ -82,3 +92,4 @@ Options = Annotated[dict[str, Any], OptionsKind()]
 States = Annotated[Any, StateKind()]
 Names = Annotated[Any, NamesKind()]
 Tensors = Annotated[Any, OptionalTensorsKind()]
+Values = Annotated[Any, ValuesKind()]

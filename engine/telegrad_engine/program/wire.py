@@ -1,25 +1,142 @@
-"""Programs and answers as bytes: JSON, or a safetensors container with the JSON in its metadata.
+"""Messages and answers, and their encodings: JSON, or a safetensors container with JSON in its metadata.
 
-The client and the server use this module, so a program means the same in either encoding.
+A message has a whole program, or calls of templates, as the SDK sends them. A call provides the ids, the operands and
+the uploads for one run of a template, and lists the tensors that are fetched and freed afterwards. Fetches and frees
+are not part of the template, so a loop that reads its loss only now and then, or frees its tensors in another order,
+calls the same templates. The client and the server use this module, so a program means the same in either encoding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from ..errors import MalformedRequest
+from ..errors import LimitExceeded, MalformedRequest, TelegradError
 from . import json_codec, safetensors
-from .instructions import Instruction, parse_program
-from .message import NO_LABELS, Message, parse_message
+from .instructions import MAX_INSTRUCTIONS, Instruction, check_all, parse_program
 from .program_cache import MEMORY, Memory
 from .result import LEAST, Answer, Lent, Value
-from .template import TAKES_DATA
+from .template import TAKES_DATA, Ending, Template
 from .uploads import keep_apart
 
-JSON = "application/json"
-SAFETENSORS = safetensors.MEDIA_TYPE
+JSON, SAFETENSORS = "application/json", safetensors.MEDIA_TYPE
 Container = safetensors.Container
+MAX_CALLS = 64
+"""The maximum number of calls in a message."""
+TEXT = "template."
+"""The prefix of the metadata keys of templates' texts; the digest follows it."""
+CALL_KEYS = frozenset({"template", "ids", "operands", "fetch", "values", "free"})
+INT, NUMBERS = frozenset({int}), frozenset({int, float})
+NO_LABELS: Mapping[str, str] = {}
+
+
+class Call(NamedTuple):
+    """One run of a template."""
+
+    template: Template
+    ids: Sequence[str]
+    operands: Sequence[float] = ()
+    arrays: Mapping[str, Any] = {}
+    """The arrays that it uploads, by the placeholder ids of the tensors."""
+    ending: Ending = Ending()
+
+
+class Outgoing:
+    """A message to send: calls, and ids that are freed after all of them have run.
+
+    ``texts`` are the digests of the templates whose text is sent, because the server does not have it.
+    """
+
+    def __init__(self, calls: Sequence[Call], free: Sequence[str] = (), texts: Collection[str] = ()) -> None:
+        self.calls, self.free, self._texts = calls, free, texts
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the message has the texts of all its templates."""
+        return all(call.template.digest in self._texts for call in self.calls)
+
+    def complete(self) -> None:
+        """Send the texts of all templates with the message."""
+        self._texts = {call.template.digest for call in self.calls}
+
+    def pieces(self, labels: Mapping[str, str] = NO_LABELS) -> list[Container]:
+        """Return the message as the pieces of a container, with these labels in its metadata."""
+        metadata = {**labels, "calls": json_codec.dumps_plain([*map(_call_data, self.calls)]).decode()}
+        if self.free:
+            metadata["free"] = json_codec.dumps_plain(self.free).decode()
+        arrays: dict[str, Any] = {}
+        for index, call in enumerate(self.calls):
+            if call.template.digest in self._texts:
+                metadata[TEXT + call.template.digest] = call.template.text
+            if call.arrays:
+                arrays.update({f"{index}.{name}": array for name, array in call.arrays.items()})
+        return safetensors.pieces(metadata, arrays)
+
+
+def _call_data(call: Call) -> dict[str, Any]:
+    data: dict[str, Any] = {"template": call.template.digest, "ids": call.ids}
+    if call.operands:
+        data["operands"] = call.operands
+    fetch, values, free = call.ending
+    if fetch:
+        data |= {"fetch": fetch} if values else {"fetch": fetch, "values": False}
+    if free:
+        data["free"] = free
+    return data
+
+
+class Progress:
+    """The progress of a message: how many calls and instructions have run, and the values fetched so far."""
+
+    def __init__(self) -> None:
+        self.calls = self.instructions = 0
+        self.values: dict[str, Value] = {}
+
+
+class Message(NamedTuple):
+    """A received message: programs that run one after the other, and ids that are freed afterwards."""
+
+    programs: Sequence[Sequence[Instruction]]
+    free: Sequence[str] = ()
+
+    def run(self, session: Any, within: float | None = None, progress: Progress | None = None) -> Answer:
+        """Run the programs that ``progress`` does not include yet in a session. Return the answer to all programs.
+
+        The instruction index of an error counts from the start of the message; nothing after that instruction runs.
+        With ``within``, raises NotAtOnce before a program that may take more than that many seconds.
+        """
+        done = progress or Progress()
+        while done.calls < len(self.programs):
+            program = self.programs[done.calls]
+            try:
+                answer = session.run(program) if within is None else session.run_at_once(program, within)
+            except TelegradError as error:
+                if isinstance(error.context.get("instruction"), int):
+                    error.context["instruction"] += done.instructions
+                raise
+            if answer.pending is not None:
+                where = answer.pending["instruction"] + done.instructions
+                return Answer({**done.values, **answer.values}, {**answer.pending, "instruction": where})
+            done.calls += 1
+            done.instructions += len(program)
+            if not done.values and done.calls == len(self.programs):
+                done.values = answer.values
+            elif answer.values:
+                done.values = {**done.values, **_apart(answer.values)}
+        if self.free:
+            session.forget(self.free)
+        return Answer(done.values)
+
+
+def _apart(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Copy fetched values, so that no later program changes them."""
+    return {
+        name: value if value.array is None else Value(value.description, value.array.copy())
+        for name, value in values.items()
+    }
+
+
+# Received messages ---------------------------------------------------------------------------
 
 
 def decode_message(
@@ -27,7 +144,7 @@ def decode_message(
 ) -> Message:
     """Return the message in a body. Raises MalformedRequest, naming the instruction, if it is invalid.
 
-    A container has a whole program, or calls of templates (:mod:`.message`).
+    A container has a whole program, or calls of templates.
     """
     if media_type == JSON:
         return Message([parse_program(json_codec.loads(bytes(body), max_depth))])
@@ -37,7 +154,7 @@ def decode_message(
 def message_of(metadata: Mapping[str, str], arrays: Mapping[str, Any], max_depth: int, memory: Memory) -> Message:
     """Return the message of a container with this metadata and these arrays. Raises MalformedRequest."""
     if "calls" in metadata:
-        return parse_message(metadata, arrays, max_depth, memory)
+        return _parse_message(metadata, arrays, max_depth, memory)
     if "program" not in metadata:
         raise MalformedRequest('safetensors: the metadata has neither "calls" nor "program"')
     program = parse_program(json_codec.loads(metadata["program"].encode(), max_depth))
@@ -60,6 +177,78 @@ def _attach(instruction: Instruction, arrays: Mapping[str, Any], index: int) -> 
         )
     attrs["data"] = arrays[name]
     instruction.attrs = attrs
+
+
+def _parse_message(metadata: Mapping[str, str], arrays: Mapping[str, Any], max_depth: int, memory: Memory) -> Message:
+    """Return the message of a container with ``calls``. Raises MalformedRequest, LimitExceeded or UnknownProgram."""
+    calls = _loads(metadata["calls"], "calls")
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        raise MalformedRequest("calls is a list of objects {template, ids, operands?, fetch?, values?, free?}")
+    if len(calls) > MAX_CALLS:
+        raise LimitExceeded(f"a message has at most {MAX_CALLS} calls, this one has {len(calls)}")
+    free = _loads(metadata["free"], "free") if "free" in metadata else []
+    if not isinstance(free, list):
+        raise MalformedRequest("free is a list of tensor ids")
+    check_all(free)
+    uploads = _by_call(arrays, len(calls))
+    programs = []
+    for call, own in zip(calls, uploads, strict=True):
+        known_by = call.get("template")
+        if not CALL_KEYS.issuperset(call) or not isinstance(known_by, str):
+            raise MalformedRequest(
+                f"a call has template, ids, operands, fetch, values and free, not {min(call, default='nothing')!r:.60}"
+            )
+        text = metadata.get(TEXT + known_by)
+        template = memory.find(known_by) if text is None else memory.read(text, known_by, max_depth)
+        ids = _list(call, "ids", "tensor ids")
+        check_all(ids)
+        operands = _list(call, "operands", "numbers")
+        if not NUMBERS.issuperset(map(type, operands)):
+            raise MalformedRequest("operands is a list of numbers")
+        fetch, released = _slots(call, "fetch", len(ids)), _slots(call, "free", len(ids))
+        ending = Ending(fetch, call.get("values", True) is not False, released)
+        programs.append(template.with_ending(ending).with_ids(ids, own, operands))
+    if sum(map(len, programs)) > MAX_INSTRUCTIONS:
+        raise LimitExceeded(f"the calls of a message have at most {MAX_INSTRUCTIONS} instructions together")
+    return Message(programs, free)
+
+
+def _by_call(arrays: Mapping[str, Any], calls: int) -> list[dict[str, Any]]:
+    """Group the uploads by call."""
+    found: list[dict[str, Any]] = [{} for _ in range(calls)]
+    for name, array in arrays.items():
+        index, dot, slot = name.partition(".")
+        if not dot or not index.isdecimal() or int(index) >= calls:
+            raise MalformedRequest(
+                f"tensor {name!r:.60} is of no call: its name is the call's index, a dot, and a slot"
+            )
+        found[int(index)][slot] = array
+    return found
+
+
+def _slots(call: Mapping[str, Any], name: str, ids: int) -> tuple[int, ...]:
+    slots = _list(call, name, "slots")
+    if slots and (not INT.issuperset(map(type, slots)) or min(slots) < 0 or max(slots) >= ids):
+        wrong = next(slot for slot in slots if type(slot) is not int or not 0 <= slot < ids)
+        raise MalformedRequest(f"{name} is a list of slots, each the position of one of the {ids} ids: {wrong!r:.60}")
+    return tuple(slots)
+
+
+def _list(call: Mapping[str, Any], name: str, of: str) -> list[Any]:
+    found = call.get(name, [])
+    if not isinstance(found, list):
+        raise MalformedRequest(f"{name} is a list of {of}")
+    return found
+
+
+def _loads(text: str, name: str) -> Any:
+    try:
+        return json_codec.loads_plain(text.encode())
+    except ValueError as error:
+        raise MalformedRequest(f"{name} is not JSON: {error}") from None
+
+
+# Answers -------------------------------------------------------------------------------------
 
 
 def encode_answer(answer: Answer, media_type: str = SAFETENSORS) -> Container:

@@ -8,17 +8,21 @@ again, under names of their own. So recomputation needs no message, whatever the
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from ..autograd.checkpoint.frame import Frame
+from ..context import state
 from ..errors import InvalidOperation, NotSupported
-from ..graph.saved_tensor_hooks import saved_tensors_hooks
+from ..graph.node import Node, record
+from ..graph.saved_tensor_hooks import Packed, saved_tensors_hooks
+from ..program.analysis import last_uses
 from ..program.instructions import Instruction, check_id, names_in
 from ..program.overloads import find_op
 from ..program.verbs import VERBS
-from .saved_results import SavedResults, can_save
+from ..schema.op import Op
+from ..tensor.abstract import unwrap
 from .suspensions import Suspended
 
 MAX_STEPS, MAX_OPEN = 100_000, 100
@@ -26,6 +30,7 @@ MAX_STEPS, MAX_OPEN = 100_000, 100
 ONCE = frozenset({"fetch", "free", "client_hook", "client_node_hook", "remove_client_hook", "register_function"})
 """The instructions that are not part of the function and are not run again."""
 SAVE = "save_results"
+MUTATED = "Tensor cached during selective activation checkpoint has been mutated"
 
 
 class Section:
@@ -46,7 +51,7 @@ class Section:
         """The other outside tensors by name."""
         self._made: set[str] = set()
         self._steps: list[Instruction] = []
-        self._last_uses: list[list[str]] = []
+        self._last_uses: list[set[str]] = []
         """For each step, the names that no later step uses."""
         self._saved: dict[int, SavedResults] = {}
         """The results of steps that are not recomputed, by the step's position."""
@@ -82,19 +87,14 @@ class Section:
     def close(self) -> None:
         """Release the arguments, and find the last use of each tensor now that all instructions are known."""
         self._inputs = ()
-        later: set[str] = set()
-        for instruction in reversed(self._steps):
-            used = {*names_in(instruction.inputs), *(instruction.outputs or ())} - later
-            self._last_uses.append([name for name in used if name in self._made])
-            later |= used
-        self._last_uses.reverse()
+        self._last_uses = [names & self._made for names in last_uses(self._steps)]
 
     def run(self, *inputs: Any) -> None:
         """Run the instructions again."""
         names = {**self._outside, **{name: inputs[place] for name, place in self._arguments.items()}}
-        last_uses = self._last_uses or [[]] * len(self._steps)
+        unused_after = self._last_uses or [set()] * len(self._steps)
         with self._sections.elsewhere(names) as session:
-            for step, (instruction, unused) in enumerate(zip(self._steps, last_uses, strict=True)):
+            for step, (instruction, unused) in enumerate(zip(self._steps, unused_after, strict=True)):
                 saved = self._saved.get(step)
                 try:
                     session._execute(instruction if saved is None else saved.replayed(instruction))
@@ -104,6 +104,53 @@ class Section:
                     ) from None
                 for name in unused:
                     names.pop(name, None)
+
+
+class SavedResults:
+    """The results of one instruction: its outputs, and the hidden outputs that its derivative needs."""
+
+    def __init__(self, op: Op, outputs: Sequence[Any], packed: Mapping[int, Any], allow_mutation: bool) -> None:
+        self._op = op
+        self._outputs = [tensor.detach() for tensor in outputs]
+        self._versions = [tensor._version for tensor in outputs]
+        self._hidden = _hidden_values(op, outputs[0]._node, packed)
+        self._allow_mutation = allow_mutation
+
+    def replayed(self, instruction: Instruction) -> Instruction:
+        """Return the instruction with these results in place of its computation.
+
+        If they were modified in place, return the instruction itself if that is allowed, else raise InvalidOperation.
+        """
+        if any(t._version != before for t, before in zip(self._outputs, self._versions, strict=True)):
+            if self._allow_mutation:
+                return instruction
+            raise InvalidOperation(MUTATED)
+        parts = instruction.op, instruction.inputs, instruction.outputs, instruction.attrs, instruction.grad_mode
+        replayed = Instruction(*parts, checked=True)
+        replayed.call = lambda *inputs: self._record(inputs, instruction.attrs)
+        return replayed
+
+    def _record(self, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> list[Any]:
+        """Return the outputs, recorded in the graph as if the op had just computed them."""
+        arguments = self._op.check_inputs(inputs)
+        outputs = [tensor._new_like(tensor._data) for tensor in self._outputs]
+        if state.grad_enabled and unwrap(arguments)[1] and self._op.differentiable:
+            record(self._op, attrs, arguments, outputs, self._hidden)
+        return outputs
+
+
+def can_save(op: Op) -> bool:
+    """Return whether an op's results can be saved: a view has none, and a random op must advance the generator."""
+    return not (op.composite or op.view or op.random)
+
+
+def _hidden_values(op: Op, node: Node | None, packed: Mapping[int, Any]) -> list[Any]:
+    """Return the hidden outputs that the node saved, else None; ``packed`` has its saved values by number."""
+    values: list[Any] = [None] * len(op.hidden)
+    for value, save in zip(node.saved, node.plan.saves, strict=True) if node is not None else ():
+        if save.source == "hidden":
+            values[save.key] = packed[value.kept] if isinstance(value, Packed) else value
+    return values
 
 
 class Open(NamedTuple):

@@ -51,11 +51,11 @@ class NotAtOnce(Exception):
 class ProgramCompiler(Protocol):
     """Runs cached programs as single executables where possible: ``compile.Compiler``."""
 
-    def run(self, session: Session, program: Bound) -> Answer:
-        """Run a program of the session."""
+    def run(self, session: Session, program: Bound, within: float | None = None) -> Answer:
+        """Run a program of the session.
 
-    def run_at_once(self, session: Session, program: Bound, within: float) -> Answer:
-        """Run it if it takes at most ``within`` seconds. Otherwise raises NotAtOnce, with nothing done."""
+        With ``within`` raise NotAtOnce, with nothing done, if it may take more than so many seconds.
+        """
 
     def reports(self, session: Session) -> Sequence[Any]:
         """Return how the cached programs of a session ran."""
@@ -121,6 +121,8 @@ class Session:
         """The deferred effects of the last program."""
         self._intact = True
         """Whether the effects of every answered program were completed."""
+        self.run_reports: dict[str, Any] = {}
+        """How its cached programs ran, by digest, as its compiler notes it."""
         self.lent: WeakSet[Lent] = WeakSet()
         """The answers that are still alive and refer to the memory of its tensors."""
 
@@ -179,7 +181,7 @@ class Session:
         self.check_intact()
         if self.lent or self.compiler is None or not isinstance(program, Bound):
             raise NotAtOnce
-        return self.compiler.run_at_once(self, program, within)
+        return self.compiler.run(self, program, within)
 
     def defer(self, rest: Callable[[], None]) -> None:
         """Defer the rest of the running program to :meth:`flush`; it cannot fail for lack of memory."""

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from xxhash import xxh3_128_digest
 
 from telegrad_engine.errors import InvalidArgument, SequenceConflict
-from telegrad_engine.program.message import Progress
+from telegrad_engine.program.wire import Progress
 from telegrad_engine.session.memory_accounting import Accounts
 
 HEADER = "Telegrad-Sequence"

@@ -14,8 +14,7 @@ from telegrad_engine import Tensor
 from telegrad_engine.arrays.numpy_tracer import Tape, TapingBackend
 from telegrad_engine.arrays.symbolic import Untraceable
 from telegrad_engine.compile.effects import Source
-from telegrad_engine.compile.executable import Planned
-from telegrad_engine.compile.plan import Planner
+from telegrad_engine.compile.plan import Planned, Planner
 
 N = 3
 STEPS = [

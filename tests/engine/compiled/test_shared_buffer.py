@@ -15,7 +15,7 @@ import torch
 
 import telegrad as tg
 from telegrad_engine.compile import COMPILED, Compiler
-from telegrad_engine.compile.shared_buffer import aligned_copy, is_exclusive, shared_buffer_of
+from telegrad_engine.compile.xla import aligned_copy, is_exclusive, shared_buffer_of
 from telegrad_engine.program import Instruction, safetensors, wire
 from telegrad_engine.program.result import Lent
 

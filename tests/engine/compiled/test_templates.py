@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from telegrad_engine import errors
 from telegrad_engine.compile import Compiler
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.message import Message
 from telegrad_engine.program.program_cache import Memory
 from telegrad_engine.program.template import Ending
+from telegrad_engine.program.wire import Message
 from telegrad_engine.session.session import Session
 
 from ..templates import call_of

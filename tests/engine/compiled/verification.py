@@ -16,7 +16,6 @@ import numpy as np
 
 from telegrad_engine import Tensor
 from telegrad_engine.compile import PLANNED, Compiler
-from telegrad_engine.compile.analysis import Analysis
 from telegrad_engine.compile.cache_entry import CacheEntry
 from telegrad_engine.compile.graphs import rebuild
 from telegrad_engine.compile.input_signature import Inputs
@@ -70,7 +69,7 @@ class Twin:
         signature = inputs.signature
         for tensor, spec in zip(taken, signature.tensors, strict=True):
             tensor._grad = None if spec.grad is None else taken[spec.grad]
-        self._analysis = Analysis(program.remembered)
+        self._analysis = program.remembered.analysis
         self._session.tensors |= {id: session.tensors[id] for i in self._analysis.freed if (id := program.ids[i])}
         for i, place in zip(self._analysis.taken, signature.places, strict=True):
             self._session.tensors[program.ids[i]] = taken[place]

@@ -11,10 +11,9 @@ from operator import itemgetter
 from typing import Any
 
 from ..errors import TelegradError
-from ..program.instructions import Instruction, names_in
-from ..program.overloads import find_op
-from ..program.program_cache import Remembered
-from ..program.verbs import VERBS
+from .instructions import Instruction, names_in
+from .overloads import find_op
+from .verbs import VERBS
 
 _TRACEABLE = """
 alias apply backward detach detach_ fetch free grad grad_of optim_step refresh retain_grad requires_grad_ set_grad
@@ -27,8 +26,8 @@ TRACEABLE = frozenset(_TRACEABLE.split())
 class Analysis:
     """The analysis of one program."""
 
-    def __init__(self, program: Remembered) -> None:
-        self.program = program
+    def __init__(self, steps: Sequence[Any]) -> None:
+        self._instructions = [step.instruction for step in steps]
         self.taken: list[int] = []
         """The existing tensors that it uses, in the order of their first use."""
         self.made: list[int] = []
@@ -36,14 +35,10 @@ class Analysis:
         """The existing tensors that it frees."""
         self.functions: dict[str, None] = {}
         """The names of registered functions that it applies."""
-        self.latest: Any = None
-        """The signature of the last run's inputs, most likely also that of the next."""
-        self.key: Any = None
-        """The cache key of the last run."""
-        self.uploads = [(x.data, x.instruction.attrs.get("dtype")) for x in program.steps if x.data is not None]
+        self.uploads = [(x.data, x.instruction.attrs.get("dtype")) for x in steps if x.data is not None]
         """The names of the arrays that it uploads, each with the requested dtype."""
-        for step in program.steps:
-            self._note(step.instruction)
+        for instruction in self._instructions:
+            self._note(instruction)
 
     def _note(self, instruction: Instruction) -> None:
         names = [number_of(x) for x in names_in(instruction.inputs)]
@@ -65,10 +60,10 @@ class Analysis:
     @cached_property
     def refusal(self) -> str | None:
         """Why the program runs one instruction at a time; None if it can be one executable."""
-        for index, step in enumerate(self.program.steps):
-            reason = _refusal(step.instruction)
+        for index, instruction in enumerate(self._instructions):
+            reason = _refusal(instruction)
             if reason is not None:
-                return f"instruction {index}, {step.instruction.op}: {reason}"
+                return f"instruction {index}, {instruction.op}: {reason}"
         if not {*self.made}.isdisjoint([*self.taken, *self.freed]) or len({*self.made}) < len(self.made):
             return "one id is that of two tensors"
         return None
@@ -85,6 +80,16 @@ def _refusal(instruction: Instruction) -> str | None:
     except TelegradError:
         return "there is no such op"
     return None
+
+
+def last_uses(program: Sequence[Instruction]) -> list[set[str]]:
+    """Return for each instruction the names that no later one uses."""
+    seen: set[str] = set()
+    found = []
+    for instruction in reversed(program):
+        found.append({*names_in(instruction.inputs), *(instruction.outputs or ())} - seen)
+        seen |= found[-1]
+    return found[::-1]
 
 
 def number_of(name: str) -> int:
