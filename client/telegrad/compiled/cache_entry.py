@@ -18,7 +18,7 @@ from ..tape.recorder import Recorder
 from ..tape.replay import Replay
 from ..tensor.handle import Tensor, handle
 from .arguments import Rebuild
-from .compiled_nodes import Condenser, Unrepeatable, instantiate
+from .compiled_nodes import CompiledGraph, Unrepeatable
 from .guards import Guards
 from .inputs import Before, Inputs, Like, like, same_spec
 from .optimizer_settings import Settings
@@ -30,8 +30,6 @@ class Output(NamedTuple):
 
     data: Any
     requires_grad: bool
-    node: int | None
-    output_nr: int
     place: int | None
     """The place of the tensor whose version it shares, among the inputs followed by the results; None for its own."""
     version: int
@@ -138,8 +136,7 @@ class CacheEntry:
             (id(t if b.node is None else b.node), b.output_nr): place
             for place, (t, b) in reversed(list(enumerate(zip(trace.inputs.tensors, before, strict=True))))
         }
-        condenser = Condenser(results, places, cells, trace.start)
-        self._nodes = condenser.templates
+        self._graph = CompiledGraph(results, places, cells, trace.start)
         given, made = {id(t) for t in trace.inputs.tensors}, {id(r) for r in results}
         first: dict[int, int] = {}
         for place, cell in enumerate(cells):
@@ -156,12 +153,9 @@ class CacheEntry:
                 raise Unrepeatable("a result has a hook or a gradient")
             shared = first[id(result._version_counter)]
             version = list.__getitem__(result._version_counter, 0)
-            node = condenser.node_of(result)
             marked = inference.is_marked(result)
             at = shared if shared != place else None
-            self._outputs.append(
-                Output(result._data, result._requires_grad, node, result._output_nr, at, version, marked)
-            )
+            self._outputs.append(Output(result._data, result._requires_grad, at, version, marked))
 
     # What is recorded again -------------------------------------------------------------------
 
@@ -212,12 +206,12 @@ class CacheEntry:
         taken = [tensors[place]._id for place in self._takes]
         with recorder.lock:
             made = recorder.replay(self._replay, taken, self._attrs(numbers), self._effects(tensors))
-        results = [
-            handle(recorder, output.data, made[place])
-            for output, place in zip(self._outputs, self._results, strict=True)
-        ]
-        self.calls += 1
-        self._repeat(tensors, results)
+            results = [
+                handle(recorder, output.data, made[place])
+                for output, place in zip(self._outputs, self._results, strict=True)
+            ]
+            self.calls += 1
+            self._repeat(tensors, results)
         return self._rebuild(tensors, results)
 
     def _attrs(self, numbers: Sequence[float]) -> Mapping[int, Mapping[str, Any]]:
@@ -255,13 +249,10 @@ class CacheEntry:
             else:
                 result._version_counter[0] = output.version
             result._requires_grad = output.requires_grad
-        if self._nodes:
-            nodes = instantiate(
-                self._nodes, tensors, results, lambda place: _at(place, tensors, results)._version_counter
-            )
-            for result, output in zip(results, self._outputs, strict=True):
-                if output.node is not None:
-                    result._node, result._output_nr = nodes[output.node], output.output_nr
+        graph, segment = self._graph, self.recorder.segment
+        if graph.made:
+            taken = [_at(place, tensors, results) for place in graph.taken]
+            segment.join(graph.entry, taken, [results[index] for index in graph.made], segment.lazy)
         for place, has_grad, known, made in self._grads:
             tensor = tensors[place]
             tensor._has_grad = has_grad

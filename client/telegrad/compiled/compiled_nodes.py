@@ -1,21 +1,21 @@
 """The shadow graph of a compiled call: one node for each result, with edges to the call's inputs.
 
 The nodes in between are not built again. The trace tells where gradients arrive, what is freed and which versions were
-saved; the session has the real graph, and makes the final checks.
+saved; the session has the real graph, and makes the final checks. A call's nodes are built if they are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from telegrad_engine.autograd.custom_function.ctx import FunctionOp
 from telegrad_engine.errors import InvalidOperation
-from telegrad_engine.graph.node import FREED, Node, next_sequence
+from telegrad_engine.graph.node import FREED, Node
 from telegrad_engine.schema.derivative_plan import Plan, Save, Step
 from telegrad_engine.shapes import Spec
 
+from ..tape.graph_pattern import Edge, NodePattern, pattern
 from ..tensor.handle import Tensor
 
 
@@ -48,36 +48,6 @@ class CompiledMultiOutputNode(CompiledNode):
     many = True
 
 
-class Edge(NamedTuple):
-    """The target of gradients: an input of the call, another result's node, or a result."""
-
-    tensor: int | None
-    node: int | None
-    output_nr: int
-    result: int | None = None
-    """The index of a result that is a leaf."""
-
-
-class Version(NamedTuple):
-    """A saved tensor: the place of its version counter, and how many versions before the last one it was saved."""
-
-    place: int
-    behind: int
-    spec: Spec
-
-
-class NodeTemplate(NamedTuple):
-    """The description from which each call builds a node."""
-
-    many: bool
-    specs: Sequence[Any]
-    edges: Sequence[Edge]
-    freed: bool
-    holds_tensors: bool
-    versions: Sequence[Version]
-
-
-@lru_cache(256)
 def _plan(edges: int, sources: tuple[int, ...], holds_tensors: bool) -> Plan:
     steps = (Step(tuple(range(edges)), _refuse, (), True),) if edges else ()
     saves = tuple([Save("shape", source) for source in sources])  # what is saved is a shape, which nothing unpacks
@@ -88,60 +58,88 @@ def _refuse(*_: Any) -> Any:
     raise InvalidOperation(NO_SECOND)
 
 
-class Condenser:
-    """Condenses a trace's shadow graph into templates for the results' nodes."""
+class CompiledGraph:
+    """The graph of a trace, condensed into a pattern of the results' nodes (:mod:`..tape.graph_pattern`)."""
 
     def __init__(
-        self, results: Sequence[Tensor], places: Mapping[tuple[int, int], int], cells: Sequence[list[int]], start: int
+        self,
+        results: Sequence[Tensor],
+        inputs: Mapping[tuple[int, int], int],
+        counters: Sequence[list[int]],
+        start: int,
     ) -> None:
-        self._places = places
-        """The places of the inputs, by node (or leaf) and output_nr before the call."""
-        self._cells = {id(cell): place for place, cell in reversed(list(enumerate(cells)))}
-        """The places of the inputs and results, by the identity of the version counter."""
-        self._start = start
-        """The sequence number of the first node of the trace."""
-        self._leaves = {id(result): index for index, result in enumerate(results)}
-        made = {id(r._node): r._node for r in results if r._node is not None and self._is_inside(r._node)}
-        self.nodes = sorted(made.values(), key=lambda node: node.sequence)
-        self._index = {id(node): index for index, node in enumerate(self.nodes)}
-        self.templates = [self._condensed(node) for node in self.nodes]
+        """``inputs`` has the places of the inputs, by node (or leaf) and output_nr before the call.
 
-    def node_of(self, result: Tensor) -> int | None:
-        """The index of a result's node, or None if it has none."""
-        if result._node is None:
-            return None
-        if id(result._node) not in self._index:
+        ``counters`` has the version counters of the inputs and the results, in the order of their places, and ``start``
+        is the sequence number of the first node of the trace.
+        """
+        first = len(counters) - len(results)
+        leaves = {(id(result), 0): first + index for index, result in enumerate(results) if result._node is None}
+        self._places = {**leaves, **inputs}
+        self._counters = {id(counter): place for place, counter in reversed(list(enumerate(counters)))}
+        self._start = start
+        made = {id(result._node): result._node for result in results if result._node is not None}
+        if not all(map(self._is_inside, made.values())):
             raise Unrepeatable("it gives back a tensor with a history from before")
-        return self._index[id(result._node)]
+        tops = sorted(made.values(), key=lambda node: node.sequence)
+        self._index = {id(node): index for index, node in enumerate(tops)}
+        self.taken: list[int] = []
+        """The places of the tensors that the pattern takes."""
+        found = [self._condensed(top) for top in tops]
+        saved = {place for _, versions in found for place, _ in versions}
+        self.made = [index for index, r in enumerate(results) if r._node is not None or first + index in saved]
+        """The indices of the results that are the pattern's outputs."""
+        outputs = {first + index: output for output, index in enumerate(self.made)}
+        nodes = [
+            node._replace(
+                versions=[(i, outputs[p] if p in outputs else self._tensor(p), ago) for i, (p, ago) in enumerate(versions)]
+            )
+            for node, versions in found
+        ]
+        ends = [(r._data, None if r._node is None else (self._index[id(r._node)], r._output_nr)) for r in results]
+        self.entry = pattern(nodes, [ends[index] for index in self.made])
 
     def _is_inside(self, node: Any) -> bool:
         return not node.is_leaf_target and node.sequence >= self._start
 
-    def _condensed(self, top: Node) -> NodeTemplate:
-        reached, edges = list(self._walk(top)), dict[Edge, None]()
-        versions: dict[tuple[int, int], Version] = {}
+    def _tensor(self, place: int) -> int:
+        """``~`` the index of the tensor at this place among those that the pattern takes."""
+        if place not in self.taken:
+            self.taken.append(place)
+        return ~self.taken.index(place)
+
+    def _condensed(self, top: Node) -> tuple[NodePattern, Sequence[tuple[int, int]]]:
+        """The node of a result. Its saved tensors come separately: their places, and how many versions ago that was."""
+        reached, found = list(self._walk(top)), dict[Edge, None]()
+        saved: dict[tuple[int, int], Spec] = {}
         for node in reached:
             if node.hooks is not None:
                 raise Unrepeatable("it keeps the gradient of something in between, or hooks into it")
             for target, output_nr in zip(node.next_edges, node.output_nrs or (0,) * len(node.next_edges), strict=True):
                 if target is not None and (target.is_leaf_target or not self._passes(target)):
-                    edge = self._edge(target, output_nr)
-                    if edge is not None:
-                        edges[edge] = None
-            for position, cell, version in node.versions:
-                place = self._cells.get(id(cell))
+                    found[self._edge(target, output_nr)] = None
+            for position, counter, version in node.versions:
+                place = self._counters.get(id(counter))
                 if place is not None:
                     data = node.saved[position]
                     data = data[0] if isinstance(data, list) else data
-                    versions[place, version] = Version(place, cell[0] - version, Spec(data.shape, data.dtype))
-        return NodeTemplate(
-            top.many,
-            top.specs if top.many else [(top.shape, top.dtype)],
-            tuple(edges),
-            any(node.saved is FREED for node in reached),
-            any(node.plan.holds_tensors for node in reached),
-            tuple(versions.values()),
-        )
+                    saved[place, counter[0] - version] = Spec(data.shape, data.dtype)
+        edges = [*found]
+        if any(node.saved is FREED for node in reached):
+            versions, attributes = [], {"saved": FREED}
+        else:
+            versions, attributes = [*saved], {"saved": tuple(saved.values())}
+        ends = [self.taken[~index] if index < 0 else None for index, _ in edges]
+        sources = [ends.index(place) if place in ends else len(ends) for place, _ in saved]
+        attributes |= {
+            "op": OP,
+            "plan": _plan(len(edges), tuple(sources), any(node.plan.holds_tensors for node in reached)),
+            "shape": top.shape,
+            "dtype": top.dtype,
+        }
+        if top.many:
+            attributes |= {"width": len(top.specs), "specs": top.specs}
+        return NodePattern(CompiledMultiOutputNode if top.many else CompiledNode, attributes, edges, ()), versions
 
     def _walk(self, top: Node) -> Iterator[Node]:
         """Yield the nodes that lead to a result's node, up to other results and to inputs."""
@@ -157,59 +155,12 @@ class Condenser:
     def _passes(self, node: Any) -> bool:
         return self._is_inside(node) and id(node) not in self._index
 
-    def _edge(self, target: Any, output_nr: int) -> Edge | None:
+    def _edge(self, target: Any, output_nr: int) -> Edge:
         if id(target) in self._index:
-            return Edge(None, self._index[id(target)], output_nr)
+            return self._index[id(target)], output_nr
         place = self._places.get((id(target), output_nr))
         if place is not None:
-            return Edge(place, None, output_nr)
-        if target.is_leaf_target and id(target) in self._leaves:
-            return Edge(None, None, 0, self._leaves[id(target)])
+            return self._tensor(place), 0
         if target.is_leaf_target and isinstance(target, Tensor) and target._id.startswith("t"):
             raise Unrepeatable("gradients flow to a tensor that is out of sight")
         raise Unrepeatable("a history from before is part of what it computes")
-
-
-def instantiate(
-    templates: Sequence[NodeTemplate],
-    tensors: Sequence[Tensor],
-    results: Sequence[Tensor],
-    cell: Callable[[int], list[int]],
-) -> list[Node]:
-    """Build the nodes of one call on its inputs and results; ``cell`` returns the version counter at a place."""
-    nodes: list[Node] = []
-    for template in templates:
-        node = CompiledMultiOutputNode() if template.many else CompiledNode()
-        node.op = OP
-        targets: list[Any] = []
-        output_nrs: list[int] = []
-        for edge in template.edges:
-            if edge.node is not None:
-                targets.append(nodes[edge.node])
-                output_nrs.append(edge.output_nr)
-            else:
-                tensor = results[edge.result] if edge.result is not None else tensors[edge.tensor or 0]
-                targets.append(tensor if tensor._node is None else tensor._node)
-                output_nrs.append(tensor._output_nr)
-        node.next_edges, node.output_nrs = tuple(targets), tuple(output_nrs)
-        sources = [_source(version.place, template.edges) for version in template.versions]
-        node.plan = _plan(len(targets), tuple(sources), template.holds_tensors)
-        node.sequence = next_sequence()
-        node.shape, node.dtype = template.specs[0]
-        if template.many:
-            node.width, node.specs = len(template.specs), template.specs
-        if template.freed:
-            node.saved = FREED
-        else:
-            node.saved = tuple([version.spec for version in template.versions])
-            counters = [cell(version.place) for version in template.versions]
-            node.versions = tuple(
-                [(i, c, c[0] - v.behind) for i, (c, v) in enumerate(zip(counters, template.versions, strict=True))]
-            )
-        nodes.append(node)
-    return nodes
-
-
-def _source(place: int, edges: Sequence[Edge]) -> int:
-    """The index of the edge that leads to a saved tensor; one past the last if none does."""
-    return next((i for i, edge in enumerate(edges) if edge.tensor == place), len(edges))

@@ -18,7 +18,7 @@ def like(tensor: Tensor) -> Like:
         tensor._requires_grad,
         tensor._has_grad,
         tensor._grad is None,
-        tensor._node is None,
+        tensor._lazy is None and tensor._node is None,
         tensor._output_nr,
         tensor._hooks is None and tensor._grad_history is None,
         type(tensor._version_counter),

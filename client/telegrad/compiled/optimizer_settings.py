@@ -12,7 +12,6 @@ from telegrad_engine.program import Instruction
 
 from ..optim.optimizer import Optimizer
 
-STEP = "optim_step"
 SCHEDULERS = "telegrad.optim.lr_scheduler"
 
 

@@ -19,13 +19,6 @@ from ..tape.recorder import NO_ATTRS, Recorder
 
 MAX_INSTRUCTIONS = 10_000
 """The most instructions that a trace may have."""
-REPEATABLE = frozenset(
-    {
-        "alias", "apply", "backward", "detach", "detach_", "free", "grad", "grad_of", "optim_step", "refresh",
-        "requires_grad_", "retain_grad", "set_grad", "zero_grad",
-    }
-)  # fmt: skip
-"""The verbs that depend only on tensors and graphs."""
 WHY = {
     "tensor": "uploads an array; pass it as an argument, a tensor",
     "manual_seed": "seeds the random numbers",
@@ -98,7 +91,7 @@ class TraceRecorder:
             type(self.recorder).emit(self.recorder, op, inputs, outputs, attrs, nbytes)
         finally:
             self._emitting = False
-        if op in VERBS and op not in REPEATABLE:
+        if op in VERBS and not VERBS[op].repeatable:
             self.give_up(WHY.get(op, f"does what cannot be repeated elsewhere ({op})"))
         elif len(self.instructions) >= MAX_INSTRUCTIONS:
             self.give_up(f"has more than {MAX_INSTRUCTIONS} instructions")

@@ -13,12 +13,17 @@ from typing import Any, NamedTuple
 from telegrad_engine.errors import ProgramNotRun, TelegradError, TooLarge
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.instructions import names_in
+from telegrad_engine.program.verbs import VERBS
 from telegrad_engine.schema.op import CATALOGUE
 from telegrad_engine.tensor.in_place import Changeable
 
 from ..call_site import Line
 from .effects import Received, effect_of
 from .in_flight import Recording
+
+
+ENDING = frozenset(name for name, verb in VERBS.items() if verb.ending)
+"""The verbs that are not sent again: no one waits for the values any more, and the next message frees dead tensors."""
 
 
 class Failed(dict[str, TelegradError]):
@@ -64,18 +69,6 @@ def _copy(error: TelegradError) -> TelegradError:
     return copied
 
 
-ALIASES = frozenset({"detach", "alias"})
-"""The verbs whose output shares its input's memory."""
-HARMLESS = ALIASES | {
-    "tensor", "clone", "grad_of", "set_grad", "zero_grad", "requires_grad_", "retain_grad", "detach_", "refresh",
-    "manual_seed", "set_rng_state", "get_rng_state", "set_default_dtype", "register_function", "remove_function",
-    "apply", "backward", "grad", "optim_step", "free", "fetch",
-}  # fmt: skip
-"""The verbs whose dependencies are known here. From any other verb on, everything is poisoned."""
-ONCE = frozenset({"fetch", "free"})
-"""The verbs that are not sent again: no one waits for the values any more, and the next message frees dead tensors."""
-
-
 class Outcome(NamedTuple):
     """The indices of the instructions, from the failed one on, that never run and of those that are sent again."""
 
@@ -99,12 +92,12 @@ def poisoned_by(
     """
     rest = range(index, len(program))
     if not only:
-        return Outcome([i for i in rest if program[i].op not in ONCE], [], [])
+        return Outcome([i for i in rest if program[i].op not in ENDING], [], [])
     spread = _Spread(recorder, program[:index])
     poisoned, spared = [], []
     for i in rest:
         instruction = program[i]
-        if instruction.op in ONCE:
+        if instruction.op in ENDING:
             continue
         if i == index or spread.reaches(instruction):
             poisoned.append(i)
@@ -177,7 +170,8 @@ class _Spread:
     def reaches(self, instruction: Instruction) -> bool:
         """Whether an instruction depends on anything poisoned."""
         op = instruction.op
-        if self._all or (op not in HARMLESS and not _is_op(op)):
+        verb = VERBS.get(op)
+        if self._all or not (_is_op(op) if verb is None else verb.local):
             self._all = True
             return True
         names = list(names_in(instruction.inputs))
@@ -214,8 +208,8 @@ class _Spread:
             self._gradients.difference_update(cleared)
 
     def _note(self, instruction: Instruction) -> None:
-        op = CATALOGUE.ops.get(instruction.op)
-        shared = instruction.op in ALIASES or (op is not None and op.view)
+        op, verb = CATALOGUE.ops.get(instruction.op), VERBS.get(instruction.op)
+        shared = verb.aliases if verb is not None else op is not None and op.view
         for name in instruction.outputs:
             self._owners[name] = self._owners.get(instruction.inputs[0], instruction.inputs[0]) if shared else name
 

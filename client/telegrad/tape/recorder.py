@@ -31,11 +31,10 @@ from .effects import Affecting, Effect
 from .flush_policy import FlushPolicy, is_full
 from .in_flight import InFlight, Recording, joined
 from .poisoning import Failed, explain, poisoned_by, undo
-from .replay import Replay
+from .replay import STEP, Replay
 from .segment import Segment
 from .tree import Tree
 
-STEP = "optim_step"
 NO_ATTRS: Mapping[str, Any] = {}
 CLOSED_TEXT = "session {} is closed, and its tensors are gone; tg.connect opens another"
 INHERITED_TEXT = (

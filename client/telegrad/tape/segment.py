@@ -13,7 +13,7 @@ from telegrad_engine.program.template import TAKES_DATA, Ending, Structure, Stru
 
 from ..call_site import Line
 from .effects import Affecting, Effect, bare
-from .lazy_graph import SegmentGraph, is_quiet
+from .lazy_graph import Entry, LazyGraph, is_quiet
 from .node import Jump, KnownTemplate, Node, Own, named
 from .replay import NEW, Replay
 
@@ -48,7 +48,7 @@ class Segment:
         """The user's lines that differ from the nodes', by node index."""
         self.dropped: list[int] = []
         """The slots of tensors that replays created and that have no handle."""
-        self.lazy: SegmentGraph | None = None
+        self.lazy: LazyGraph | None = None
         """The lazy graph of the last calls, as long as more calls may join it."""
         self.first_new: Node | None = None
         """The first node that is not in the tree, if there is one."""
@@ -89,7 +89,7 @@ class Segment:
         the shadow graph, both by the instruction's index in the replay.
         """
         self.go_back()
-        self.lazy, slots, start = None, self.slots, self.last
+        slots, start, lazy = self.slots, self.last, self.lazy if replay.keeps_graph else None
         key = (replay.number, *[slots.get(name, NEW) for name in ids[: replay.taken]])
         jump = None
         if start.jumps is not None and self.first_new is None and not self.watched:
@@ -106,6 +106,7 @@ class Segment:
                 operands = self._structures.encode(step.op, given)[1]
                 self.own[start.index + 1 + index] = Own(named(step.inputs, ids), given, operands)
             self.last, self.next = jump.end, jump.end.next
+        self.lazy = lazy
         for index, effect in effects.items():
             self.lines[start.index + 1 + index] = Affecting(*replay.steps[index].line, effect)
 
@@ -172,19 +173,35 @@ class Segment:
         while len(slots) > width:
             slots.popitem()
 
-    def graph_for(self, node: Node, tensors: Sequence[Any], slots: Sequence[int]) -> SegmentGraph | None:
-        """The lazy graph that a call on these tensors may join; None if its node must be made now."""
+    def graph_for(self, tensors: Sequence[Any], slots: Sequence[int]) -> LazyGraph | None:
+        """The lazy graph that the last call, on these tensors, may join; None if its nodes must be made now."""
         if observers and state.observer is not None:
             self.lazy = None
             return None
         lazy = self.lazy
         if lazy is None:
-            lazy = self.lazy = SegmentGraph(self.slots, node)
+            lazy = self.lazy = LazyGraph(self.slots, self.last)
         for tensor, slot in zip(tensors, slots, strict=True):
             if not lazy.takes(tensor, slot):
                 self.lazy = None
                 return None
         return lazy
+
+    def join(self, entry: Entry, tensors: Sequence[Any], outputs: Sequence[Any], before: LazyGraph | None) -> None:
+        """Add a call that was just recorded to the graph: later if possible, and else now.
+
+        ``before`` is the lazy graph that it may join, if it belongs to this segment.
+        """
+        slots = self.slots
+        self.lazy = before if before is not None and before.slots is slots else None
+        taken = [slots.get(tensor._id, NEW) for tensor in tensors]
+        lazy = None
+        if NEW not in taken and not any(output._version_counter[0] for output in outputs):
+            lazy = self.graph_for(tensors, taken)
+        if lazy is None:
+            entry.enter(tensors, outputs, None)
+        else:
+            lazy.add(entry, self.last, taken, [slots[output._id] for output in outputs], outputs)
 
     # Ending ---------------------------------------------------------------------------------------
 

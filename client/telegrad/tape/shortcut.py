@@ -156,7 +156,7 @@ def _generally(
             segment.own[node.index] = own
         segment.last, segment.next = node, node.next
         if entry is not None:
-            lazy = segment.graph_for(node, tensors, places)
+            lazy = segment.graph_for(tensors, places)
             if lazy is not None:
                 return _join(lazy, results, entry, tensors, places, made, recorder, node, None)
         return make(recorder, tensors, made)
@@ -194,7 +194,7 @@ def _with_numbers(
     segment.own[node.index] = own
     segment.last, segment.next = node, node.next
     entry = results.entry
-    lazy = None if entry is None else segment.graph_for(node, tensors, places)
+    lazy = None if entry is None else segment.graph_for(tensors, places)
     if entry is None or lazy is None:
         return results.anew(results.call._replace(inputs=inputs, attrs=attrs)).make(recorder, tensors, made)
     return _join(lazy, results, entry, tensors, places, made, recorder, node, own)
@@ -215,7 +215,7 @@ def _join(
     result, outputs = results.handles(recorder, made)
     if entry.as_view is not None:
         entry.as_view(tensors, outputs, own)
-    lazy.add(entry, node, places, outputs, own)
+    lazy.add(entry, node, places, node.outputs, outputs, own)
     return result
 
 
@@ -278,12 +278,12 @@ def _quickly(arguments: Sequence[Argument], grad: bool, results: Results, kinds:
                 or observers
                 or not ((inside or first in lazy.inputs) and (b._lazy is lazy or second in lazy.inputs))
             ):
-                lazy = segment.graph_for(node, args, places)
+                lazy = segment.graph_for(args, places)
             if lazy is None:
                 enter(args, (output,), ())
-            else:  # lazy.add(entry, node, places, (output,), None), inlined
-                lazy.calls.append((entry, node, places, None, (output._version_counter,)))
-                output._requires_grad, output._lazy = True, lazy
+            else:  # lazy.add(entry, node, places, node.outputs, (output,)), inlined
+                lazy.calls.append((entry, places, node.outputs, None, (output._version_counter,)))
+                lazy.last, output._requires_grad, output._lazy = node, True, lazy
         elif state.inference:
             mark((output,))
         return output
@@ -334,14 +334,15 @@ def _entry(enter: Enter, call: Call, hidden: Sequence[Spec]) -> Entry | None:
     """How to add a call to the graph later, and to make its outputs views if the op makes views."""
     op, inputs, attrs, specs, order = call
     base = (order or [0])[0] or 0  # a view's base is the op's first input, which is a tensor
-    tracked = tuple([i for i, spec in enumerate(specs) if spec.dtype in FLOATING and i not in op.constants])
-    if not tracked:
+    output_nrs = [i if spec.dtype in FLOATING and i not in op.constants else None for i, spec in enumerate(specs)]
+    first = next((i for i in output_nrs if i is not None), None)
+    if first is None:
         return None
 
-    def enter_later(tensors: Sequence[Any], outputs: Sequence[Any], own: Own | None) -> None:
+    def enter_later(tensors: Sequence[Any], outputs: Sequence[Any], own: Own | None) -> Sequence[Any]:
         if own is None:
             enter(tensors if order is None else gathered(inputs, order, tensors), outputs, hidden)
-            return
+            return (outputs[first]._node,)
         given = tensors if order is None else gathered(own.inputs, order, tensors)
         before, state.grad_enabled = state.grad_enabled, True  # as it was at the time of the call
         try:
@@ -350,11 +351,12 @@ def _entry(enter: Enter, call: Call, hidden: Sequence[Spec]) -> Entry | None:
             state.grad_enabled = before
         assert enter_own is not None, "it is entered with other numbers"
         enter_own(given, outputs, hidden)
+        return (outputs[first]._node,)
 
     def as_view(tensors: Sequence[Any], outputs: Sequence[Any], own: Own | None) -> None:
         view_of(tensors[base], op, attrs if own is None else own.attrs, outputs)
 
-    return Entry(specs, tracked, enter_later, as_view if op.view else None)
+    return Entry(specs, output_nrs, enter_later, as_view if op.view else None)
 
 
 # Errors that depend on values ------------------------------------------------------------------

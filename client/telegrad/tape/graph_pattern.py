@@ -1,0 +1,77 @@
+"""Patterns: the part of the graph that a call made once, from which later calls like it build theirs.
+
+A registered function or a compiled function makes several nodes, and always the same ones for tensors of the same
+kinds. Its pattern is an entry of a lazy graph (:mod:`.lazy_graph`), like an op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from telegrad_engine.graph.node import Node, next_sequence
+from telegrad_engine.shapes import Spec
+
+from .lazy_graph import Entry
+from .node import Own
+
+_new = object.__new__
+Edge = tuple[int, int]
+"""The target of an edge: an earlier node and its output number, or a tensor (``~`` its index among the call's tensors,
+and 0)."""
+
+
+class NodePattern(NamedTuple):
+    """A node of a pattern."""
+
+    kind: type[Node]
+    attributes: Mapping[str, Any]
+    """Those that are the same in every call."""
+    edges: Sequence[Edge | None]
+    versions: Sequence[tuple[int, int | list[int], int]]
+    """The positions of saved tensors, each with the index of the output that has its version counter (or ``~`` that of
+    the tensor, or a counter of its own), and how many versions before the end of the call it was saved."""
+
+
+def pattern(nodes: Sequence[NodePattern], results: Sequence[tuple[Spec, Edge | None]]) -> Entry:
+    """The entry of calls that make these nodes. ``results`` has the outputs, each with the edge of its gradient."""
+
+    def enter(tensors: Sequence[Any], outputs: Sequence[Any], _: Own | None) -> Sequence[Node]:
+        made: list[Node] = []
+
+        def target(edge: Edge | None) -> tuple[Any, int]:
+            if edge is None:
+                return None, 0
+            index, output_nr = edge
+            if index >= 0:
+                return made[index], output_nr
+            tensor = tensors[~index]
+            return tensor if tensor._node is None else tensor._node, tensor._output_nr
+
+        def counter_of(source: int | list[int]) -> list[int]:
+            if isinstance(source, list):
+                return source
+            found: list[int] = (outputs[source] if source >= 0 else tensors[~source])._version_counter
+            return found
+
+        for kind, attributes, edges, versions in nodes:
+            node: Any = _new(kind)
+            vars(node).update(attributes)
+            node.sequence = next_sequence()
+            targets = [*map(target, edges)]
+            node.next_edges = tuple([place for place, _ in targets])
+            if any([output_nr for _, output_nr in targets]):
+                node.output_nrs = tuple([output_nr for _, output_nr in targets])
+            if versions:
+                counters = [counter_of(source) for _, source, _ in versions]
+                node.versions = tuple(
+                    [(i, counter, counter[0] - ago) for (i, _, ago), counter in zip(versions, counters, strict=True)]
+                )
+            made.append(node)
+        for output, (_, edge) in zip(outputs, results, strict=True):
+            if edge is not None:
+                output._node, output._output_nr, output._requires_grad = made[edge[0]], edge[1], True
+        return made
+
+    output_nrs = [None if edge is None else edge[1] for _, edge in results]
+    return Entry([spec for spec, _ in results], output_nrs, enter, passes={})
