@@ -68,10 +68,10 @@ def pattern(nodes: Sequence[NodePattern], results: Sequence[tuple[Spec, Edge | N
                     [(i, counter, counter[0] - ago) for (i, _, ago), counter in zip(versions, counters, strict=True)]
                 )
             made.append(node)
-        for output, (_, edge) in zip(outputs, results, strict=True):
-            if edge is not None:
-                output._node, output._output_nr, output._requires_grad = made[edge[0]], edge[1], True
+        for index, (place, output_nr) in tracked:
+            output = outputs[index]
+            output._node, output._output_nr, output._requires_grad = made[place], output_nr, True
         return made
 
-    output_nrs = [None if edge is None else edge[1] for _, edge in results]
-    return Entry([spec for spec, _ in results], output_nrs, enter, passes={})
+    tracked = [(index, edge) for index, (_, edge) in enumerate(results) if edge is not None]
+    return Entry([spec for spec, _ in results], [(index, nr) for index, (_, nr) in tracked], enter, passes={})

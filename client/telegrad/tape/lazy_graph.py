@@ -64,8 +64,8 @@ class Entry(NamedTuple):
 
     specs: Sequence[Spec]
     """The shapes and dtypes of a call's outputs."""
-    output_nrs: Sequence[int | None]
-    """The number of each output among those of its node, or None if it has no gradient."""
+    tracked: Sequence[tuple[int, int]]
+    """The indices of the outputs that have a gradient, each with its number among the outputs of its node."""
     enter: Callable[[Sequence[Any], Sequence[Any], Own | None], Sequence[Any]]
     """Adds a call, given its tensors, its outputs and its own numbers if it has any. Returns the new nodes, oldest
     first."""
@@ -120,11 +120,11 @@ class LazyGraph:
         self.last = last
         if entry.passes is not None:
             self.patterns += (entry.enter,)
-        for output, output_nr in zip(outputs, entry.output_nrs, strict=True):
-            if output_nr is not None:
-                output._requires_grad, output._lazy = True, self
-                if output_nr:
-                    output._output_nr = output_nr
+        for index, output_nr in entry.tracked:
+            output = outputs[index]
+            output._requires_grad, output._lazy = True, self
+            if output_nr:
+                output._output_nr = output_nr
 
     def node(self, name: str) -> Any:
         """The node of an output; None for any other id."""
@@ -153,9 +153,7 @@ class LazyGraph:
                     node.versions = tuple(
                         [(i, c, version - c[0] + versions.get(id(c), c[0])) for i, c, version in node.versions]
                     )
-            for slot, output, output_nr in zip(made, outputs, entry.output_nrs, strict=True):
-                if output_nr is not None:
-                    nodes[names[slot]] = output._node
+            nodes.update({names[made[index]]: outputs[index]._node for index, _ in entry.tracked})
         return nodes
 
     def pass_from(self, root: Any, inputs: Sequence[Any] | None) -> bool:

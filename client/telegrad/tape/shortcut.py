@@ -334,10 +334,10 @@ def _entry(enter: Enter, call: Call, hidden: Sequence[Spec]) -> Entry | None:
     """How to add a call to the graph later, and to make its outputs views if the op makes views."""
     op, inputs, attrs, specs, order = call
     base = (order or [0])[0] or 0  # a view's base is the op's first input, which is a tensor
-    output_nrs = [i if spec.dtype in FLOATING and i not in op.constants else None for i, spec in enumerate(specs)]
-    first = next((i for i in output_nrs if i is not None), None)
-    if first is None:
+    tracked = [(i, i) for i, spec in enumerate(specs) if spec.dtype in FLOATING and i not in op.constants]
+    if not tracked:
         return None
+    first = tracked[0][0]
 
     def enter_later(tensors: Sequence[Any], outputs: Sequence[Any], own: Own | None) -> Sequence[Any]:
         if own is None:
@@ -356,7 +356,7 @@ def _entry(enter: Enter, call: Call, hidden: Sequence[Spec]) -> Entry | None:
     def as_view(tensors: Sequence[Any], outputs: Sequence[Any], own: Own | None) -> None:
         view_of(tensors[base], op, attrs if own is None else own.attrs, outputs)
 
-    return Entry(specs, output_nrs, enter_later, as_view if op.view else None)
+    return Entry(specs, tracked, enter_later, as_view if op.view else None)
 
 
 # Errors that depend on values ------------------------------------------------------------------
