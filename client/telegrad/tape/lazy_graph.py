@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
+from telegrad_engine.context import state
 from telegrad_engine.graph.node import FREED, free, next_sequence, walk
 from telegrad_engine.program.verbs import VERBS
 from telegrad_engine.shapes import Spec
@@ -69,8 +70,6 @@ class Entry(NamedTuple):
     enter: Callable[[Sequence[Any], Sequence[Any], Own | None], Sequence[Any]]
     """Adds a call, given its tensors, its outputs and its own numbers if it has any. Returns the new nodes, oldest
     first."""
-    as_view: Callable[[Sequence[Any], Sequence[Any], Own | None], None] | None = None
-    """Makes the outputs views of a tensor; None if they are not views."""
     passes: Passes | None = None
     """The plain passes over a graph of one such call, by the position of the root among the outputs. None if they are
     noted in the tape's node, which says what came before the call."""
@@ -129,7 +128,11 @@ class LazyGraph:
     def node(self, name: str) -> Any:
         """The node of an output; None for any other id."""
         if self.nodes is None:
-            nodes = self._build()
+            observer, state.observer = state.observer, None  # none was active at the time of the calls
+            try:
+                nodes = self._build()
+            finally:
+                state.observer = observer
             if self.root is not None:
                 for node in walk(nodes[self.root]):
                     if node.plan.holds_tensors:
