@@ -92,7 +92,9 @@ class CompiledGraph:
         outputs = {first + index: output for output, index in enumerate(self.made)}
         nodes = [
             node._replace(
-                versions=[(i, outputs[p] if p in outputs else self._tensor(p), ago) for i, (p, ago) in enumerate(versions)]
+                versions=[
+                    (i, outputs[p] if p in outputs else self._tensor(p), ago) for i, (p, ago) in enumerate(versions)
+                ]
             )
             for node, versions in found
         ]

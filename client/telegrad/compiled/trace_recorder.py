@@ -1,6 +1,6 @@
 """Traces a function: notes the instructions that it records, and whether it does anything that they cannot repeat.
 
-During a trace, it replaces some of the recorder's methods; at other times it costs nothing.
+During a trace, :class:`Trace` replaces some of the recorder's methods; at other times it costs nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from telegrad_engine.context import state
+from telegrad_engine.graph.node import next_sequence
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.verbs import VERBS
 
 from ..call_site import Line, users_line
+from ..session.generators import default_generator
 from ..tape.effects import Effect
 from ..tape.recorder import NO_ATTRS, Recorder
+from .inputs import Inputs, State
 
 MAX_INSTRUCTIONS = 10_000
 """The most instructions that a trace may have."""
@@ -35,11 +38,27 @@ def is_tracing() -> bool:
     return getattr(_active, "recorder", None) is not None
 
 
-class TraceRecorder:
-    """Notes what one run of a function records in a session."""
+def modes() -> tuple[Any, ...]:
+    """This thread's modes, which a trace depends on and must not change."""
+    autocast = state.autocast
+    casting = None if autocast is None else (repr(sorted(autocast.settings.items())), autocast.caching)
+    return state.grad_enabled, state.inference, casting
 
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
+
+def _generator_state() -> str:
+    return str(default_generator.numpy.bit_generator.state)
+
+
+class Trace:
+    """Notes what one run of a function on these tensors records in a session."""
+
+    def __init__(self, recorder: Recorder, inputs: Inputs) -> None:
+        self.recorder, self.inputs = recorder, inputs
+        self.before, self.signature = [*map(State.of, inputs.tensors)], inputs.signature()
+        """The state of the tensors when the function begins."""
+        self.start = next_sequence()
+        """The sequence number of the first node."""
+        self._modes, self._generator = modes(), _generator_state()
         self.instructions: list[Instruction] = []
         self.lines: list[Line] = []
         self.effects: dict[int, Effect] = {}
@@ -67,6 +86,10 @@ class TraceRecorder:
         self.recorder.watch()
         if exc[0] is not None:
             self.give_up("raises an error")
+        if _generator_state() != self._generator:
+            self.give_up("draws random numbers on this side")
+        if modes() != self._modes:
+            self.give_up("leaves a mode changed")
 
     def give_up(self, what: str) -> None:
         """Note why the function cannot be repeated, unless a reason is known already."""

@@ -41,7 +41,7 @@ def evaluate(
     kinds = [(tensor._data.shape, tensor._data.dtype, tensor._requires_grad) for tensor in tensors]
     key = (*kinds, own, state.grad_enabled, state.inference, state.default_dtype)
     known = _known.setdefault(function, LRU(PATTERNS))
-    entry = known.get(key)
+    entry: Entry | None = known.get(key)
     if entry is not None:
         return entry
     start, given = next_sequence(), _aliases(tensors)

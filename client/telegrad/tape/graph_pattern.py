@@ -60,7 +60,7 @@ def pattern(nodes: Sequence[NodePattern], results: Sequence[tuple[Spec, Edge | N
             node.sequence = next_sequence()
             targets = [*map(target, edges)]
             node.next_edges = tuple([place for place, _ in targets])
-            if any([output_nr for _, output_nr in targets]):
+            if any(output_nr for _, output_nr in targets):
                 node.output_nrs = tuple([output_nr for _, output_nr in targets])
             if versions:
                 counters = [counter_of(source) for _, source, _ in versions]

@@ -171,7 +171,8 @@ class LazyGraph:
             return False
         if any(counter[0] for *_, counters in self.calls for counter in counters):
             return False
-        given, slot, key = [*self.inputs.values()], self.slots[root._id], None
+        given, slot = [*self.inputs.values()], self.slots[root._id]
+        key: Any
         entry, _, made, _, _ = self.calls[-1]
         passes = entry.passes
         if passes is not None and len(self.calls) == 1:
@@ -180,7 +181,12 @@ class LazyGraph:
             passes = self.last.passes
             if passes is None:
                 passes = self.last.passes = {}
-            key = (slot, self.first, self.patterns, tuple([each for each, i in self.inputs.items() if i.leaf is not None]))
+            key = (
+                slot,
+                self.first,
+                self.patterns,
+                tuple([each for each, i in self.inputs.items() if i.leaf is not None]),
+            )
         reached = passes.get(key)
         if reached is None:
             found = self._reached(root, [each.leaf for each in given])

@@ -18,9 +18,8 @@ from telegrad_engine.schema.op import CATALOGUE
 from telegrad_engine.tensor.in_place import Changeable
 
 from ..call_site import Line
-from .effects import Received, effect_of
+from .effects import effect_of
 from .in_flight import Recording
-
 
 ENDING = frozenset(name for name, verb in VERBS.items() if verb.ending)
 """The verbs that are not sent again: no one waits for the values any more, and the next message frees dead tensors."""
@@ -108,7 +107,7 @@ def poisoned_by(
     unneeded = _unneeded(program, spared, {*dead, *names_in([x.inputs for x in program[index:] if x.op == "free"])})
     poisoned, spared = sorted([*poisoned, *unneeded]), [i for i in spared if i not in unneeded]
     failed = effect_of(lines[index])
-    unfinished = [tensor for tensor, had in failed.tensors if not had] if isinstance(failed, Received) else []
+    unfinished = [] if failed is None else [tensor for tensor, had in failed.receivers if not had]
     return Outcome(poisoned, spared, unfinished)
 
 
@@ -134,13 +133,12 @@ def undo(program: Sequence[Instruction], lines: Sequence[Line | None], outcome: 
         effect = effect_of(lines[i])
         if effect is not None:
             effect.undo()
-        if isinstance(effect, Received):
-            for tensor, before in effect.tensors:
+            for tensor, before in effect.receivers:
                 leaves[tensor._id], had[tensor._id] = tensor, before
     for i in outcome.spared:
         op, effect = program[i].op, effect_of(lines[i])
-        if isinstance(effect, Received):
-            had.update((tensor._id, True) for tensor, _ in effect.tensors if tensor._id in had)
+        if effect is not None:
+            had.update((tensor._id, True) for tensor, _ in effect.receivers if tensor._id in had)
         elif op in ("set_grad", "zero_grad") and not program[i].attrs:
             given = op == "set_grad" and program[i].inputs[1] is not None
             had.update((name, given) for name in names_in(program[i].inputs) if name in had)
@@ -195,10 +193,10 @@ class _Spread:
             self._memory.update(map(self._owner, names_in(inputs)))
         elif op == "backward":
             effect = effect_of(line)
-            if not isinstance(effect, Received):
+            if effect is None:
                 self._gradients = None
             elif self._gradients is not None:
-                self._gradients.update(tensor._id for tensor, _ in effect.tensors)
+                self._gradients.update(tensor._id for tensor, _ in effect.receivers)
 
     def pass_by(self, instruction: Instruction) -> None:
         """Note that an instruction is spared."""

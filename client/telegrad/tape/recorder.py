@@ -27,7 +27,7 @@ from telegrad_engine.program.result import Answer, Value
 
 from ..call_site import Line, users_line
 from ..transport.base import Transport
-from .effects import Affecting, Effect
+from .effects import Affecting, Effect, Received
 from .flush_policy import FlushPolicy, is_full
 from .in_flight import InFlight, Recording, joined
 from .poisoning import Failed, explain, poisoned_by, undo
@@ -66,8 +66,8 @@ class Recorder:
         self.open_checkpoints = 0
         self.effect: Effect | None = None
         """The effect of the next instruction on the shadow graph; set under the lock."""
-        self.received: list[tuple[Any, bool, list[int] | None]] = []
-        """The tensors that get gradients in the pass that is being recorded, as in :class:`.effects.Received`."""
+        self.received: list[Received] = []
+        """The tensors that get gradients in the pass that is being recorded."""
         self.requests = 0
         self.waits = 0
         """The number of messages sent, and of waits for an answer."""

@@ -35,7 +35,7 @@ from telegrad_engine.tensor.namespace import Functions
 from ..exclusions import explain_missing
 from ..session.sessions import current
 from ..tape.dispatch import dispatching, recording
-from ..tape.effects import Changed
+from ..tape.effects import change_of
 from ..tape.in_flight import FULL_BYTES
 from ..tape.lazy_graph import LazyGraph
 from ..tape.recorder import Recorder
@@ -434,12 +434,12 @@ class Tensor(ElementwisePython, Tracked):
     def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
         check_values(op, inputs, attrs)
         with self._recorder.lock:
-            self._recorder.effect = Changed(self)
+            self._recorder.effect = change_of(self)
             self._recorder.emit(f"{op.key}_", refs(inputs), (), attrs)
 
     def _show_as(self, op: Op, attrs: Any) -> None:
         with self._recorder.lock:
-            self._recorder.effect = Changed(self)
+            self._recorder.effect = change_of(self)
             self._data = op.rule(self._data, **attrs)
             self._recorder.emit(f"{op.key}_", [self._id], (), attrs)
 
