@@ -15,10 +15,11 @@ from telegrad_engine.program.instructions import names_in
 from telegrad_engine.tensor import inference
 
 from ..tape.effects import Effect
+from ..tape.graph_pattern import Unrepeatable
 from ..tape.replay import Replay
 from ..tensor.handle import Tensor, handle
 from .arguments import rebuilding
-from .compiled_nodes import CompiledGraph, Unrepeatable
+from .compiled_nodes import CompiledGraph
 from .guards import Guards
 from .inputs import Inputs, State, version_of
 from .optimizer_settings import Settings
@@ -112,11 +113,7 @@ class CacheEntry:
         """Find the properties of the results' handles."""
         inputs = trace.inputs
         counters = [each._version_counter for each in (*inputs.tensors, *results)]
-        nodes = {
-            (id(tensor if before.node is None else before.node), before.output_nr): place
-            for place, (tensor, before) in reversed([*enumerate(zip(inputs.tensors, trace.before, strict=True))])
-        }
-        self._graph = CompiledGraph(results, nodes, counters, trace.start)
+        self._graph = CompiledGraph(trace.start, inputs.tensors, results)
         made = {id(result) for result in results}
         first: dict[int, int] = {}
         for place, counter in enumerate(counters):

@@ -6,7 +6,7 @@ saved; the session has the real graph, and makes the final checks. A call's node
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from telegrad_engine.autograd.custom_function.ctx import FunctionOp
@@ -15,7 +15,7 @@ from telegrad_engine.graph.node import FREED, Node
 from telegrad_engine.schema.derivative_plan import Plan, Save, Step
 from telegrad_engine.shapes import Spec
 
-from ..tape.graph_pattern import Edge, NodePattern, pattern
+from ..tape.graph_pattern import Edge, NodePattern, Unrepeatable, graph_since, pattern
 from ..tensor.handle import Tensor
 
 
@@ -28,10 +28,6 @@ class CompiledOp(FunctionOp):
 OP: Any = CompiledOp("CompiledFunction")
 NO_SECOND = "torch.compile with aot_autograd does not currently support double backward"
 """torch's error text. A second derivative depends on the nodes in between, which are not built."""
-
-
-class Unrepeatable(Exception):
-    """Raised with the reason why a trace cannot be run again."""
 
 
 class CompiledNode(Node):
@@ -59,110 +55,62 @@ def _refuse(*_: Any) -> Any:
 
 
 class CompiledGraph:
-    """The graph of a trace, condensed into a pattern of the results' nodes (:mod:`..tape.graph_pattern`)."""
+    """The graph of a trace, condensed into a pattern of the results' nodes. Raises Unrepeatable if that is not all."""
 
-    def __init__(
-        self,
-        results: Sequence[Tensor],
-        inputs: Mapping[tuple[int, int], int],
-        counters: Sequence[list[int]],
-        start: int,
-    ) -> None:
-        """``inputs`` has the places of the inputs, by node (or leaf) and output_nr before the call.
-
-        ``counters`` has the version counters of the inputs and the results, in the order of their places, and ``start``
-        is the sequence number of the first node of the trace.
-        """
-        first = len(counters) - len(results)
-        leaves = {(id(result), 0): first + index for index, result in enumerate(results) if result._node is None}
-        self._places = {**leaves, **inputs}
-        self._counters = {id(counter): place for place, counter in reversed(list(enumerate(counters)))}
-        self._start = start
-        made = {id(result._node): result._node for result in results if result._node is not None}
-        if not all(map(self._is_inside, made.values())):
-            raise Unrepeatable("it gives back a tensor with a history from before")
-        tops = sorted(made.values(), key=lambda node: node.sequence)
-        self._index = {id(node): index for index, node in enumerate(tops)}
-        self.taken: list[int] = []
-        """The places of the tensors that the pattern takes."""
-        found = [self._condensed(top) for top in tops]
-        saved = {place for _, versions in found for place, _ in versions}
-        self.made = [index for index, r in enumerate(results) if r._node is not None or first + index in saved]
+    def __init__(self, start: int, inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+        """``start`` is the sequence number of the first node of the trace."""
+        leaves = [index for index, result in enumerate(results) if result._node is None]
+        self._nodes, ends = graph_since(start, [*inputs, *[results[index] for index in leaves]], results)
+        if any("hooks" in node.attributes for node in self._nodes):
+            raise Unrepeatable("it keeps the gradient of something in between, or hooks into it")
+        self._tops = sorted({edge[0] for _, edge in ends if edge is not None})
+        nodes = [self._condensed(top) for top in self._tops]
+        sources = {source for node in nodes for _, source, _ in node.versions if isinstance(source, int)}
+        targets = {index for node in nodes for index, _ in filter(None, node.edges)}
+        taken = sorted({~index for index in sources | targets if index < 0})
+        self.taken = [place if place < len(inputs) else len(inputs) + leaves[place - len(inputs)] for place in taken]
+        """The places of the tensors that the pattern takes, among the inputs followed by the results."""
+        self.made = [index for index, (_, edge) in enumerate(ends) if edge is not None or index in sources]
         """The indices of the results that are the pattern's outputs."""
-        outputs = {first + index: output for output, index in enumerate(self.made)}
-        nodes = [
-            node._replace(
-                versions=[
-                    (i, outputs[p] if p in outputs else self._tensor(p), ago) for i, (p, ago) in enumerate(versions)
-                ]
-            )
-            for node, versions in found
-        ]
-        ends = [(r._data, None if r._node is None else (self._index[id(r._node)], r._output_nr)) for r in results]
-        self.entry = pattern(nodes, [ends[index] for index in self.made])
+        new_node = {top: index for index, top in enumerate(self._tops)} | {~p: ~i for i, p in enumerate(taken)}
+        new_source: Any = {result: i for i, result in enumerate(self.made)} | {~p: ~i for i, p in enumerate(taken)}
+        self.entry = pattern(
+            [
+                node._replace(
+                    edges=[edge and (new_node[edge[0]], edge[1]) for edge in node.edges],
+                    versions=[(i, new_source[source], ago) for i, source, ago in node.versions],
+                )
+                for node in nodes
+            ],
+            [(spec, edge and (new_node[edge[0]], edge[1])) for spec, edge in map(ends.__getitem__, self.made)],
+        )
 
-    def _is_inside(self, node: Any) -> bool:
-        return not node.is_leaf_target and node.sequence >= self._start
-
-    def _tensor(self, place: int) -> int:
-        """``~`` the index of the tensor at this place among those that the pattern takes."""
-        if place not in self.taken:
-            self.taken.append(place)
-        return ~self.taken.index(place)
-
-    def _condensed(self, top: Node) -> tuple[NodePattern, Sequence[tuple[int, int]]]:
-        """The node of a result. Its saved tensors come separately: their places, and how many versions ago that was."""
-        reached, found = list(self._walk(top)), dict[Edge, None]()
-        saved: dict[tuple[int, int], Spec] = {}
-        for node in reached:
-            if node.hooks is not None:
-                raise Unrepeatable("it keeps the gradient of something in between, or hooks into it")
-            for target, output_nr in zip(node.next_edges, node.output_nrs or (0,) * len(node.next_edges), strict=True):
-                if target is not None and (target.is_leaf_target or not self._passes(target)):
-                    found[self._edge(target, output_nr)] = None
-            for position, counter, version in node.versions:
-                place = self._counters.get(id(counter))
-                if place is not None:
-                    data = node.saved[position]
-                    data = data[0] if isinstance(data, list) else data
-                    saved[place, counter[0] - version] = Spec(data.shape, data.dtype)
-        edges = [*found]
-        if any(node.saved is FREED for node in reached):
-            versions, attributes = [], {"saved": FREED}
-        else:
-            versions, attributes = [*saved], {"saved": tuple(saved.values())}
-        ends = [self.taken[~index] if index < 0 else None for index, _ in edges]
-        sources = [ends.index(place) if place in ends else len(ends) for place, _ in saved]
-        attributes |= {
-            "op": OP,
-            "plan": _plan(len(edges), tuple(sources), any(node.plan.holds_tensors for node in reached)),
-            "shape": top.shape,
-            "dtype": top.dtype,
-        }
-        if top.many:
-            attributes |= {"width": len(top.specs), "specs": top.specs}
-        return NodePattern(CompiledMultiOutputNode if top.many else CompiledNode, attributes, edges, ()), versions
-
-    def _walk(self, top: Node) -> Iterator[Node]:
-        """Yield the nodes that lead to a result's node, up to other results and to inputs."""
-        due, seen = [top], {id(top)}
+    def _condensed(self, top: int) -> NodePattern:
+        """The node of a result, which stands for all nodes that lead to it, up to other results and to inputs."""
+        due, reached = [top], {top}
+        edges, saved = dict[Edge, None](), dict[tuple[int, int], Spec]()
         while due:
-            node = due.pop()
-            yield node
-            for target in node.next_edges:
-                if target is not None and not target.is_leaf_target and self._passes(target) and id(target) not in seen:
-                    seen.add(id(target))
-                    due.append(target)
-
-    def _passes(self, node: Any) -> bool:
-        return self._is_inside(node) and id(node) not in self._index
-
-    def _edge(self, target: Any, output_nr: int) -> Edge:
-        if id(target) in self._index:
-            return self._index[id(target)], output_nr
-        place = self._places.get((id(target), output_nr))
-        if place is not None:
-            return self._tensor(place), 0
-        if target.is_leaf_target and isinstance(target, Tensor) and target._id.startswith("t"):
-            raise Unrepeatable("gradients flow to a tensor that is out of sight")
-        raise Unrepeatable("a history from before is part of what it computes")
+            node = self._nodes[due.pop()]
+            for edge in filter(None, node.edges):
+                if edge[0] < 0 or edge[0] in self._tops:
+                    edges[edge] = None
+                elif edge[0] not in reached:
+                    reached.add(edge[0])
+                    due.append(edge[0])
+            for position, source, ago in node.versions:
+                if isinstance(source, int):
+                    data = node.attributes["saved"][position]
+                    data = data[0] if isinstance(data, list) else data
+                    saved[source, ago] = Spec(data.shape, data.dtype)
+        nodes, own = [self._nodes[index].attributes for index in reached], self._nodes[top]
+        freed = any(node.get("saved") is FREED for node in nodes)
+        ends = [index for index, _ in edges]
+        sources = [ends.index(source) if source in ends and source < 0 else len(ends) for source, _ in saved]
+        attributes = {
+            name: own.attributes[name] for name in ("shape", "dtype", "width", "specs") if name in own.attributes
+        }
+        attributes["op"] = OP
+        attributes["plan"] = _plan(len(ends), tuple(sources), any(node["plan"].holds_tensors for node in nodes))
+        attributes["saved"] = FREED if freed else tuple(saved.values())
+        versions = [] if freed else [(i, source, ago) for i, (source, ago) in enumerate(saved)]
+        return NodePattern(CompiledMultiOutputNode if own.kind.many else CompiledNode, attributes, [*edges], versions)

@@ -13,11 +13,11 @@ from telegrad_engine.errors import InvalidOperation
 
 from ..nn.modules.module import Module
 from ..session.sessions import current, is_debugging
+from ..tape.graph_pattern import Unrepeatable
 from ..tape.recorder import Recorder
 from ..tape.transform_stack import active, in_any_thread
 from .arguments import Arguments
 from .cache_entry import CacheEntry
-from .compiled_nodes import Unrepeatable
 from .guards import Guards, Unwatchable
 from .inputs import Inputs
 from .optimizer_settings import settings_in, watching

@@ -11,17 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from telegrad_engine.context import state
-from telegrad_engine.graph.node import next_sequence, walk
+from telegrad_engine.graph.node import next_sequence
 from telegrad_engine.lru import LRU
 from telegrad_engine.program.registered_functions import Applicable, FunctionProgram
 from telegrad_engine.tensor.abstract import Meta
 
-from ..tape.graph_pattern import Edge, NodePattern, pattern
+from ..tape.graph_pattern import Unrepeatable, graph_since, pattern
 from ..tape.lazy_graph import Entry
 
 Key = tuple[Any, ...]
-VARY = frozenset({"next_edges", "output_nrs", "sequence", "versions"})
-"""The attributes of a node that differ from call to call."""
 PLAIN = (None, None, None, None)
 """The plain state: no autocast, saved-tensor hooks, anomaly mode or observer."""
 PATTERNS = 64
@@ -73,39 +71,16 @@ def _place(tensor: Any) -> tuple[Any, ...]:
 
 
 def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> Entry | None:
-    """The pattern of the nodes made since ``start``, or None unless they are plain nodes and lead to each result."""
+    """The pattern of the nodes made since ``start``, or None unless they are plain nodes, which lead to each result."""
     if any(type(result) is not Meta or result._base is not None for result in results):
         return None
-    roots = [(result._node, result._output_nr) for result in results if result._node is not None]
-    if any(root.is_leaf_target or root.sequence < start for root, _ in roots) or len({*roots}) != len(roots):
+    try:
+        nodes, found = graph_since(start, given, results)
+    except Unrepeatable:
         return None
-    nodes = [node for node in reversed([*walk(*[root for root, _ in roots])]) if node.sequence > start]
-    edges: dict[tuple[int, int], Edge] = {
-        (id(each._node), each._output_nr): (~i, 0) for i, each in enumerate(given) if each._node is not None
-    }
-    for index, node in enumerate(nodes):
-        edges |= {(id(node), output_nr): (index, output_nr) for output_nr in range(node.width)}
-    counters = {id(each._version_counter): i for i, each in enumerate(results)}
-    counters |= {id(each._version_counter): ~i for i, each in enumerate(given)}
-    found: list[NodePattern] = []
-    for node in nodes:
-        targets = [*zip(node.next_edges, node.output_nrs or (0,) * len(node.next_edges), strict=True)]
-        if (
-            not node.plain
-            or node.evaluate is not None
-            or any(t is not None and (id(t), output_nr) not in edges for t, output_nr in targets)
-        ):
-            return None
-        versions = [
-            (position, counters.get(id(counter), counter), counter[0] - version)
-            for position, counter, version in node.versions
-        ]
-        found.append(
-            NodePattern(
-                type(node),
-                {name: value for name, value in vars(node).items() if name not in VARY},
-                [None if target is None else edges[id(target), output_nr] for target, output_nr in targets],
-                versions,
-            )
-        )
-    return pattern(found, [(r._data, None if r._node is None else edges[id(r._node), r._output_nr]) for r in results])
+    edges = [edge for _, edge in found if edge is not None]
+    if len({*edges}) != len(edges) or any(
+        node.kind.evaluate is not None or "hooks" in node.attributes for node in nodes
+    ):
+        return None
+    return pattern(nodes, found)

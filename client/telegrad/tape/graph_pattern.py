@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from telegrad_engine.graph.node import Node, next_sequence
+from telegrad_engine.graph.node import Node, next_sequence, walk
 from telegrad_engine.shapes import Spec
 
 from .lazy_graph import Entry
 from .node import Own
 
 _new = object.__new__
+VARY = frozenset({"next_edges", "output_nrs", "sequence", "versions"})
+"""The attributes of a node that differ from call to call."""
 Edge = tuple[int, int]
 """The target of an edge: an earlier node and its output number, or a tensor (``~`` its index among the call's tensors,
 and 0)."""
@@ -26,15 +28,66 @@ class NodePattern(NamedTuple):
 
     kind: type[Node]
     attributes: Mapping[str, Any]
-    """Those that are the same in every call."""
+    """All but those that ``VARY``."""
     edges: Sequence[Edge | None]
     versions: Sequence[tuple[int, int | list[int], int]]
     """The positions of saved tensors, each with the index of the output that has its version counter (or ``~`` that of
     the tensor, or a counter of its own), and how many versions before the end of the call it was saved."""
 
 
-def pattern(nodes: Sequence[NodePattern], results: Sequence[tuple[Spec, Edge | None]]) -> Entry:
-    """The entry of calls that make these nodes. ``results`` has the outputs, each with the edge of its gradient."""
+Result = tuple[Spec, Edge | None]
+"""An output of a call, and the edge of its gradient."""
+
+
+class Unrepeatable(Exception):
+    """Raised with the reason why a call cannot be repeated."""
+
+
+def graph_since(
+    start: int, tensors: Sequence[Any], results: Sequence[Any]
+) -> tuple[Sequence[NodePattern], Sequence[Result]]:
+    """The nodes that a call on these tensors has made since the sequence number ``start``, and its results.
+
+    Raises Unrepeatable if other nodes or leaves are part of the results' graph.
+    """
+    roots = [result._node for result in results if result._node is not None]
+    if any(root.is_leaf_target or root.sequence < start for root in roots):
+        raise Unrepeatable("it gives back a tensor with a history from before")
+    nodes = [node for node in reversed([*walk(*roots)]) if node.sequence > start]
+    edges: dict[tuple[int, int], Edge] = {
+        (id(tensor if tensor._node is None else tensor._node), tensor._output_nr): (~i, 0)
+        for i, tensor in reversed([*enumerate(tensors)])
+    }
+    edges |= {(id(node), nr): (index, nr) for index, node in enumerate(nodes) for nr in range(node.width)}
+    counters = {id(result._version_counter): i for i, result in reversed([*enumerate(results)])}
+    counters |= {id(tensor._version_counter): ~i for i, tensor in reversed([*enumerate(tensors)])}
+
+    def edge(target: Any, output_nr: int) -> Edge | None:
+        if target is None:
+            return None
+        found = edges.get((id(target), output_nr))
+        if found is None:
+            raise Unrepeatable(
+                "gradients flow to a tensor that is out of sight"
+                if target.is_leaf_target
+                else "a history from before is part of what it computes"
+            )
+        return found
+
+    found = [
+        NodePattern(
+            type(node),
+            {name: value for name, value in vars(node).items() if name not in VARY},
+            [*map(edge, node.next_edges, node.output_nrs or (0,) * len(node.next_edges))],
+            [(i, counters.get(id(counter), counter), counter[0] - version) for i, counter, version in node.versions],
+        )
+        for node in nodes
+    ]
+    return found, [(result._data, edge(result._node, result._output_nr)) for result in results]
+
+
+def pattern(nodes: Sequence[NodePattern], results: Sequence[Result]) -> Entry:
+    """The entry of calls that make these nodes and results."""
 
     def enter(tensors: Sequence[Any], outputs: Sequence[Any], _: Own | None) -> Sequence[Node]:
         made: list[Node] = []
