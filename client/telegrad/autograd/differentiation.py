@@ -67,8 +67,8 @@ def backward(
             names.append(refs(inputs))
         options = _options(retain_graph=retain_graph, create_graph=create_graph or None)
         with recorder.lock:
-            recorder.effect, recorder.received = Effect(received=recorder.received), []
-            recorder.emit("backward", names, (), options)
+            effect, recorder.received = Effect(received=recorder.received), []
+            recorder.emit("backward", names, (), options, effect=effect)
 
     recorder.received = []
     arguments = tensors, gradients, retain_graph, create_graph, inputs

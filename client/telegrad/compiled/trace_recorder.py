@@ -105,13 +105,13 @@ class Trace:
         outputs: Sequence[str] = (),
         attrs: Mapping[str, Any] = NO_ATTRS,
         nbytes: int = 0,
+        effect: Effect | None = None,
     ) -> None:
         if threading.get_ident() != self._thread:
-            return type(self.recorder).emit(self.recorder, op, inputs, outputs, attrs, nbytes)
-        effect = self.recorder.effect
+            return type(self.recorder).emit(self.recorder, op, inputs, outputs, attrs, nbytes, effect)
         self._emitting = True
         try:
-            type(self.recorder).emit(self.recorder, op, inputs, outputs, attrs, nbytes)
+            type(self.recorder).emit(self.recorder, op, inputs, outputs, attrs, nbytes, effect)
         finally:
             self._emitting = False
         if op in VERBS and not VERBS[op].repeatable:

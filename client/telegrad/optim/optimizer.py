@@ -231,9 +231,8 @@ class Optimizer:
         if self._condition is not None:
             inputs += [*([] if tensors else [None]), self._condition._id]
         changed = list(chain(params, *states))
-        with recorder.lock:
-            recorder.effect = Effect([(tensor._version_counter, tensor._version_counter[0]) for tensor in changed])
-            recorder.emit("optim_step", inputs, (), attrs)
+        effect = Effect([(tensor._version_counter, tensor._version_counter[0]) for tensor in changed])
+        recorder.emit("optim_step", inputs, (), attrs, effect=effect)
         for tensor in changed:
             tensor._version_counter[0] += 1
 

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from types import CodeType
 from typing import Any
-
-from ..call_site import Line
 
 HISTORY = ("_data", "_node", "_output_nr", "_requires_grad", "_lazy", "_inverse_chain", "_seen_version")
 """The attributes of a tensor that an in-place change may replace, besides its version."""
@@ -61,33 +58,3 @@ def change_of(tensor: Any) -> Effect:
     both = (tensor,) if tensor._base is None else (tensor, tensor._base)
     before = [(weakref.ref(x), {name: vars(x)[name] for name in HISTORY if name in vars(x)}) for x in both]
     return Effect([(counter, counter[0])], before)
-
-
-class Affecting(Line):
-    """The line of an instruction that has an effect. It equals no other line, so it stays with its instruction."""
-
-    effect: Effect
-
-    def __new__(cls, code: CodeType, offset: int, effect: Effect) -> Affecting:
-        """Create a line with an effect."""
-        line = super().__new__(cls, code, offset)
-        line.effect = effect
-        return line
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __ne__(self, other: object) -> bool:
-        return self is not other
-
-    __hash__ = object.__hash__
-
-
-def effect_of(line: Line | None) -> Effect | None:
-    """The effect of this line's instruction on the shadow graph, or None."""
-    return line.effect if isinstance(line, Affecting) else None
-
-
-def bare(line: Line | None) -> Line | None:
-    """The line without its effect."""
-    return Line(*line) if isinstance(line, Affecting) else line

@@ -17,8 +17,7 @@ from telegrad_engine.program.verbs import VERBS
 from telegrad_engine.schema.op import CATALOGUE
 from telegrad_engine.tensor.in_place import Changeable
 
-from ..call_site import Line
-from .effects import effect_of
+from .effects import Effect
 from .in_flight import Recording
 
 ENDING = frozenset(name for name, verb in VERBS.items() if verb.ending)
@@ -80,7 +79,7 @@ class Outcome(NamedTuple):
 def poisoned_by(
     recorder: object,
     program: Sequence[Instruction],
-    lines: Sequence[Line | None],
+    effects: Sequence[Effect | None],
     index: int,
     only: bool,
     dead: Iterable[str],
@@ -100,13 +99,13 @@ def poisoned_by(
             continue
         if i == index or spread.reaches(instruction):
             poisoned.append(i)
-            spread.add(instruction, lines[i])
+            spread.add(instruction, effects[i])
         else:
             spared.append(i)
             spread.pass_by(instruction)
     unneeded = _unneeded(program, spared, {*dead, *names_in([x.inputs for x in program[index:] if x.op == "free"])})
     poisoned, spared = sorted([*poisoned, *unneeded]), [i for i in spared if i not in unneeded]
-    failed = effect_of(lines[index])
+    failed = effects[index]
     unfinished = [] if failed is None else [tensor for tensor, had in failed.receivers if not had]
     return Outcome(poisoned, spared, unfinished)
 
@@ -125,18 +124,18 @@ def _unneeded(program: Sequence[Instruction], spared: Sequence[int], dead: set[s
     return found
 
 
-def undo(program: Sequence[Instruction], lines: Sequence[Line | None], outcome: Outcome) -> None:
+def undo(program: Sequence[Instruction], effects: Sequence[Effect | None], outcome: Outcome) -> None:
     """Restore the shadow graph to the state that it would have without the poisoned instructions."""
     had: dict[str, bool] = {}
     leaves: dict[str, Any] = {}
     for i in reversed(outcome.poisoned):
-        effect = effect_of(lines[i])
+        effect = effects[i]
         if effect is not None:
             effect.undo()
             for tensor, before in effect.receivers:
                 leaves[tensor._id], had[tensor._id] = tensor, before
     for i in outcome.spared:
-        op, effect = program[i].op, effect_of(lines[i])
+        op, effect = program[i].op, effects[i]
         if effect is not None:
             had.update((tensor._id, True) for tensor, _ in effect.receivers if tensor._id in had)
         elif op in ("set_grad", "zero_grad") and not program[i].attrs:
@@ -182,7 +181,7 @@ class _Spread:
             return True
         return any(map(self._is_poisoned, names))
 
-    def add(self, instruction: Instruction, line: Line | None) -> None:
+    def add(self, instruction: Instruction, effect: Effect | None) -> None:
         """Note that an instruction is poisoned."""
         self._note(instruction)
         op, inputs = instruction.op, instruction.inputs
@@ -192,7 +191,6 @@ class _Spread:
         elif op == "optim_step":
             self._memory.update(map(self._owner, names_in(inputs)))
         elif op == "backward":
-            effect = effect_of(line)
             if effect is None:
                 self._gradients = None
             elif self._gradients is not None:
@@ -214,10 +212,14 @@ class _Spread:
     def _owner(self, name: str) -> object:
         """The object that stands for a tensor's memory."""
         source = self._owners.get(name, name)
-        return source if source in self._owners else self._cells.get(name) or self._cells.get(str(source))
+        return (
+            source
+            if source in self._owners
+            else self._version_counters.get(name) or self._version_counters.get(str(source))
+        )
 
     @property
-    def _cells(self) -> dict[str, int]:
+    def _version_counters(self) -> dict[str, int]:
         """The identities of the version counters, which views share, of all tensors with a handle, by tensor id."""
         found: dict[str, int] | None = vars(self).get("_found")
         if found is None:

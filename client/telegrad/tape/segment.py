@@ -12,7 +12,7 @@ from telegrad_engine.program.message import Call
 from telegrad_engine.program.template import TAKES_DATA, Ending, Structure, Structures
 
 from ..call_site import Line
-from .effects import Affecting, Effect, bare
+from .effects import Effect
 from .lazy_graph import Entry, LazyGraph, is_quiet
 from .node import Jump, KnownTemplate, Node, Own, named
 from .replay import NEW, Replay
@@ -20,16 +20,16 @@ from .replay import NEW, Replay
 MAX_JUMPS = 16
 """The most jumps that a node keeps: those used last."""
 
-Written = tuple[list[Instruction], list[Line | None]]
-"""Instructions, and the user's line that recorded each."""
+Written = tuple[list[Instruction], list[Line | None], list[Effect | None]]
+"""Instructions, the user's line that recorded each, and its effect on the shadow graph."""
 
 
 class Segment:
     """A cursor in a session's tree, with the ids, numbers, arrays and lines of the current recording."""
 
     __slots__ = (
-        "_structures", "arrays", "dropped", "ending", "first_new", "last", "lazy", "lines", "next", "own", "slots",
-        "watched",
+        "_structures", "arrays", "dropped", "effects", "ending", "first_new", "last", "lazy", "lines", "next", "own",
+        "slots", "watched",
     )  # fmt: skip
 
     def __init__(self, root: Node, structures: Structures, watched: bool = False) -> None:
@@ -46,6 +46,8 @@ class Segment:
         """The numbers that differ from the nodes', by node index."""
         self.lines: dict[int, Line | None] = {}
         """The user's lines that differ from the nodes', by node index."""
+        self.effects: dict[int, Effect] = {}
+        """The effects on the shadow graph, by node index."""
         self.dropped: list[int] = []
         """The slots of tensors that replays created and that have no handle."""
         self.lazy: LazyGraph | None = None
@@ -58,9 +60,16 @@ class Segment:
         return self.last.index
 
     def follow(
-        self, op: str, inputs: Sequence[Any], outputs: Sequence[str], attrs: Any, mode: str | None, line: Line | None
+        self,
+        op: str,
+        inputs: Sequence[Any],
+        outputs: Sequence[str],
+        attrs: Any,
+        mode: str | None,
+        line: Line | None,
+        effect: Effect | None = None,
     ) -> None:
-        """Add an instruction."""
+        """Add an instruction, recorded by this line of the user's, with its effect on the shadow graph."""
         kept = {name: value for name, value in attrs.items() if name != "data"} if op in TAKES_DATA else attrs
         node, slots = self.next, self.slots
         if node is None or not node.matches(op, inputs, kept, mode, len(outputs), slots):
@@ -72,6 +81,8 @@ class Segment:
             self.arrays[node.index] = attrs["data"]
         if line != node.line:
             self.lines[node.index] = line
+        if effect is not None:
+            self.effects[node.index] = effect
         if not is_quiet(op, kept):
             self.lazy = None
         self.last, self.next = node, None if self.watched else node.next
@@ -108,7 +119,7 @@ class Segment:
             self.last, self.next = jump.end, jump.end.next
         self.lazy = lazy
         for index, effect in effects.items():
-            self.lines[start.index + 1 + index] = Affecting(*replay.steps[index].line, effect)
+            self.effects[start.index + 1 + index] = effect
 
     def _follow_all(
         self, replay: Replay, ids: Sequence[str], attrs: Mapping[int, Mapping[str, Any]], key: tuple[int, ...]
@@ -159,7 +170,7 @@ class Segment:
         node = None if self.first_new is not None else last.find(key)
         if node is None:
             places = [slots.setdefault(name, len(slots)) for name in outputs]
-            node = last.following(key, inputs, attrs, structure, places, len(slots), bare(line))
+            node = last.following(key, inputs, attrs, structure, places, len(slots), line)
             self.first_new = self.first_new or node
             return node
         if structure.operands:
@@ -228,12 +239,14 @@ class Segment:
         )
 
     def written(self) -> Written:
-        """The instructions, including the final fetch and free, and the user's lines that recorded them."""
+        """The instructions, including the final fetch and free, with the users' lines and effects."""
         names, path, (fetch, values, free) = [*self.slots], self.last.path(), self.ending
         program = [node.instruction(names, self.arrays.get(node.index), self.own.get(node.index)) for node in path]
         lines = [self.lines.get(node.index, node.line) for node in path]
+        effects = [self.effects.get(node.index) for node in path]
         for op, slots, attrs in (("fetch", fetch, {"values": values}), ("free", free, {})):
             if slots:
                 program.append(Instruction(op, [tuple([names[slot] for slot in slots])], (), attrs, None, True))
                 lines.append(None)
-        return program, lines
+                effects.append(None)
+        return program, lines, effects

@@ -433,15 +433,12 @@ class Tensor(ElementwisePython, Tracked):
 
     def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
         check_values(op, inputs, attrs)
-        with self._recorder.lock:
-            self._recorder.effect = change_of(self)
-            self._recorder.emit(f"{op.key}_", refs(inputs), (), attrs)
+        self._recorder.emit(f"{op.key}_", refs(inputs), (), attrs, effect=change_of(self))
 
     def _show_as(self, op: Op, attrs: Any) -> None:
-        with self._recorder.lock:
-            self._recorder.effect = change_of(self)
-            self._data = op.rule(self._data, **attrs)
-            self._recorder.emit(f"{op.key}_", [self._id], (), attrs)
+        effect = change_of(self)
+        self._data = op.rule(self._data, **attrs)
+        self._recorder.emit(f"{op.key}_", [self._id], (), attrs, effect=effect)
 
     def _ones_like(self) -> Any:
         return Meta(self._data)
