@@ -46,6 +46,22 @@ class Results(NamedTuple):
     call: Call
     """The call, without its tensors."""
 
+    def make(
+        self, recorder: Any, names: Sequence[str], tensors: Sequence[Any], own: Own | None = None
+    ) -> tuple[Any, Sequence[Any]]:
+        """Make the results, which are not in the graph yet: as the op returns them, and as a list."""
+        if self.plain is not None:
+            create, spec = self.plain
+            result = create(recorder, spec, names[0])
+            outputs: Sequence[Any] = (result,)
+        else:
+            result, outputs = self.handles(recorder, names)
+        if self.entry is None and state.inference:
+            mark(outputs)
+        if self.as_view is not None:
+            self.as_view(tensors, outputs, own)
+        return result, outputs
+
 
 class Argument(NamedTuple):
     """What an argument must be for the shortcut to apply."""
@@ -200,17 +216,8 @@ def _record(
     if own is not None:
         segment.own[node.index] = own
     segment.last, segment.next = node, node.next
-    if results.plain is not None:
-        create, spec = results.plain
-        result = create(recorder, spec, made[0])
-        outputs: Sequence[Any] = (result,)
-    else:
-        result, outputs = results.handles(recorder, made)
+    result, outputs = results.make(recorder, made, tensors, own)
     entry = results.entry
-    if entry is None and state.inference:
-        mark(outputs)
-    if results.as_view is not None:
-        results.as_view(tensors, outputs, own)
     if entry is not None:
         lazy = segment.graph_for(tensors, places)
         if lazy is not None:
