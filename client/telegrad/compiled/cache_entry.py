@@ -19,7 +19,7 @@ from ..tape.graph_pattern import Unrepeatable
 from ..tape.replay import Replay
 from ..tensor.handle import Tensor, handle
 from .arguments import rebuilding
-from .compiled_nodes import CompiledGraph
+from .compiled_graph import CompiledGraph
 from .guards import Guards
 from .inputs import Inputs, State, version_of
 from .optimizer_settings import Settings

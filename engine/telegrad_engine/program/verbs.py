@@ -49,7 +49,8 @@ class Verb(Signature):
         self.handler = handler
         self.doc = inspect.getdoc(handler) or ""
         self.local = local
-        """Whether no other tensors than those that it names, their memory and their gradients matter to it."""
+        """Whether the recorder knows what it depends on and changes: the tensors that it names, with their memory and
+        gradients. If another verb fails, nothing recorded after it runs."""
         self.repeatable = repeatable
         """Whether it depends only on tensors and graphs, so that a compiled function may record it again."""
         self.quiet = quiet
