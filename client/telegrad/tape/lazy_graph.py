@@ -125,9 +125,12 @@ class LazyGraph:
             if output_nr:
                 output._output_nr = output_nr
 
-    def node(self, name: str) -> Any:
-        """The node of an output; None for any other id."""
+    def node(self, tensor: Any) -> Any:
+        """The node of an output; None for any other tensor."""
         if self.nodes is None:
+            segment = tensor._recorder.segment
+            if segment.lazy is self:
+                segment.lazy = None  # the nodes of calls that join after this are not built
             observer, state.observer = state.observer, None  # none was active at the time of the calls
             try:
                 nodes = self._build()
@@ -138,7 +141,7 @@ class LazyGraph:
                     if node.plan.holds_tensors:
                         free(node)
             self.nodes = nodes
-        return self.nodes.get(name)
+        return self.nodes.get(tensor._id)
 
     def _build(self) -> dict[str, Any]:
         """Build the nodes of the calls, with the age they would have had. Return those of outputs, by tensor id."""
@@ -208,7 +211,7 @@ class LazyGraph:
         """Which of the leaves get gradients in a pass, in that order; None if the pass is not ordinary."""
         reached: list[Any] = []
         values = ShadowValues()
-        started = [(self.node(root._id), root._output_nr, root._data)]
+        started = [(self.node(root), root._output_nr, root._data)]
         once = values.Pass(started, values, True, None, lambda leaf, *_: reached.append(leaf))
         if not once.is_ordinary or any(node.saved is FREED for node in once.order):
             return None

@@ -61,7 +61,7 @@ class _Place:
             return found.setdefault("_node", None)
         with tensor._recorder.lock:
             if "_node" not in found:  # another thread may have set it meanwhile
-                tensor._node = lazy.node(tensor._id)
+                tensor._node = lazy.node(tensor)
                 tensor._lazy = None
         return found["_node"]
 
