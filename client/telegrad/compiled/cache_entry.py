@@ -23,7 +23,7 @@ from .compiled_graph import CompiledGraph
 from .guards import Guards
 from .inputs import Inputs, State, version_of
 from .optimizer_settings import Settings
-from .trace_recorder import Trace
+from .trace_recorder import TraceRecorder
 
 
 class Output(NamedTuple):
@@ -40,7 +40,7 @@ class Output(NamedTuple):
 class CacheEntry:
     """A traced function that can be called again. Raises Unrepeatable if it cannot."""
 
-    def __init__(self, trace: Trace, guards: Guards, settings: list[tuple[int, Settings]], result: Any) -> None:
+    def __init__(self, trace: TraceRecorder, guards: Guards, settings: list[tuple[int, Settings]], result: Any) -> None:
         """Describe a trace. ``settings`` are those of optimizer steps; ``result`` is what the traced run returned."""
         self.recorder, self.guards, self.calls = trace.recorder, guards, 0
         self._signature, self._settings = trace.signature, settings
@@ -59,7 +59,7 @@ class CacheEntry:
 
     # What a trace did ------------------------------------------------------------------------
 
-    def _find_changes(self, trace: Trace, results: list[Tensor]) -> None:
+    def _find_changes(self, trace: TraceRecorder, results: list[Tensor]) -> None:
         """Find the changes to the inputs. New gradients are added to ``results``."""
         tensors, places = trace.inputs.tensors, trace.inputs.places
         self._bumps: dict[int, int] = {}
@@ -89,7 +89,7 @@ class CacheEntry:
                     made = next(i for i, other in enumerate(results) if other is grad)
                 self._grads.append((place, now.has_grad, known, made))
 
-    def _find_effects(self, trace: Trace) -> None:
+    def _find_effects(self, trace: TraceRecorder) -> None:
         """Find the effects of the instructions on the inputs, to be undone if they never run."""
         counters, places = trace.inputs.counters, trace.inputs.places
         self._changes: dict[int, tuple[list[tuple[int, int]], list[tuple[int, bool, int | None]]]] = {}
@@ -109,7 +109,7 @@ class CacheEntry:
                 received,
             )
 
-    def _describe(self, trace: Trace, results: list[Tensor]) -> None:
+    def _describe(self, trace: TraceRecorder, results: list[Tensor]) -> None:
         """Find the properties of the results' handles."""
         inputs = trace.inputs
         counters = [each._version_counter for each in (*inputs.tensors, *results)]
@@ -134,7 +134,7 @@ class CacheEntry:
 
     # What is recorded again -------------------------------------------------------------------
 
-    def _make_replay(self, trace: Trace, results: Sequence[str]) -> None:
+    def _make_replay(self, trace: TraceRecorder, results: Sequence[str]) -> None:
         """Make the replay, and find which inputs it takes and which of the created tensors are results."""
         places = {tensor._id: place for place, tensor in reversed(list(enumerate(trace.inputs.tensors)))}
         taken: dict[str, int] = {}
@@ -238,7 +238,7 @@ def _same_spec(a: Any, b: Any) -> bool:
     return a is b or (a.shape == b.shape and a.dtype == b.dtype)
 
 
-def _check_leaks(trace: Trace, results: list[Tensor]) -> None:
+def _check_leaks(trace: TraceRecorder, results: list[Tensor]) -> None:
     """Raise Unrepeatable if a tensor that the function made is still alive and is not a result."""
     kept = {t._id for t in results} | {t._base._id for t in results if isinstance(t._base, Tensor)}
     left = trace.made - trace.released - kept

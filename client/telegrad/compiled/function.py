@@ -21,7 +21,7 @@ from .cache_entry import CacheEntry
 from .guards import Guards, Unwatchable
 from .inputs import Inputs
 from .optimizer_settings import settings_in, watching
-from .trace_recorder import Trace, is_tracing, modes
+from .trace_recorder import TraceRecorder, is_tracing, modes
 
 MAX_ENTRIES, ATTEMPTS = 8, 3
 """The most traces that a function keeps, and the most that are tried for one kind of call before it runs uncompiled."""
@@ -109,7 +109,7 @@ class CompiledFunction:
             return self.function(*args, **kwargs)
         if any(t._recorder is not recorder for t in guards.tensors):
             guards.tensors = [t for t in guards.tensors if t._recorder is recorder]
-        trace = Trace(recorder, Inputs(arguments.tensors, guards.tensors))
+        trace = TraceRecorder(recorder, Inputs(arguments.tensors, guards.tensors))
         with watching(guards.optimizers) as looked_at, trace:
             result = self.function(*args, **kwargs)
         try:

@@ -1,6 +1,6 @@
 """Traces a function: notes the instructions that it records, and whether it does anything that they cannot repeat.
 
-During a trace, :class:`Trace` replaces some of the recorder's methods; at other times it costs nothing.
+During a trace, :class:`TraceRecorder` replaces some of the recorder's methods; at other times it costs nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _generator_state() -> str:
     return str(default_generator.numpy.bit_generator.state)
 
 
-class Trace:
+class TraceRecorder:
     """Notes what one run of a function on these tensors records in a session."""
 
     def __init__(self, recorder: Recorder, inputs: Inputs) -> None:
