@@ -1,26 +1,23 @@
-"""Tracing: a program runs once on traced arrays, to make an executable and to find its effects on a session."""
+"""Tracing: a program runs once on traced arrays, to record its calls and to find its effects on a session."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..arrays.jax_tracer import TracingBackend
-from ..arrays.numpy_tracer import TapingBackend
 from ..arrays.symbolic import NEEDED, Untraceable, has_traced, is_traced
 from ..context import Grantor
-from ..devices import Device, device
+from ..devices import Device
 from ..dtypes import DType
 from ..errors import TelegradError
 from ..graph.node import FREED
 from ..program.analysis import number_of
 from ..program.instructions import Instruction
-from ..program.operands import BOUNDS, Hole, fill
+from ..program.operands import Hole, fill
 from ..program.program_cache import Remembered, Step
 from ..program.registered_functions import Applicable, Budget, Library, SessionLibrary
 from ..program.result import describe
@@ -29,7 +26,7 @@ from ..program.verbs import VERBS
 from ..session.environment import Environment
 from ..session.memory_accounting import Accounts
 from ..session.session import Session
-from .effects import Effects, Executable, Fetched, Made, Place, Save, Source
+from .effects import Effects, Fetched, Made, Place, Save, Source
 from .graphs import (
     LEAF,
     OWN,
@@ -45,56 +42,6 @@ from .graphs import (
     template,
 )
 from .input_signature import InputSignature, TensorSpec
-from .memory_space import DeviceMemory, memory_space_of
-from .plan import Planned, Planner
-from .xla import Compiled, CompiledForDevice
-
-
-def compile_program(
-    program: Remembered, signature: InputSignature, dtype: DType, operands: Sequence[float], _: Sequence[Any] = ()
-) -> Executable:
-    """Trace a program on arrays without values, and compile it with XLA. Raises Untraceable, with the reason."""
-    backend = TracingBackend()
-    traces: list[Effects] = []
-
-    def traced(*arrays: Any) -> list[Any]:
-        trace = Trace(program, signature, Device(backend), dtype, arrays, operands, operands)
-        trace.execute()
-        reader = EffectsReader(trace, keeps_graphs=False)
-        traces.append(reader.effects())
-        return [*reader.outputs, backend.guard()]
-
-    space = memory_space_of(device(signature.device))
-    function, read = backend.compile(traced, signature.inputs, space.backend)
-    if isinstance(space, DeviceMemory):
-        return CompiledForDevice(function, traces[-1], space, bool(backend.guards))
-    return Compiled(function, traces[-1], signature.inputs, read)
-
-
-def plan_program(
-    program: Remembered, signature: InputSignature, dtype: DType, operands: Sequence[float], arrays: Sequence[Any]
-) -> Planned:
-    """Run a program on these arrays, record it on a tape, and plan it. Raises Untraceable, with the reason."""
-    backend = TapingBackend()
-    tape = backend.tape
-    saved = () if signature.graph is None else signature.graph.arrays
-    count = len(arrays) - len(saved)
-    taped = [tape.input(array) for array in arrays[:count]]
-    for array, (*_, owner) in zip(arrays[count:], saved, strict=True):
-        taped.append(tape.input(array, () if owner is None else (taped[owner],)))
-    own = len(signature.operands)
-    numbers = [tape.operand(value, BOUNDS[type(value)]) for value in operands[:own]]
-    numbers += [tape.operand(value) for value in operands[own:]]  # from the graph: these may be NaN
-    trace = Trace(program, signature, Device(backend), dtype, taped, operands, numbers, tape.generator())
-    trace.execute()
-    reader = EffectsReader(trace, keeps_graphs=True)
-    effects = reader.effects()
-    sources = [*effects.arrays, *[save.source for save in effects.saves], *[f.source for f in effects.fetched]]
-    used = Counter([*sources, *[source for _, source in effects.writes]])
-    written = {source.position: target for target, source in effects.writes if source.is_output and used[source] == 1}
-    inputs = len(arrays) + len(operands) + 1
-    planner = Planner(tape, inputs, reader.outputs, backend.guards, written, reader.numbers)
-    return Planned(planner.plan(), effects)
 
 
 class Trace(Session):
