@@ -3,10 +3,13 @@
 ``make test`` runs a selection in a few minutes: of each test at most ``SETS`` sets of its parameters, those that are
 spread evenly, and no test marked ``full``. ``make test-all`` runs everything, and so does a run that names files.
 A test marked ``every`` keeps all its sets.
+
+Internals: the age at which instructions are sent is no setting.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections import defaultdict
@@ -17,6 +20,7 @@ import pytest
 from hypothesis import settings
 
 import telegrad as tg
+from telegrad.tape import flush_policy
 from telegrad_service.launch import running_server
 
 SETS = 2
@@ -94,6 +98,14 @@ def everything(request: pytest.FixtureRequest) -> bool:
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (getattr(signal, "SIGHUP", None), signal.SIG_DFL)):
     if number is not None and signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_old() -> Iterator[None]:
+    """Have no instructions sent because of their age, as a busy machine would, in a message that a test may count."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flush_policy, "AHEAD_S", math.inf)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -34,26 +34,7 @@ from telegrad_engine.memory_layout import (
 from telegrad_engine.shapes import Size
 from telegrad_engine.tensor.formatting import set_printoptions
 
-from . import (
-    aio,
-    amp,
-    autograd,
-    backends,
-    cuda,
-    draws,
-    func,
-    linalg,
-    nn,
-    ops,
-    optim,
-    profiler,
-    random,
-    return_types,
-    testing,
-    utils,
-    version,
-)
-from .aio import aconnect
+from . import amp, autograd, draws, linalg, ops, random, version
 from .amp import (
     GradScaler,
     autocast,
@@ -65,10 +46,8 @@ from .amp import (
 from .autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from .autograd.anomaly_mode import set_detect_anomaly as set_anomaly_enabled
 from .autograd.hooks import RemovableHandle as RemovableHandle
-from .compiled import compile
 from .dtype_functions import broadcast_shapes, can_cast, finfo, iinfo, promote_types, result_type
-from .exclusions import explain, missing_attribute, publish
-from .func import vmap
+from .exclusions import explain, import_on_demand, missing_attribute, publish
 from .functions.tracing_loops import scan, while_loop
 from .global_settings import (
     are_deterministic_algorithms_enabled,
@@ -90,7 +69,6 @@ from .global_settings import (
 )
 from .ops import register_function, remove_function
 from .random import get_rng_state, seed, set_rng_state
-from .serialization import load, save
 from .session.generators import Generator, default_generator, initial_seed, manual_seed
 from .session.sessions import (
     Session,
@@ -110,7 +88,24 @@ from .tensor.method_functions import is_storage, typename
 from .tensor.notebook import graph
 
 if TYPE_CHECKING:
+    from . import aio, backends, cuda, func, nn, optim, profiler, return_types, testing, utils
+    from . import serialization as serialization
     from ._functions import *  # noqa: F403
+    from .aio import aconnect
+    from .compiled import compile
+    from .func import vmap
+    from .serialization import load, save
+
+ON_DEMAND = {
+    **{name: name for name in ["aio", "backends", "cuda", "func", "nn", "optim", "profiler", "return_types"]},
+    **{name: name for name in ["serialization", "testing", "utils"]},
+    "aconnect": "aio",
+    "compile": "compiled",
+    "load": "serialization",
+    "save": "serialization",
+    "vmap": "func",
+}
+"""The submodules that are imported when these attributes are first used."""
 
 draws.install()
 out_arguments.install()
@@ -162,6 +157,8 @@ globals().update(method_functions.METHODS)
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(f"module 'telegrad' has no attribute {name!r}")
+    if name in ON_DEMAND:
+        return import_on_demand(__name__, ON_DEMAND, name)
     return publish(globals(), name, _function(name))
 
 
@@ -172,8 +169,11 @@ def _function(name: str) -> Any:
     try:
         return getattr(functions, name)
     except UnknownOp as error:
-        if name.endswith(("_", "_with_indices")) and hasattr(nn.functional, name):
-            return getattr(nn.functional, name)
+        if name.endswith(("_", "_with_indices")):
+            from .nn import functional
+
+            if hasattr(functional, name):
+                return getattr(functional, name)
         raise AttributeError(f"{missing_attribute('telegrad', '', name)}: {error}") from None
 
 

@@ -6,8 +6,10 @@ and the tests that compare names with torch's skip these.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 
@@ -363,14 +365,31 @@ def explain_missing(cls: type[_T]) -> type[_T]:
     return cls
 
 
-def attribute_of(namespace: str) -> Callable[[str], Any]:
-    """Return a module's ``__getattr__``, which raises AttributeError and explains torch names that are left out."""
+def attribute_of(namespace: str, on_demand: Mapping[str, str] | None = None) -> Callable[[str], Any]:
+    """Return a module's ``__getattr__``, which raises AttributeError and explains torch names that are left out.
+
+    ``on_demand`` is as for :func:`import_on_demand`.
+    """
     module = f"telegrad.{namespace}" if namespace else "telegrad"
 
-    def missing(name: str) -> Any:
+    def find(name: str) -> Any:
+        if on_demand and name in on_demand:
+            return import_on_demand(module, on_demand, name)
         raise missing_attribute(module, namespace, name)
 
-    return missing
+    return find
+
+
+def import_on_demand(package: str, on_demand: Mapping[str, str], name: str) -> Any:
+    """An attribute of a package whose module is imported when the attribute is first used.
+
+    ``on_demand`` has the submodule of each such attribute; a submodule that is an attribute itself has its own name.
+    """
+    found = import_module(f"{package}.{on_demand[name]}")
+    if name != on_demand[name]:
+        found = getattr(found, name)
+        setattr(sys.modules[package], name, found)
+    return found
 
 
 def missing_attribute(module: str, namespace: str, name: str) -> AttributeError:

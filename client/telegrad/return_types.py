@@ -9,9 +9,9 @@ from telegrad_engine.schema.op import CATALOGUE
 from .exclusions import missing_attribute
 
 _TYPES = {
-    op._bundle.__name__: op._bundle
+    op.named_tuple.__name__: op.named_tuple
     for op in CATALOGUE
-    if op._bundle is not None and not op.internal and not op.lists_outputs
+    if op.has_names and not op.internal and not op.lists_outputs
 }
 
 

@@ -156,7 +156,7 @@ def method_stubs() -> str:
         if methods:
             answer = "bool" if methods[0].truth else None
             lines += ["    " + line for line in _definitions(name, methods, "Self", method=True, returns=answer)]
-        changing = [op for op in CATALOGUE.overloads[name] if op.method and op.inplace]
+        changing = [op for op in CATALOGUE.overloads[name] if op.inplace]
         if changing:
             lines += [
                 "    " + line for line in _definitions(f"{name}_", changing[:1], "Self", method=True, returns="Self")

@@ -1,4 +1,7 @@
-"""Helpers to compare a scenario in plain torch and under ``tg.compile``, and the training loop of most scenarios."""
+"""Helpers to compare a scenario in plain torch and under ``tg.compile``, and the training loop of most scenarios.
+
+Internals: how often a compiled function was called instead of traced is not shown to its user.
+"""
 
 from __future__ import annotations
 

@@ -42,6 +42,15 @@ def looked_at_halfway(loop: Loop) -> Any:
     return seen, loss, loop.w.grad
 
 
+def looked_at_while_others_go_on(loop: Loop) -> Any:
+    y = loop.data(3, 3) @ loop.w
+    z = y.tanh()
+    seen = graph(y)
+    loss = (z * loop.w).sum()
+    loss.backward()
+    return seen, graph(loss), loop.w.grad
+
+
 def looked_at_before_and_behind(loop: Loop) -> Any:
     y = forward(loop)
     loss = y.sum()
@@ -265,6 +274,7 @@ def watched_for_anomalies(loop: Loop) -> Any:
 
 ROUNDS = [
     looked_at_halfway,
+    looked_at_while_others_go_on,
     looked_at_before_and_behind,
     looked_at_behind,
     gone_through_twice,

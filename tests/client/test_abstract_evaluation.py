@@ -1,4 +1,7 @@
-"""The graph of a registered function is cached; repeated calls produce the same graph as torch."""
+"""The graph of a registered function is cached; repeated calls produce the same graph as torch.
+
+Internals: only the handle knows whether its graph is built.
+"""
 
 from __future__ import annotations
 

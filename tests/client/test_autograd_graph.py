@@ -1,4 +1,7 @@
-"""``telegrad.autograd.graph`` compared with torch's: nodes, edges, multi-tensor hooks and saved-tensor hooks."""
+"""``telegrad.autograd.graph`` compared with torch's: nodes, edges, multi-tensor hooks and saved-tensor hooks.
+
+Internals: the table of excluded names is what is checked.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +46,14 @@ def edges(t: Any) -> Any:
     first = x.grad.clone()
     z.sum().backward(inputs=[of_leaf])
     return found, first, x.grad, edge.node is y.grad_fn
+
+
+def end_of_a_leaf(t: Any) -> Any:
+    x = leaf(t)
+    y, z = x * 2, x.exp()
+    end = y.grad_fn.next_functions[0][0]
+    edge = t.autograd.graph.get_gradient_edge(x)
+    return end is z.grad_fn.next_functions[0][0], edge.node is end, end.variable is x, hasattr(z.grad_fn, "variable")
 
 
 def dict_of_inputs(t: Any) -> Any:
@@ -177,6 +188,7 @@ def threads(t: Any) -> Any:
     [
         nodes,
         edges,
+        end_of_a_leaf,
         dict_of_inputs,
         versions,
         hooked("all"),

@@ -10,7 +10,8 @@ import torch
 
 import telegrad as tg
 
-from .compiling import XS, calls, model_of, twins
+from .compiling import XS, YS, calls, model_of, twins
+from .repeating import LEARNED
 
 pytestmark = pytest.mark.usefixtures("session")
 
@@ -156,3 +157,70 @@ def test_an_argument_is_written_to() -> None:
         return seen
 
     twins(scenario)
+
+
+def test_a_call_and_the_ops_around_it_are_one_lazy_graph(remote: tg.Session) -> None:
+    def scenario(lib: Any, compile_: Any) -> list[Any]:
+        model, scale = model_of(lib), lib.ones(6, requires_grad=True)
+        run, seen = compile_(lambda x: model(x)), []
+        for i in range(LEARNED + 4):
+            loss = (run(lib.tensor(XS[i]) * scale) - lib.tensor(YS[i])).square().mean()
+            loss.backward()
+            unbuilt.append(getattr(loss, "_lazy", None) is not None and loss._lazy.nodes is None)
+            seen += [loss.detach().item(), scale.grad.clone(), *[p.grad.clone() for p in model.parameters()]]
+            for leaf in (scale, *model.parameters()):
+                leaf.grad = None
+        return [each for each in seen if not isinstance(each, float)]
+
+    unbuilt: list[bool] = []
+    assert calls(twins(scenario)) == LEARNED + 3
+    assert unbuilt[-3:] == [True] * 3  # those of Telegrad
+
+
+@pytest.mark.parametrize("used_again", [False, True])
+def test_a_call_that_writes_to_what_an_op_has_saved(remote: tg.Session, used_again: bool) -> None:
+    found = []
+    for lib, compile_ in ((torch, lambda f: f), (tg, tg.compile)):
+        w, x = lib.ones(3, requires_grad=True), lib.ones(3)
+        write: Any = compile_(lambda x=x: x.add_(1.0))
+        seen = []
+        for _ in range(LEARNED + 4):
+            loss = (x * w).exp().sum()
+            write()
+            if used_again:
+                loss = (x * w).log().sum()
+                loss.backward()
+                seen.append(w.grad.tolist())
+            else:
+                with pytest.raises(RuntimeError, match="modified by an inplace operation") as caught:
+                    loss.backward()
+                seen.append(str(caught.value).partition(" Hint")[0])
+            w.grad = None
+            assert x.sum().item() > 0
+        found.append(seen)
+    if used_again:
+        np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
+    else:
+        assert found[0] == found[1]
+
+
+def test_results_of_one_call_that_depend_on_each_other(remote: tg.Session) -> None:
+    def scenario(lib: Any, compile_: Any) -> list[Any]:
+        w = lib.full((3,), 2.0, requires_grad=True)
+        run, seen = compile_(lambda x: (hidden := (x * w).exp(), hidden.square().sum())), []
+        for i in range(LEARNED + 4):
+            hidden, loss = run(lib.ones(3))
+            if i % 2:
+                loss.backward()
+            else:
+                (hidden * hidden.detach()).sum().backward()
+            assert w.grad.sum().item() > 0
+            seen.append(w.grad.clone())
+            hidden, loss = run(lib.ones(3))
+            hidden.detach().add_(1.0)
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                (loss if i % 2 else hidden.sum()).backward()
+            w.grad = None
+        return seen
+
+    assert calls(twins(scenario)) > LEARNED

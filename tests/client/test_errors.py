@@ -1,4 +1,7 @@
-"""Errors name the line that caused them, in torch's words, and the session stays usable."""
+"""Errors name the line that caused them, in torch's words, and the session stays usable.
+
+Internals: only its recorder says which session a tensor is in.
+"""
 
 from __future__ import annotations
 

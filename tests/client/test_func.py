@@ -1,4 +1,7 @@
-"""``telegrad.func`` compared with ``torch.func``: gradients, Jacobians, batches, and their nesting."""
+"""``telegrad.func`` compared with ``torch.func``: gradients, Jacobians, batches, and their nesting.
+
+Internals: warnings that are shown once a process must appear once a test.
+"""
 
 from __future__ import annotations
 

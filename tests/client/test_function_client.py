@@ -1,4 +1,7 @@
-"""Client-evaluated functions, compared with torch's ``autograd.Function``."""
+"""Client-evaluated functions, compared with torch's ``autograd.Function``.
+
+Internals: what waits in a session is asked with the session's own HTTP client, which has its key.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Registration: what can be traced, which requests the session gets, and what another process sees."""
+"""Registration: what can be traced, which requests the session gets, and what another process sees.
+
+Internals: the names that this process knows are removed, as another process does not know them.
+"""
 
 from __future__ import annotations
 

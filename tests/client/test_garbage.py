@@ -22,9 +22,10 @@ from ..in_process import serving
 from .nn_table import MODULES
 from .test_nn_modules import each, leaves
 
-PLAN_AFTER, WARM_UP, STEPS = 2, 8, 2
+PLAN_AFTER, WARM_UP, STEPS, ROUNDS = 2, 8, 2, 10
 """The fifth step runs as planned, or the seventh if another module's plan was almost usable. Creating a plan leaves
-garbage once, before the measured steps."""
+garbage once. How many steps go into a message, and so when the last plan is created, depends on time; so one of the
+rounds must leave nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +89,17 @@ def test_a_training_step_leaves_no_garbage(row: str, session: tg.Session) -> Non
         total.item()
 
     repeat(step, WARM_UP)
-    assert garbage(lambda: repeat(step, STEPS)) == []
+    assert least_garbage(lambda: repeat(step, STEPS)) == []
+
+
+def least_garbage(run: Callable[[], None]) -> list[Any]:
+    """What the first of the rounds leaves that leaves nothing, or else the last one."""
+    found: list[Any] = []
+    for _ in range(ROUNDS):
+        found = garbage(run)
+        if not found:
+            break
+    return found
 
 
 def repeat(step: Callable[[], None], times: int) -> None:
@@ -136,4 +147,4 @@ def test_an_error_leaves_no_garbage(kind: str, session: tg.Session) -> None:
         session.flush()
 
     repeat(attempt, WARM_UP)
-    assert garbage(attempt) == []
+    assert least_garbage(attempt) == []

@@ -1,4 +1,7 @@
-"""A gradient scaler in the SDK: it computes the same as torch, without waiting to know whether a step is skipped."""
+"""A gradient scaler in the SDK: it computes the same as torch, without waiting to know whether a step is skipped.
+
+Internals: an instruction that the SDK never makes names its tensors by their ids.
+"""
 
 from __future__ import annotations
 

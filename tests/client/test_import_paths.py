@@ -1,7 +1,9 @@
-"""The import paths of torch code work with telegrad."""
+"""The import paths of torch code work with telegrad, and modules that few programs need are imported on demand."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib import import_module
 
 import pytest
@@ -35,3 +37,43 @@ PATHS = {
 def test_it_is_there(library: str, path: str) -> None:
     module = import_module(f"{library}.{path}")
     assert [name for name in PATHS[path].split() if not hasattr(module, name)] == []
+
+
+UNUSED = (
+    "httpx",
+    "optree",
+    "telegrad.nn",
+    "telegrad.optim",
+    "telegrad_engine.compile",
+    "telegrad_engine.session.session",
+)
+"""Modules that take long to import and that only some programs need."""
+ON_DEMAND = [
+    *("aconnect", "aio", "autograd.forward_ad", "autograd.functional", "autograd.profiler", "backends", "cuda"),
+    *("compile", "func", "load", "nn", "optim", "profiler", "return_types", "save", "testing", "utils", "vmap"),
+]
+
+
+def run(code: str) -> str:
+    """What a new process prints."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_importing_telegrad_imports_nothing_that_only_some_programs_need() -> None:
+    code = f"import sys, telegrad; print([name for name in {UNUSED!r} if name in sys.modules])"
+    assert run(code) == "[]"
+
+
+@pytest.mark.parametrize("name", ON_DEMAND)
+def test_a_module_imported_on_demand_may_be_used_first(name: str) -> None:
+    parent, _, last = f"tg.{name}".rpartition(".")
+    facts = f"{last!r} in dir({parent}), tg.{name} is tg.{name}, {last!r} in vars({parent})"
+    assert run(f"import telegrad as tg; print({facts})") == "True True True"
+
+
+def test_a_module_compiles_its_forward_after_an_import_of_nn_alone() -> None:
+    code = (
+        "from telegrad.nn import Linear; layer = Linear(2, 1); layer.compile(); import telegrad as tg; "
+        "print(type(layer.forward).__name__, tuple(layer(tg.ones(3, 2)).shape))"
+    )
+    assert run(code) == "CompiledFunction (3, 1)"

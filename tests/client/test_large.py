@@ -1,4 +1,7 @@
-"""Tensors that are large enough to be sent without a copy, locally and to a server."""
+"""Tensors that are large enough to be sent without a copy, locally and to a server.
+
+Internals: the size from which a message is sent at once is no setting.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """A graph that is built lazily is the same as one that is built immediately.
 
 Each round is repeated in both libraries until the recorder knows it.
+
+Internals: only the handle knows whether its graph is built.
 """
 
 from __future__ import annotations

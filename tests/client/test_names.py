@@ -1,6 +1,8 @@
 """The names of torch that Telegrad has, counted by namespace; ``telegrad.exclusions`` lists omitted ones.
 
 ``pytest tests/client/test_names.py -s`` prints the table.
+
+Internals: the table of excluded names is what is checked.
 """
 
 from __future__ import annotations

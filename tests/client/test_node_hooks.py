@@ -1,4 +1,7 @@
-"""Nodes of ``grad_fn``, and hooks on them, which run in the client, in torch's order."""
+"""Nodes of ``grad_fn``, and hooks on them, which run in the client, in torch's order.
+
+Internals: an instruction that the SDK never makes names its tensor by its id.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Display: tensors and graphs in a notebook, large tensors in print, and progress of long transfers."""
+"""Display: tensors and graphs in a notebook, large tensors in print, and progress of long transfers.
+
+Internals: when progress is shown is no setting, and tests cannot wait for it.
+"""
 
 from __future__ import annotations
 

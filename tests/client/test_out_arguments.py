@@ -1,4 +1,7 @@
-"""The functions that accept ``out``: the same ones as in torch, found by calling torch."""
+"""The functions that accept ``out``: the same ones as in torch, found by calling torch.
+
+Internals: the rule by which ops take ``out`` is compared with torch op by op.
+"""
 
 from __future__ import annotations
 

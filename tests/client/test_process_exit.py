@@ -1,4 +1,7 @@
-"""A session ends with the process that opened it, however the process ends."""
+"""A session ends with the process that opened it, however the process ends.
+
+Internals: the heartbeats are stopped, so that the open stream alone is a sign of life.
+"""
 
 from __future__ import annotations
 

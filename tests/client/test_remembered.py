@@ -1,4 +1,7 @@
-"""A loop's templates are sent once, then named by their digest, and sent again to a server that forgot them."""
+"""A loop's templates are sent once, then named by their digest, and sent again to a server that forgot them.
+
+Internals: an instruction that the SDK never makes names its tensors by their ids.
+"""
 
 from __future__ import annotations
 

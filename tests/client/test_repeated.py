@@ -1,4 +1,7 @@
-"""A repeated call is recorded exactly as the first one was."""
+"""A repeated call is recorded exactly as the first one was.
+
+Internals: ops that have no public name are called too.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad import pytree as _pytree
 
 from .parity import error_of, same_error
 
@@ -152,6 +151,7 @@ class Pair(NamedTuple):
     right: Any
 
 
+_pytree = tg.utils._pytree
 TREE: Any = {
     "b": [1, (2, None)],
     "a": Pair(3, collections.OrderedDict(z=4, y=5)),

@@ -1,4 +1,7 @@
-"""A server behind a proxy that terminates TLS, and the masking of the SDK's frames."""
+"""A server behind a proxy that terminates TLS, and the masking of the SDK's frames.
+
+Internals: the size of a piece of a frame is no setting.
+"""
 
 from __future__ import annotations
 

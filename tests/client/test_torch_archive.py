@@ -1,4 +1,7 @@
-"""Files of torch.save, read as data; pickling by value; arrays and containers in Telegrad's own files."""
+"""Files of torch.save, read as data; pickling by value; arrays and containers in Telegrad's own files.
+
+Internals: only its recorder says which session a tensor is in.
+"""
 
 from __future__ import annotations
 

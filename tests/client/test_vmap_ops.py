@@ -1,4 +1,7 @@
-"""Every op of the catalogue under ``vmap``: a batch gives the same results as its samples one by one."""
+"""Every op of the catalogue under ``vmap``: a batch gives the same results as its samples one by one.
+
+Internals: ops that have no public name are called too, and which of them have a rule is not told.
+"""
 
 from __future__ import annotations
 

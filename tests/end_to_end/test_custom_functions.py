@@ -1,4 +1,7 @@
-"""Functions of one's own across languages and ways: from a shell and from the SDK, registered and not, one server."""
+"""Functions of one's own across languages and ways: from a shell and from the SDK, registered and not, one server.
+
+Internals: messages are counted where they are sent, and the names that this process knows are removed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Loops as people write them come to torch's numbers, and what repeats in them runs as one plan."""
+"""Loops as people write them come to torch's numbers, and what repeats in them runs as one plan.
+
+Internals: only its recorder says which session a tensor is in.
+"""
 
 from __future__ import annotations
 

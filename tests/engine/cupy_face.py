@@ -3,6 +3,8 @@
 CuPy can be imported without a GPU. So its functions, their parameters and the dtypes of its ufuncs can be read,
 while the numbers are NumPy's. An array here is no ``numpy.ndarray``: as with CuPy's, NumPy's functions do not take
 it, nothing makes a host array of it unasked, and a sum is an array of no dimensions instead of a number.
+
+Internals: it is the engine's own backend for CuPy, over other arrays.
 """
 
 from __future__ import annotations

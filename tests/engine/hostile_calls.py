@@ -2,6 +2,8 @@
 
 As a script it makes so many calls of each op, in a process whose memory is limited, and prints those that failed for
 a reason that no rule foresaw: ``python -m tests.engine.hostile_calls SEED CALLS``.
+
+Internals: which parameters have a default is read from the declarations of the ops.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The machinery that holds an op against PyTorch: the same case run on both, and on value-less tensors."""
+"""The machinery that holds an op against PyTorch: the same case run on both, and on value-less tensors.
+
+Internals: values of tensors that require a gradient, on any device, are read without a copy.
+"""
 
 from __future__ import annotations
 

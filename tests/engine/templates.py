@@ -1,4 +1,7 @@
-"""Programs as calls of templates, as the SDK sends them."""
+"""Programs as calls of templates, as the SDK sends them.
+
+Internals: it makes calls as the SDK does, which the engine cannot import.
+"""
 
 from __future__ import annotations
 

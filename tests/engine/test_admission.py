@@ -1,4 +1,7 @@
-"""What an op takes while it runs is what it declares, and it is granted before, by a session and by the process."""
+"""What an op takes while it runs is what it declares, and it is granted before, by a session and by the process.
+
+Internals: the memory of a process is granted by this object, which sessions share.
+"""
 
 from __future__ import annotations
 

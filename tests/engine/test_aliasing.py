@@ -1,4 +1,7 @@
-"""A result shares memory with an input exactly where torch's does, for every op of the catalogue."""
+"""A result shares memory with an input exactly where torch's does, for every op of the catalogue.
+
+Internals: whose memory a tensor has is shown by nothing else, and tensors without values have no public name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Mixed precision: which ops run in which precision, what flows back, and the scaling of gradients; beside torch's."""
+"""Mixed precision: which ops run in which precision, what flows back, and the scaling of gradients; beside torch's.
+
+Internals: the table of policies is compared with torch's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Kernels that work in blocks: torch's numbers from a few blocks of memory, and an end between two of them."""
+"""Kernels that work in blocks: torch's numbers from a few blocks of memory, and an end between two of them.
+
+Internals: a session knows its programs by this cache, as a server's does.
+"""
 
 from __future__ import annotations
 

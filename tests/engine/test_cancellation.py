@@ -1,4 +1,7 @@
-"""Programs that are stopped: by a deadline, or by another thread."""
+"""Programs that are stopped: by a deadline, or by another thread.
+
+Internals: programs are stopped by a token, which only a session's host has.
+"""
 
 from __future__ import annotations
 

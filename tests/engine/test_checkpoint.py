@@ -1,4 +1,7 @@
-"""``utils.checkpoint`` against torch's: gradients, recomputation, random numbers, errors and warnings."""
+"""``utils.checkpoint`` against torch's: gradients, recomputation, random numbers, errors and warnings.
+
+Internals: when an array is freed is seen by a weak reference to it.
+"""
 
 from __future__ import annotations
 

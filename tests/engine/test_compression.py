@@ -1,4 +1,7 @@
-"""zstd frames: what is in one comes out as it was, and nothing else does, whatever it promises."""
+"""zstd frames: what is in one comes out as it was, and nothing else does, whatever it promises.
+
+Internals: the codec is tested alone, with frames that no client of ours makes.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 The numbers are NumPy's, so no GPU is needed, only CuPy, which is not installed for most runs (``make test-gpu``
 installs it). Whether the GPU computes the same is for ``test_ops.py --device cuda`` to say.
+
+Internals: values of tensors that require a gradient are read on the host.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Drawings of a graph: complete, the same each time, whatever tensors are called and however many there are."""
+"""Drawings of a graph: complete, the same each time, whatever tensors are called and however many there are.
+
+Internals: drawings are compared as data and as text, which sessions return only of named tensors.
+"""
 
 from __future__ import annotations
 

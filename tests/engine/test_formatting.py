@@ -1,4 +1,7 @@
-"""``repr`` of a tensor is torch's, to the character."""
+"""``repr`` of a tensor is torch's, to the character.
+
+Internals: print options are restored after each test.
+"""
 
 import math
 from collections.abc import Iterator

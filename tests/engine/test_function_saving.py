@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import telegrad_engine as tg
-from telegrad_engine.graph import saved_tensor_hooks as saved
+from telegrad_engine import saved
 
 from .test_function import double, function
 from .twins import OURS, both, both_raise, leaf

@@ -1,4 +1,7 @@
-"""The graph: what it shows of itself, how deep it may be, and when it is freed."""
+"""The graph: what it shows of itself, how deep it may be, and when it is freed.
+
+Internals: when an array is freed is seen by a weak reference to it.
+"""
 
 from __future__ import annotations
 
@@ -189,6 +192,34 @@ def test_next_functions() -> None:
             found.append([(n and n.name(), slot) for n, slot in node.next_functions])
             node = next(n for n, _ in node.next_functions if n is not None)
         return found, node.variable is x, x.grad_fn, x.output_nr
+
+    both(run)
+
+
+def test_a_leaf_has_one_node_which_all_of_its_edges_share() -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t)
+        y, z = x * 2, x.exp()
+        ends = [w.grad_fn.next_functions[0][0] for w in (y, y, z)]
+        other = (x.detach().requires_grad_() * 2).grad_fn.next_functions[0][0]
+        return (
+            ends[0] is ends[1] is ends[2], other is ends[0], ends[0].variable is x,
+            hasattr(y.grad_fn, "variable"), ends[0].next_functions, ends[0].metadata is ends[2].metadata,
+        )  # fmt: skip
+
+    both(run)
+
+
+def test_a_leaf_lives_as_long_as_a_graph_leads_to_it() -> None:
+    def run(t: Any) -> Any:
+        x = leaf(t)
+        y = (x * x).sum()
+        dead, alive = weakref.ref(x.detach()), weakref.ref(x)
+        del x
+        kept = dead() is None, alive() is None
+        y.backward()
+        grad = y.grad_fn.next_functions[0][0].next_functions[0][0].variable.grad
+        return kept, grad
 
     both(run)
 

@@ -1,4 +1,7 @@
-"""What a graph shows of itself: names and saved values as torch's, edges, leaves, and the memory it holds."""
+"""What a graph shows of itself: names and saved values as torch's, edges, leaves, and the memory it holds.
+
+Internals: saved values and edges are walked with the functions that ``graph`` and the drawings use.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import pytest
 import torch
 
 import telegrad_engine as tg
-from telegrad_engine.autograd.custom_function import Function
+from telegrad_engine.autograd import Function
 from telegrad_engine.graph.node import FREED, Node, walk
 from telegrad_engine.schema.op import CATALOGUE, Op
 from telegrad_engine.tensor import graph_inspection as inspection

@@ -1,4 +1,7 @@
-"""Answers that are sent from a session's own arrays."""
+"""Answers that are sent from a session's own arrays.
+
+Internals: lent answers are what a session and its host agree on; clients never see them.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ def test_what_is_read_behind_a_change_is_as_before_it(session: Session) -> None:
 
 def test_what_is_lent_is_the_tensors_own_and_nobodys_once_it_is_gone(session: Session) -> None:
     lent = lend(session, "large")
-    session.tensors["large"]._data[:] = 5  # behind the session's back
+    session.tensors["large"].numpy()[:] = 5  # behind the session's back
     assert np.frombuffer(lent.read(len(lent) - 4, 4), np.float32) == 5
     del lent
     assert not session.lent

@@ -1,4 +1,7 @@
-"""Long JSON texts are read in pieces: as Python's parser reads them, and with the tensors that lists would give."""
+"""Long JSON texts are read in pieces: as Python's parser reads them, and with the tensors that lists would give.
+
+Internals: the parser is tested alone, since a text is read in pieces only if it is long.
+"""
 
 from __future__ import annotations
 

@@ -1,14 +1,16 @@
-"""The cache of bounded size, and caches of the engine that would grow with what a user does."""
+"""The cache of bounded size, and caches of the engine that would grow with what a user does.
+
+Internals: the cache is tested alone, with random uses.
+"""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telegrad_engine import autograd
+from telegrad_engine import autograd, functions, tensor
 from telegrad_engine.lru import LRU
 from telegrad_engine.schema.op import CATALOGUE, PLANS
-from telegrad_engine.tensor.eager import functions, tensor
 
 
 @given(st.integers(1, 6), st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=200))

@@ -1,4 +1,7 @@
-"""What programs leave in memory is bounded in bytes, however many there are and whatever they run on."""
+"""What programs leave in memory is bounded in bytes, however many there are and whatever they run on.
+
+Internals: a session's host sets these bounds.
+"""
 
 from __future__ import annotations
 

@@ -16,8 +16,7 @@ import telegrad_engine as tg
 from telegrad_engine import profiler
 from telegrad_engine.autograd import forward_ad, set_detect_anomaly
 from telegrad_engine.compile import Compiler
-from telegrad_engine.graph.saved_tensor_hooks import saved_tensors_hooks
-from telegrad_engine.program.instructions import Instruction
+from telegrad_engine.program import Instruction
 
 from .compiled.remembering import ALWAYS, Remembering
 
@@ -25,7 +24,7 @@ Context = Callable[[], AbstractContextManager[Any]]
 
 
 def hooks() -> AbstractContextManager[Any]:
-    return saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
+    return tg.saved.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
 
 
 @contextmanager
@@ -186,7 +185,7 @@ def test_all_observers_of_a_thread_see_their_part() -> None:
     x = tg.tensor([1.0, 2.0], requires_grad=True)
     with (
         profiler.profile() as outer,
-        saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t),
+        tg.saved.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t),
         set_detect_anomaly(True),
         forward_ad.dual_level(),
         profiler.profile() as inner,
@@ -206,7 +205,7 @@ def test_a_profile_that_begins_within_hooks_goes_on_after_them() -> None:
     packed: list[Any] = []
     x = tg.tensor([1.0, 2.0], requires_grad=True)
     profile = profiler.profile()
-    with saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
+    with tg.saved.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
         profile.start()
         x.exp()
     x.exp()
@@ -220,8 +219,8 @@ def test_of_hooks_inside_hooks_the_innermost_pack_once() -> None:
     packed: list[str] = []
     x = tg.tensor([1.0, 2.0], requires_grad=True)
 
-    def named(name: str) -> saved_tensors_hooks:
-        return saved_tensors_hooks(lambda t: packed.append(name) or t, lambda t: t)
+    def named(name: str) -> tg.saved.saved_tensors_hooks:
+        return tg.saved.saved_tensors_hooks(lambda t: packed.append(name) or t, lambda t: t)
 
     with named("outer"):
         with named("inner"):

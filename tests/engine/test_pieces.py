@@ -1,4 +1,7 @@
-"""Products that are taken a few rows at a time are the products, however their matrices lie in memory."""
+"""Products that are taken a few rows at a time are the products, however their matrices lie in memory.
+
+Internals: how a product is split is decided by this module, and shown nowhere else.
+"""
 
 from __future__ import annotations
 

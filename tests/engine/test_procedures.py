@@ -1,4 +1,7 @@
-"""Procedures: a program under a name, run on other tensors; what is refused, what fails, and what is left after it."""
+"""Procedures: a program under a name, run on other tensors; what is refused, what fails, and what is left after it.
+
+Internals: the limits are no settings, and a session knows its programs by this cache, as a server's does.
+"""
 
 from __future__ import annotations
 

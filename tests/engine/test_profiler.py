@@ -20,7 +20,7 @@ from telegrad_engine import profiler
 from telegrad_engine.autograd import functional
 from telegrad_engine.context import state
 from telegrad_engine.devices import on
-from telegrad_engine.program.instructions import Instruction
+from telegrad_engine.program import Instruction
 from telegrad_engine.session.session import Session
 
 from .twins import OURS, THEIRS, both_raise, leaf

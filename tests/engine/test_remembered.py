@@ -1,4 +1,7 @@
-"""Programs that are known by a digest: what is the same program, what it runs on, and what is wrong with a message."""
+"""Programs that are known by a digest: what is the same program, what it runs on, and what is wrong with a message.
+
+Internals: messages are made byte by byte, also such as no client of ours sends.
+"""
 
 from __future__ import annotations
 
@@ -252,7 +255,8 @@ def outcome(session: Session, program: list[Instruction], tensors: dict[str, np.
         session.run(program)
     except errors.TelegradError as error:
         return type(error), error.detail, error.context["instruction"]
-    return {name: (t.dtype, tuple(t.shape), t._host().tobytes(), str(t.grad_fn)) for name, t in session.tensors.items()}
+    left = session.tensors.items()
+    return {name: (t.dtype, tuple(t.shape), t.detach().numpy().tobytes(), str(t.grad_fn)) for name, t in left}
 
 
 @pytest.mark.parametrize("op", [op for op in CATALOGUE if cases_of(op) and not op.truth], ids=lambda op: op.key)

@@ -1,4 +1,7 @@
-"""Our safetensors codec against the safetensors library, both ways, and against broken containers."""
+"""Our safetensors codec against the safetensors library, both ways, and against broken containers.
+
+Internals: the codec is tested alone, with containers that no client of ours makes.
+"""
 
 from __future__ import annotations
 

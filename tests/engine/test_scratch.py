@@ -1,4 +1,7 @@
-"""Each op of the catalogue takes no more memory, beside its results, than it declares."""
+"""Each op of the catalogue takes no more memory, beside its results, than it declares.
+
+Internals: what an op declares is compared with what it takes.
+"""
 
 from __future__ import annotations
 

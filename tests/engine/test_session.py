@@ -1,4 +1,7 @@
-"""Programs in a session: what runs, what an error says, what is left after it."""
+"""Programs in a session: what runs, what an error says, what is left after it.
+
+Internals: programs come in the encodings of the wire.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """A server that runs ever other loops comes to an end of what it remembers of them.
 
 ``TELEGRAD_SOAK_LOOPS=3000 pytest tests/engine/test_soak.py`` runs more of them.
+
+Internals: a session knows its programs by this cache, as a server's does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The stubs say what the catalogue has."""
+"""The stubs say what the catalogue has.
+
+Internals: the stubs are made anew and compared.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Large uploads stay where they arrived: nothing that a program does shows that they were not copied."""
+"""Large uploads stay where they arrived: nothing that a program does shows that they were not copied.
+
+Internals: programs come in the encodings of the wire, and a session knows them by this cache.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,7 @@ import numpy as np
 import pytest
 
 from telegrad_engine.compile import Compiler
-from telegrad_engine.program import Instruction, json_codec, safetensors, wire
-from telegrad_engine.program.instructions import parse_program
+from telegrad_engine.program import Instruction, json_codec, parse_program, safetensors, wire
 from telegrad_engine.program.program_cache import Memory
 from telegrad_engine.program.template import digest
 from telegrad_engine.session.session import Session
@@ -40,7 +42,7 @@ def test_it_is_the_message_s_own_memory() -> None:
     session = Session()
     program, body = arrived([UPLOAD], {"x": LARGE})
     session.run(program)
-    assert np.shares_memory(session.tensors["x"]._data, np.frombuffer(body, np.uint8))
+    assert np.shares_memory(session.tensors["x"].numpy(), np.frombuffer(body, np.uint8))
     session.run(parse_program({"instructions": [{"op": "mul_", "in": ["x", 2]}]}))
     np.testing.assert_array_equal(fetched(session, "x")[0], LARGE * 2)
 
@@ -59,7 +61,7 @@ def test_what_does_not_stay_is_copied(attrs: dict[str, Any], arrays: dict[str, A
     session = Session()
     program, body = arrived([UPLOAD | {"attrs": attrs}], arrays, writable)
     session.run(program)
-    assert not np.shares_memory(session.tensors["x"]._data, np.frombuffer(body, np.uint8))
+    assert not np.shares_memory(session.tensors["x"].numpy(), np.frombuffer(body, np.uint8))
     np.testing.assert_array_equal(fetched(session, "x")[0], arrays["x"].astype(attrs.get("dtype", "float64")))
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from http.client import HTTPResponse
 from typing import Any
 
 import httpx
@@ -107,6 +109,28 @@ class SessionClient:
         )
         assert answer.status_code == 200, answer.text
         assert answer.json()["values"]["probe_sum"]["data"] == [2.5]
+
+
+class Sent:
+    """A program that is sent as a request, which the server has read: the program runs, or waits for its turn."""
+
+    def __init__(self, session: SessionClient, *instructions: dict[str, Any], headers: str = "") -> None:
+        body = httpx.Request("POST", "http://x/", json={"instructions": list(instructions)}).content
+        url = session.client.base_url
+        self._socket = socket.create_connection((url.host, url.port))
+        start = f"POST {session.path}/programs HTTP/1.1\r\nHost: {url.host}\r\nContent-Type: application/json\r\n"
+        self._socket.sendall(f"{start}{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        for _ in range(10):  # which the event loop answers behind it
+            assert session.client.get("/healthz").status_code == 200
+
+    def answer(self) -> httpx.Response:
+        with self._socket, HTTPResponse(self._socket, method="POST") as answer:
+            answer.begin()
+            return httpx.Response(answer.status, headers=answer.getheaders(), content=answer.read())
+
+    def close(self) -> None:
+        """Go away without the answer."""
+        self._socket.close()
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ from websockets.sync.client import ClientConnection, connect
 from .conftest import SessionClient
 
 TIMEOUT_S = 20
+PING, PONG = 0x89, 0x8A
+"""The first bytes of these frames."""
 
 
 def dial(session: SessionClient, query: str = "", **options: Any) -> ClientConnection:
@@ -52,6 +54,10 @@ class Talk:
     def say(self, frame: bytes) -> Any:
         self.socket.send(frame)
         return self.receive()
+
+    def assert_read(self) -> None:
+        """The server has read what was sent, so that it runs or waits for its turn."""
+        assert self.socket.ping().wait(TIMEOUT_S)
 
     def closed(self) -> int:
         """The code with which the server closes; what it says before is of no matter."""

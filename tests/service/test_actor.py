@@ -1,4 +1,7 @@
-"""Calls of an actor: in order, one at a time, off the event loop."""
+"""Calls of an actor: in order, one at a time, off the event loop.
+
+Internals: which thread runs what, and when, is seen only beside the actor.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The memory of long messages is reused once nothing refers to it, not before, and at most so much of it."""
+"""The memory of long messages is reused once nothing refers to it, not before, and at most so much of it.
+
+Internals: clients cannot see which memory is reused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Busy polling: only where messages come soon and no other session waits, and never for long."""
+"""Busy polling: only where messages come soon and no other session waits, and never for long.
+
+Internals: clients cannot see whether the server sleeps.
+"""
 
 from __future__ import annotations
 

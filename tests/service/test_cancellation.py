@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -13,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from .conftest import STOP_S, SessionClient, problem, running
-from .streams import Raw, Talk, container, fetch, is_problem, written
+from .conftest import STOP_S, Sent, SessionClient, problem, running
+from .streams import PING, PONG, Raw, Talk, container, fetch, is_problem, written
 from .test_health import slow_program, wait_until_taken
 
 pytestmark = pytest.mark.full
@@ -37,16 +36,6 @@ def one_thread() -> Iterator[httpx.Client]:
         httpx.Client(base_url=url, timeout=PATIENCE_S) as client,
     ):
         yield client
-
-
-def send(session: SessionClient, program: list[dict[str, Any]], headers: str = "") -> socket.socket:
-    """A request whose answer nobody waits for."""
-    body = httpx.Request("POST", "http://x/", json={"instructions": program}).content
-    url = session.client.base_url
-    connection = socket.create_connection((url.host, url.port))
-    start = f"POST {session.path}/programs HTTP/1.1\r\nHost: {url.host}\r\nContent-Type: application/json\r\n"
-    connection.sendall(f"{start}{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-    return connection
 
 
 def test_a_program_that_runs_too_long_is_a_problem(endless: Any) -> None:
@@ -72,9 +61,7 @@ def test_deleting_a_session_stops_what_it_runs(one_thread: httpx.Client, endless
 @pytest.mark.parametrize("headers", ["", "Telegrad-Sequence: 1\r\n"])
 def test_a_request_whose_client_goes_away_is_stopped(one_thread: httpx.Client, endless: Any, headers: str) -> None:
     session, other = SessionClient(one_thread), SessionClient(one_thread)
-    connection = send(session, endless, headers)
-    time.sleep(0.5)
-    connection.close()
+    Sent(session, *endless, headers=headers).close()
     other.assert_usable()
     session.assert_usable()
 
@@ -82,10 +69,9 @@ def test_a_request_whose_client_goes_away_is_stopped(one_thread: httpx.Client, e
 def test_a_numbered_request_is_not_stopped_while_its_repetition_waits(one_thread: httpx.Client) -> None:
     session = SessionClient(one_thread)
     program = [*slow_program(3), {"op": "sum", "in": ["x"], "out": ["total"]}, fetch("total")]
-    connection = send(session, program, "Telegrad-Sequence: 1\r\n")
-    time.sleep(0.3)
-    connection.close()
-    answer = session.run(*program, headers={"telegrad-sequence": "1"})
+    first, again = [Sent(session, *program, headers="Telegrad-Sequence: 1\r\n") for _ in range(2)]
+    first.close()
+    answer = again.answer()
     assert answer.status_code == 200 and list(answer.json()["values"]) == ["total"]
 
 
@@ -97,7 +83,8 @@ def test_programs_of_a_stream_whose_client_vanishes_are_stopped(
     raw = Raw(session)
     following = [container(number, *endless[1:]) for number in range(2, programs + 1)]
     raw.socket.sendall(b"".join(written(0x82, body) for body in [container(1, *endless), *following[:1]]))
-    time.sleep(0.5)
+    raw.socket.sendall(written(PING, b"there?"))
+    assert raw.frame() == (PONG, b"there?")
     raw.close()
     other.assert_usable()
     session.assert_usable()

@@ -1,4 +1,7 @@
-"""Connections that keep the server waiting: endless headers, unfinished requests, silent sockets, too many of them."""
+"""Connections that keep the server waiting: endless headers, unfinished requests, silent sockets, too many of them.
+
+Internals: limits that follow from the process's descriptors, and sockets' addresses, are tested alone.
+"""
 
 from __future__ import annotations
 

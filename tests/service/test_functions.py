@@ -1,4 +1,7 @@
-"""Functions over REST: registered as data by any client, listed, applied, differentiated, refused."""
+"""Functions over REST: registered as data by any client, listed, applied, differentiated, refused.
+
+Internals: the examples of the OpenAPI document are registered as they are.
+"""
 
 from __future__ import annotations
 

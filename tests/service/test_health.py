@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from .conftest import STOP_S, SessionClient, problem, running
+from .conftest import STOP_S, Sent, SessionClient, problem, running
 
 
 def slow_program(seconds: float, name: str = "x") -> list[dict[str, object]]:
@@ -45,17 +45,16 @@ def test_health_and_readiness(client: httpx.Client) -> None:
 
 def test_the_server_answers_while_a_session_computes(client: httpx.Client, session: SessionClient) -> None:
     other = SessionClient(client)
-    program = slow_program(2)
+    program = slow_program(60)
     with ThreadPoolExecutor(1) as pool:
-        running_program = pool.submit(session.run, *program)
-        answered = 0
-        while not running_program.done():
+        computed = pool.submit(session.run, *program)
+        for _ in range(10):
             assert client.get("/healthz").status_code == 200
             other.assert_usable()
-            answered += not running_program.done()
-        assert running_program.result().status_code == 200
+        assert not computed.done()
+        client.delete(session.path)
+        problem(computed.result(), 409, "cancelled")
     client.delete(other.path)
-    assert answered >= 3
 
 
 def test_programs_of_a_session_run_in_order(session: SessionClient) -> None:
@@ -73,32 +72,29 @@ def test_programs_of_a_session_run_in_order(session: SessionClient) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
 def test_an_idle_server_stops_at_once() -> None:
-    with running() as (url, process):
+    with running("--drain-s", str(10 * STOP_S)) as (url, process):
         assert httpx.get(url + "/healthz").status_code == 200
-        start = time.monotonic()
         process.send_signal(signal.SIGTERM)
         assert process.wait(STOP_S) == 0
-        assert time.monotonic() - start < 10
         assert process.stderr is not None and process.stderr.read() == ""
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
 def test_a_stop_lets_programs_finish() -> None:
-    with running() as (url, process), httpx.Client(base_url=url, timeout=60) as client:
+    with running("--drain-s", "120") as (url, process), httpx.Client(base_url=url, timeout=60) as client:
         session = SessionClient(client)
         program = [*slow_program(2), {"op": "sum", "in": ["x"], "out": ["s"]}, {"op": "fetch", "in": [["s"]]}]
-        with ThreadPoolExecutor(1) as pool:
-            answer = pool.submit(session.run, *program)
-            time.sleep(0.5)
-            process.send_signal(signal.SIGTERM)
-            time.sleep(0.2)
-            for path in ("/readyz", session.path):
-                refused = client.get(path)
-                problem(refused, 503, "server-busy")
-                assert int(refused.headers["retry-after"]) >= 1
-            problem(client.post("/v1/sessions"), 503, "server-busy")
-            assert client.get("/healthz").status_code == 200
-            assert answer.result().status_code == 200
+        sent = Sent(session, *program)
+        process.send_signal(signal.SIGTERM)
+        while client.get("/readyz").status_code == 200:
+            time.sleep(0.01)
+        for path in ("/readyz", session.path):
+            refused = client.get(path)
+            problem(refused, 503, "server-busy")
+            assert int(refused.headers["retry-after"]) >= 1
+        problem(client.post("/v1/sessions"), 503, "server-busy")
+        assert client.get("/healthz").status_code == 200
+        assert sent.answer().status_code == 200
         assert process.wait(STOP_S) == 0
 
 

@@ -17,14 +17,13 @@ from safetensors.numpy import load
 import telegrad as tg
 
 from .conftest import SessionClient, running
-from .streams import ADD, UP, Raw, container, fetch, written
+from .streams import ADD, PING, PONG, UP, Raw, container, fetch, written
 
 pytestmark = pytest.mark.full
 
 N = 8 * 2**20
 """More than the buffers of two sockets hold."""
 X = np.arange(N, dtype=np.float32)
-PING, PONG = 0x89, 0x8A
 ASKING = written(0x82, container(2, fetch("x")))
 
 

@@ -1,4 +1,7 @@
-"""Threads and memory follow what a container may use, not what its machine has."""
+"""Threads and memory follow what a container may use, not what its machine has.
+
+Internals: the files of other machines are read, which a server in a test does not have.
+"""
 
 from __future__ import annotations
 

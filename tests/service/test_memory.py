@@ -1,4 +1,7 @@
-"""What is not a tensor is on an account too: bodies on their way, recorded answers, frames that unfold."""
+"""What is not a tensor is on an account too: bodies on their way, recorded answers, frames that unfold.
+
+Internals: what is on an account is seen only beside the record and the session.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Accept and Content-Type, and what HTTP says about addresses and methods."""
+"""Accept and Content-Type, and what HTTP says about addresses and methods.
+
+Internals: the rule for ``Accept`` is tested alone, with all its forms.
+"""
 
 from __future__ import annotations
 

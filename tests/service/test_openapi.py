@@ -1,4 +1,7 @@
-"""The OpenAPI document: in step with the app, complete, and typed."""
+"""The OpenAPI document: in step with the app, complete, and typed.
+
+Internals: the document is rendered as ``telegrad openapi`` does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One table of errors: each class travels under its slug and status, and nothing leaks."""
+"""One table of errors: each class travels under its slug and status, and nothing leaks.
+
+Internals: every error is made into a problem, also those that no request causes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Programs: what runs, what stands after an error, and in which media type the answer comes."""
+"""Programs: what runs, what stands after an error, and in which media type the answer comes.
+
+Internals: answers are read by the codec that the SDK uses.
+"""
 
 from __future__ import annotations
 

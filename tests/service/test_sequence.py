@@ -46,21 +46,71 @@ def test_conflicts(session: SessionClient) -> None:
     problem(numbered(session, 1, "DELETE", "/tensors/x"), 409, "sequence-conflict")
     assert "next one is 2" in problem(numbered(session, 3, "DELETE", "/tensors/x"), 409, "sequence-conflict")["detail"]
     assert session.data("x") == [1.0]
+    for number in (2, 3):
+        assert numbered(session, number, "POST", "/ops/add_", {"inputs": ["x", 1]}).status_code == 200
+    assert "next one is 4" in problem(numbered(session, 5, "DELETE", "/tensors/x"), 409, "sequence-conflict")["detail"]
 
 
 def test_old_answers_are_forgotten(session: SessionClient) -> None:
     session.tensor("x", [0.0])
+
+    def add(number: int) -> httpx.Response:
+        return numbered(session, number, "POST", "/ops/add_", {"inputs": ["x", 1]})
+
     for number in range(1, 71):
-        numbered(session, number, "POST", "/ops/add_", {"inputs": ["x", 1]})
-    problem(numbered(session, 1, "POST", "/ops/add_", {"inputs": ["x", 1]}), 409, "sequence-conflict")
-    assert numbered(session, 70, "POST", "/ops/add_", {"inputs": ["x", 1]}).status_code == 200
+        add(number)
+    problem(add(6), 409, "sequence-conflict")
+    assert {add(number).status_code for number in range(7, 71)} == {200}
     assert session.data("x") == [70.0]
+
+
+def test_large_answers_are_forgotten_earlier_but_never_the_last(session: SessionClient) -> None:
+    def fetch(number: int, mib: float) -> httpx.Response:
+        make = {"op": "zeros", "out": ["x"], "attrs": {"size": [int(mib * 2**18)]}}
+        headers = {HEADER: str(number), "accept": "application/vnd.safetensors"}
+        return session.run(make, {"op": "fetch", "in": [["x"]]}, {"op": "free", "in": [["x"]]}, headers=headers)
+
+    answers = {number: fetch(number, mib) for number, mib in enumerate([8.2, 7.6, 0.1], start=1)}
+    assert all(fetch(number, mib).content == answers[number].content for number, mib in [(1, 8.2), (2, 7.6), (3, 0.1)])
+    assert fetch(4, 0.2).status_code == 200  # 16 MiB are recorded now, and more
+    problem(fetch(1, 8.2), 409, "sequence-conflict")
+    assert fetch(2, 7.6).content == answers[2].content
+    last = fetch(5, 17)
+    assert fetch(5, 17).content == last.content
+    problem(fetch(4, 0.2), 409, "sequence-conflict")
+
+
+def test_the_sender_that_was_inactive_for_longest_is_forgotten(session: SessionClient) -> None:
+    session.tensor("x", [0.0])
+
+    def add(sender: int) -> float:
+        """The value behind the first addition of a sender, which is counted once while the sender is known."""
+        headers = {HEADER: "1", "telegrad-sender": f"sender{sender}"}
+        session.post("/ops/add_", {"inputs": ["x", 1]}, headers=headers).raise_for_status()
+        found: float = session.data("x")[0]
+        return found
+
+    assert [add(sender) for sender in range(16)] == [float(n) for n in range(1, 17)]
+    assert [add(sender) for sender in (*range(2, 16), 0, 1)] == [16.0] * 16
+    assert add(16) == 17.0  # a seventeenth, and 2 is forgotten
+    assert [add(sender) for sender in (1, 0, *range(3, 17))] == [17.0] * 16
+    assert add(2) == 18.0
+    assert session.get().json()["sequence"] == 0  # of requests without a sender's name
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "1.0", "one", "", "9" * 30, "²"])
 def test_what_is_no_number(session: SessionClient, number: str) -> None:
     answer = session.request("DELETE", "/tensors/x", headers=[(HEADER.encode(), number.encode())])
     problem(answer, 422, "invalid-argument")
+
+
+def test_the_largest_number(session: SessionClient) -> None:
+    assert (
+        "skips ahead"
+        in problem(numbered(session, 10**18 - 1, "DELETE", "/tensors/x"), 409, "sequence-conflict")["detail"]
+    )
+    refused = problem(numbered(session, 10**18, "DELETE", "/tensors/x"), 422, "invalid-argument")
+    assert f"from 1 to {10**18 - 1}" in refused["detail"]
 
 
 def test_at_the_same_time(session: SessionClient) -> None:

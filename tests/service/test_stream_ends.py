@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from .conftest import SessionClient, running
+from .conftest import Sent, SessionClient, running
 from .streams import ADD, TIMEOUT_S, UP, Raw, Talk, container, fetch, is_problem, written
 from .test_health import slow_program
 
@@ -97,7 +97,7 @@ def test_a_number_that_is_repeated_while_it_runs(session: SessionClient, talk: T
 
 def test_numbered_requests_between_programs(session: SessionClient, talk: Talk, slow: Any) -> None:
     talk.socket.send(busy(slow, 2))
-    time.sleep(SLOW_S / 4)
+    talk.assert_read()
     with ThreadPoolExecutor() as pool:
         posted = pool.submit(session.run, ADD, fetch("x"), headers={"telegrad-sequence": "3"})
         repeated = pool.submit(session.run, ADD, fetch("x"), headers={"telegrad-sequence": "3"})
@@ -111,15 +111,13 @@ def test_numbered_requests_between_programs(session: SessionClient, talk: Talk, 
 
 
 def test_a_stream_that_waits_for_its_turn_can_be_stopped(session: SessionClient, talk: Talk, slow: Any) -> None:
-    with ThreadPoolExecutor() as pool:
-        posted = pool.submit(session.run, *slow, ADD, headers={"telegrad-sequence": "2"})
-        time.sleep(SLOW_S / 4)
-        talk.socket.send(add(3, 2))
-        other = Talk(session)
-        assert talk.closed() == 4409
-        assert (other.greeting["last"], posted.done()) == (1, False)
-        assert ends(other.say(add(3, 2))) == (3, 2)
-        assert posted.result().status_code == 200
+    posted = Sent(session, *slow, ADD, headers="Telegrad-Sequence: 2\r\n")
+    talk.socket.send(add(3, 2))
+    other = Talk(session)
+    assert talk.closed() == 4409
+    assert other.greeting["last"] == 1
+    assert ends(other.say(add(3, 2))) == (3, 2)
+    assert posted.answer().status_code == 200
     other.socket.close()
 
 
@@ -215,9 +213,10 @@ def test_the_end_of_the_session_is_the_end_of_its_stream(client: httpx.Client, s
 def test_what_runs_when_its_session_ends_is_cancelled(
     client: httpx.Client, session: SessionClient, talk: Talk, slow: Any
 ) -> None:
-    for body in (busy(slow, 2), add(3, 1), add(4, 1)):
+    endless = [*slow, *slow[1:] * 30]
+    for body in (busy(endless, 2), add(3, 1), add(4, 1)):
         talk.socket.send(body)
-    time.sleep(SLOW_S / 4)
+    talk.assert_read()
     client.delete(session.path)
     is_problem(talk.receive(), 409, "cancelled", 2)
     is_problem(talk.receive(), 409, "not-run", 3)
@@ -226,12 +225,14 @@ def test_what_runs_when_its_session_ends_is_cancelled(
 
 def test_an_idle_session_expires_under_an_open_stream_and_a_busy_one_does_not(slow: Any) -> None:
     # It is looked for expired sessions as often as passes that wait are given up.
-    with running("--pending-timeout-s", "0.1") as (url, _), httpx.Client(base_url=url) as client:
-        talk = Talk(SessionClient(client, ttl_s=SLOW_S / 2))
-        talk.send(1, UP, x=np.zeros(1, np.float32))
+    with running("--pending-timeout-s", "0.1") as (url, _), httpx.Client(base_url=url, timeout=60) as client:
+        session = SessionClient(client)
+        talk = Talk(session)
+        talk.ask(1, UP, x=np.zeros(1, np.float32))
         for body in (busy(slow, 2), add(3, 1)):
             talk.socket.send(body)
-        assert talk.receive()["sequence"] == 1
+        talk.assert_read()
+        session.request("PATCH", json={"ttl_s": SLOW_S / 2})  # at once, but the answer waits for its turn
         assert [ends(talk.receive()) for _ in range(2)] == [(2, 1), (3, 2)]
         assert talk.closed() == 4404
 
@@ -243,7 +244,7 @@ def test_a_server_that_stops_finishes_what_runs_and_says_so(slow: Any) -> None:
         talk.ask(1, UP, x=np.zeros(1, np.float32))
         for body in (busy(slow, 2), add(3, 1)):
             talk.socket.send(body)
-        time.sleep(SLOW_S / 4)
+        talk.assert_read()
         process.terminate()
         assert idle.closed() == 1001
         assert [ends(talk.receive()) for _ in range(2)] == [(2, 1), (3, 2)]

@@ -167,8 +167,10 @@ def test_a_late_answer_to_a_ping_brings_no_more_of_them(impatient: httpx.Client)
 def test_a_stream_ends_with_its_session_though_its_client_answers_no_pings() -> None:
     flags = "--stream-ping-s", str(PING_S), "--pending-timeout-s", "0.1"
     with running(*flags) as (url, _), httpx.Client(base_url=url) as client:
-        raw = Raw(SessionClient(client, ttl_s=4 * PING_S))
+        session = SessionClient(client)
+        raw = Raw(session)
         assert raw.frame()[0] == 0x89
+        session.request("PATCH", json={"ttl_s": 4 * PING_S})
         first, said = raw.message()
         assert (first, int.from_bytes(said[:2], "big")) == (0x88, 4404)
         raw.close()

@@ -36,7 +36,7 @@ def attributes(anomaly: AnomalyMode) -> dict[str, Any]:
 def explained(recorder: Recorder, roots: Sequence[Tensor]) -> Iterator[None]:
     """Wait for the pass recorded in the block, and if a node failed, warn with the stack that recorded it."""
     nodes = list(walk(*[root.grad_fn for root in roots if root.grad_fn is not None]))
-    leaves = {leaf for node in nodes for leaf in node.next_edges if leaf is not None and leaf.is_leaf_target}
+    leaves = {target.leaf for node in nodes for target in node.next_edges if target is not None}
     without = [leaf for leaf in leaves if isinstance(leaf, Tensor) and not leaf._has_grad]
     try:
         yield

@@ -198,10 +198,9 @@ class _Dialogue:
 
     def _gradient(self, name: str, grad: Any, spec: Any) -> Tensor:
         """A handle for a gradient of the session, with its history from the client graph."""
-        if isinstance(grad, Meta) and grad._node is not None and grad._node.is_leaf_target:
+        if isinstance(grad, Meta) and grad._node is not None and grad._node.leaf is not None:
             self.recorder.release(name)
-            leaf: Any = grad._node
-            return leaf  # type: ignore[no-any-return]
+            return grad._node.leaf  # type: ignore[no-any-return]
         tensor = handle(self.recorder, Spec(*spec), name=name)
         if isinstance(grad, Meta):
             tensor._adopt(grad)

@@ -20,7 +20,7 @@ from telegrad_engine.graph.differentiation import listed
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
 
-from ..tape.effects import Received
+from ..tape.effects import Effect
 from ..tape.lazy_graph import pass_over
 from ..tape.recorder import Recorder
 from ..tape.transform_stack import active
@@ -67,8 +67,8 @@ def backward(
             names.append(refs(inputs))
         options = _options(retain_graph=retain_graph, create_graph=create_graph or None)
         with recorder.lock:
-            recorder.effect, recorder.received = Received(recorder.received), []
-            recorder.emit("backward", names, (), options)
+            effect, recorder.received = Effect(received=recorder.received), []
+            recorder.emit("backward", names, (), options, effect=effect)
 
     recorder.received = []
     arguments = tensors, gradients, retain_graph, create_graph, inputs

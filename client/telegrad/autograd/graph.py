@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 from telegrad_engine.errors import InvalidChoice, InvalidOperation, InvalidValue
 from telegrad_engine.graph.differentiation import place
-from telegrad_engine.graph.node import AccumulateGrad, walk
 from telegrad_engine.graph.node import Node as EngineNode
+from telegrad_engine.graph.node import accumulator, walk
 
 from ..exclusions import attribute_of
 from ..tensor.handle import Tensor
+from ..tensor.nodes import shown
 from . import backward_callbacks
 from .saved_tensors import (
     allow_mutation_on_saved_tensors,
@@ -49,7 +50,6 @@ class Node(ABC):
 
 
 Node.register(EngineNode)
-Node.register(AccumulateGrad)
 
 
 class _Edge(NamedTuple):
@@ -74,7 +74,7 @@ def get_gradient_edge(tensor: Any) -> GradientEdge:
             "It is not possible to get the gradient edge for a Tensor that does not require gradients"
         )
     node = tensor.grad_fn
-    edge = GradientEdge(AccumulateGrad(tensor) if node is None else node, tensor.output_nr)
+    edge = GradientEdge(shown(accumulator(tensor), tensor) if node is None else node, tensor.output_nr)
     edge._tensor = tensor
     return edge
 
@@ -190,9 +190,9 @@ class _All:
 
 
 def _reached(targets: Sequence[Any]) -> set[int]:
-    """The ids of these nodes and leaves and of all that gradients flow to from them."""
+    """The ids of these nodes and of all that gradients flow to from them."""
     found = {id(target) for target in targets}
-    for node in walk(*[target for target in targets if not target.is_leaf_target]):
+    for node in walk(*targets):
         found.add(id(node))
         found.update(id(target) for target in node.next_edges if target is not None)
     return found

@@ -61,9 +61,9 @@ class Outputs:
         own = {id(raw) for raw in self.arguments.raws}
         nodes = [raw.grad_fn for raw in self.raws if raw.grad_fn is not None]
         return any(
-            leaf is not None and leaf.is_leaf_target and id(leaf) not in own
+            target is not None and target.leaf is not None and id(target.leaf) not in own
             for node in walk(*nodes)
-            for leaf in node.next_edges
+            for target in node.next_edges
         )
 
     def outward(self, value: Any) -> Any:

@@ -39,6 +39,4 @@ def compile(
     return CompiledFunction(model, fullgraph)
 
 
-Module._compile = staticmethod(compile)
-
 __all__ = ["CompiledFunction", "OptimizedModule", "compile"]

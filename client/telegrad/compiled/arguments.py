@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..tape.graph_pattern import Unrepeatable
 from ..tensor.handle import Tensor
-from .compiled_nodes import Unrepeatable
 
 EXACT = frozenset({int, bool, str, bytes, type(None)})
 Rebuild = Callable[[Sequence[Tensor], Sequence[Tensor]], Any]

@@ -6,6 +6,7 @@ instructions again as a whole (:mod:`..tape.replay`), and makes the same changes
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,14 +14,14 @@ from typing import Any, NamedTuple
 from telegrad_engine.program.instructions import names_in
 from telegrad_engine.tensor import inference
 
-from ..tape.effects import Changed, Effect, Received, Stepped
-from ..tape.recorder import Recorder
+from ..tape.effects import Effect
+from ..tape.graph_pattern import Unrepeatable
 from ..tape.replay import Replay
 from ..tensor.handle import Tensor, handle
-from .arguments import Rebuild
-from .compiled_nodes import Condenser, Unrepeatable, instantiate
+from .arguments import rebuilding
+from .compiled_graph import CompiledGraph
 from .guards import Guards
-from .inputs import Before, Inputs, Like, like, same_spec
+from .inputs import Inputs, State, version_of
 from .optimizer_settings import Settings
 from .trace_recorder import TraceRecorder
 
@@ -30,43 +31,26 @@ class Output(NamedTuple):
 
     data: Any
     requires_grad: bool
-    node: int | None
-    output_nr: int
     place: int | None
     """The place of the tensor whose version it shares, among the inputs followed by the results; None for its own."""
     version: int
     inference: bool
 
 
-class Trace(NamedTuple):
-    """The record of one traced run of a function."""
-
-    recorder: Recorder
-    recorded: TraceRecorder
-    inputs: Inputs
-    before: list[Before]
-    pattern: list[int]
-    likes: list[Like]
-    start: int
-    """The sequence number of the first node."""
-    guards: Guards
-    settings: list[tuple[int, Settings]]
-    """The settings of optimizer steps, with the index of the instruction; each call supplies their numbers."""
-
-
 class CacheEntry:
     """A traced function that can be called again. Raises Unrepeatable if it cannot."""
 
-    def __init__(self, trace: Trace, rebuild: Rebuild, results: list[Tensor]) -> None:
-        self.recorder, self.guards = trace.recorder, trace.guards
-        self.calls = 0
-        self._pattern, self._likes = trace.pattern, trace.likes
-        self._rebuild = rebuild
-        self._settings = trace.settings
+    def __init__(self, trace: TraceRecorder, guards: Guards, settings: list[tuple[int, Settings]], result: Any) -> None:
+        """Describe a trace. ``settings`` are those of optimizer steps; ``result`` is what the traced run returned."""
+        self.recorder, self.guards, self.calls = trace.recorder, guards, 0
+        self._signature, self._settings = trace.signature, settings
+        results: list[Tensor] = []
+        self._rebuild = rebuilding(result, trace.inputs.places, results)
         self._find_changes(trace, results)
         self._find_effects(trace)
         self._describe(trace, results)
-        self._make_replay(trace, [result._id for result in results])
+        self._make_replay(trace, [made._id for made in results])
+        _check_leaks(trace, results)
 
     @property
     def length(self) -> int:
@@ -75,115 +59,99 @@ class CacheEntry:
 
     # What a trace did ------------------------------------------------------------------------
 
-    def _find_changes(self, trace: Trace, results: list[Tensor]) -> None:
+    def _find_changes(self, trace: TraceRecorder, results: list[Tensor]) -> None:
         """Find the changes to the inputs. New gradients are added to ``results``."""
-        tensors = trace.inputs.tensors
-        places = {id(tensor): place for place, tensor in reversed(list(enumerate(tensors)))}
+        tensors, places = trace.inputs.tensors, trace.inputs.places
         self._bumps: dict[int, int] = {}
         self._grads: list[tuple[int, bool, int | None, int | None]] = []
         seen: set[int] = set()
         for place, (tensor, before) in enumerate(zip(tensors, trace.before, strict=True)):
-            if (tensor._node, tensor._output_nr, tensor._requires_grad) != (
-                before.node,
-                before.output_nr,
-                before.requires_grad,
-            ):
+            now = State.of(tensor)
+            if now.history != before.history:
                 raise Unrepeatable("it changes the history of a tensor from outside")
-            if tensor._version_counter is not before.cell or not same_spec(tensor._data, before.data):
+            if now.version_counter is not before.version_counter or not _same_spec(now.data, before.data):
                 raise Unrepeatable("it gives a tensor from outside other memory or another shape")
             if tensor._hooks is not None or tensor._grad_history is not None:
                 raise Unrepeatable("a tensor from outside has a hook, or a gradient with a history")
-            written = list.__getitem__(before.cell, 0) - before.version
+            written = now.version - before.version
             if written and tensor._base is not None:
                 raise Unrepeatable("it writes to a view from outside")
-            if written and id(before.cell) not in seen:
-                seen.add(id(before.cell))
+            if written and id(before.version_counter) not in seen:
+                seen.add(id(before.version_counter))
                 self._bumps[place] = written
-            if tensor._has_grad != before.has_grad or tensor._grad is not before.grad:
-                grad = tensor._grad
+            grad = now.grad
+            if now.has_grad != before.has_grad or grad is not before.grad:
                 known = None if grad is None else places.get(id(grad))
                 made = None
                 if grad is not None and known is None:
                     if all(other is not grad for other in results):
                         results.append(grad)
                     made = next(i for i, other in enumerate(results) if other is grad)
-                self._grads.append((place, tensor._has_grad, known, made))
+                self._grads.append((place, now.has_grad, known, made))
 
-    def _find_effects(self, trace: Trace) -> None:
+    def _find_effects(self, trace: TraceRecorder) -> None:
         """Find the effects of the instructions on the inputs, to be undone if they never run."""
-        tensors = [*enumerate(trace.inputs.tensors)][::-1]
-        cells = {id(tensor._version_counter): place for place, tensor in tensors}
-        places = {id(tensor): place for place, tensor in tensors}
-        self._received: dict[int, list[tuple[int, bool, int | None]]] = {}
-        """The passes: places of tensors, whether each had a gradient before, and places of the gradients added to."""
-        self._written: dict[int, list[tuple[int, int]]] = {}
-        """The other changes: places of tensors, and their versions before the change, counted from the call's start."""
-        for index, effect in trace.recorded.effects.items():
-            if isinstance(effect, Received):
-                noted = [(reference(), had, cell) for reference, had, cell in effect.noted]
-                self._received[index] = [
-                    (places[id(tensor)], had, None if cell is None else cells.get(id(cell)))
-                    for tensor, had, cell in noted
-                    if id(tensor) in places
-                ]
-            elif isinstance(effect, (Changed, Stepped)):
-                known = [(cells[id(cell)], version) for cell, version in effect.versions if id(cell) in cells]
-                self._written[index] = [(place, version - trace.before[place].version) for place, version in known]
+        counters, places = trace.inputs.counters, trace.inputs.places
+        self._changes: dict[int, tuple[list[tuple[int, int]], list[tuple[int, bool, int | None]]]] = {}
+        """By instruction: places of tensors, with their versions before it, counted from the call's start; and places
+        of tensors that get gradients, whether each had one before, and the places of the gradients added to."""
+        for index, effect in trace.effects.items():
+            versions = [
+                (counters[id(counter)], version) for counter, version in effect.versions if id(counter) in counters
+            ]
+            received = [
+                (places[id(tensor)], had, None if counter is None else counters.get(id(counter)))
+                for reference, had, counter in effect.received
+                if id(tensor := reference()) in places
+            ]
+            self._changes[index] = (
+                [(place, version - trace.before[place].version) for place, version in versions],
+                received,
+            )
 
-    def _describe(self, trace: Trace, results: list[Tensor]) -> None:
+    def _describe(self, trace: TraceRecorder, results: list[Tensor]) -> None:
         """Find the properties of the results' handles."""
-        before = trace.before
-        cells = [*[b.cell for b in before], *[r._version_counter for r in results]]
-        places = {
-            (id(t if b.node is None else b.node), b.output_nr): place
-            for place, (t, b) in reversed(list(enumerate(zip(trace.inputs.tensors, before, strict=True))))
-        }
-        condenser = Condenser(results, places, cells, trace.start)
-        self._nodes = condenser.templates
-        given, made = {id(t) for t in trace.inputs.tensors}, {id(r) for r in results}
+        inputs = trace.inputs
+        counters = [each._version_counter for each in (*inputs.tensors, *results)]
+        self._graph = CompiledGraph(trace.start, inputs.tensors, results)
+        made = {id(result) for result in results}
         first: dict[int, int] = {}
-        for place, cell in enumerate(cells):
-            first.setdefault(id(cell), place)
+        for place, counter in enumerate(counters):
+            first.setdefault(id(counter), place)
         self._outputs = []
-        for place, result in enumerate(results, len(before)):
+        for place, result in enumerate(results, len(inputs.tensors)):
             if type(result) is not Tensor:
                 raise Unrepeatable(f"it makes a {type(result).__name__}")
-            if result._id not in trace.recorded.made:
+            if result._id not in trace.made:
                 raise Unrepeatable("it gives back a tensor that it finds where the guards do not look")
-            if result._base is not None and (id(result._base) in given or id(result._base) in made):
+            if result._base is not None and (id(result._base) in inputs.places or id(result._base) in made):
                 raise Unrepeatable("it gives back a view of an argument or of another result")
             if result._hooks is not None or result._has_grad:
                 raise Unrepeatable("a result has a hook or a gradient")
             shared = first[id(result._version_counter)]
-            version = list.__getitem__(result._version_counter, 0)
-            node = condenser.node_of(result)
-            marked = inference.is_marked(result)
-            at = shared if shared != place else None
-            self._outputs.append(
-                Output(result._data, result._requires_grad, node, result._output_nr, at, version, marked)
-            )
+            at, marked = None if shared == place else shared, inference.is_marked(result)
+            self._outputs.append(Output(result._data, result._requires_grad, at, version_of(result), marked))
 
     # What is recorded again -------------------------------------------------------------------
 
-    def _make_replay(self, trace: Trace, results: Sequence[str]) -> None:
+    def _make_replay(self, trace: TraceRecorder, results: Sequence[str]) -> None:
         """Make the replay, and find which inputs it takes and which of the created tensors are results."""
-        recorded = trace.recorded
         places = {tensor._id: place for place, tensor in reversed(list(enumerate(trace.inputs.tensors)))}
         taken: dict[str, int] = {}
         unbound: set[str] = set()
         """Ids that were assigned to gradients that do not exist."""
-        for instruction in recorded.instructions:
+        for instruction in trace.instructions:
             for name in names_in(instruction.inputs):
-                if name not in recorded.made:
+                if name not in trace.made:
                     if name not in places:
                         raise Unrepeatable("it uses a tensor that it finds where the guards do not look")
                     taken[name] = places[name]
             if instruction.op == "grad":
                 unbound.update(instruction.outputs)
-        unbound -= recorded.released
+        unbound -= trace.released
         self._takes = [*taken.values()]
-        dropped = recorded.made.difference(results, unbound)
-        self._replay = Replay(recorded.instructions, recorded.lines, [*taken], dropped)
+        dropped = trace.made.difference(results, unbound)
+        self._replay = Replay(trace.instructions, trace.lines, [*taken], dropped)
         made = self._replay.made
         self._results = [made.index(name) for name in results]
 
@@ -191,10 +159,7 @@ class CacheEntry:
 
     def numbers(self, inputs: Inputs) -> list[float] | None:
         """The optimizers' numbers for a call on these inputs; None if the trace is not valid for it."""
-        tensors = inputs.tensors
-        if len(tensors) != len(self._likes) or inputs.pattern() != self._pattern:
-            return None
-        if [*map(like, tensors)] != self._likes:
+        if inputs.signature() != self._signature:
             return None
         if self.guards.changed() is not None:
             return None
@@ -212,12 +177,12 @@ class CacheEntry:
         taken = [tensors[place]._id for place in self._takes]
         with recorder.lock:
             made = recorder.replay(self._replay, taken, self._attrs(numbers), self._effects(tensors))
-        results = [
-            handle(recorder, output.data, made[place])
-            for output, place in zip(self._outputs, self._results, strict=True)
-        ]
-        self.calls += 1
-        self._repeat(tensors, results)
+            results = [
+                handle(recorder, output.data, made[place])
+                for output, place in zip(self._outputs, self._results, strict=True)
+            ]
+            self.calls += 1
+            self._repeat(tensors, results)
         return self._rebuild(tensors, results)
 
     def _attrs(self, numbers: Sequence[float]) -> Mapping[int, Mapping[str, Any]]:
@@ -231,15 +196,14 @@ class CacheEntry:
     def _effects(self, tensors: Sequence[Tensor]) -> Mapping[int, Effect]:
         """The effects of the instructions on these tensors, to be undone if they never run."""
         found: dict[int, Effect] = {}
-        for index, changes in self._written.items():
-            cells = [(tensors[place]._version_counter, later) for place, later in changes]
-            found[index] = Stepped([(cell, cell[0] + later) for cell, later in cells])
-        for index, received in self._received.items():
-            found[index] = Received(
-                [
+        for index, (versions, received) in self._changes.items():
+            counters = [(tensors[place]._version_counter, later) for place, later in versions]
+            found[index] = Effect(
+                [(counter, counter[0] + later) for counter, later in counters],
+                received=[
                     (weakref.ref(tensors[place]), had, None if grad is None else tensors[grad]._version_counter)
                     for place, had, grad in received
-                ]
+                ],
             )
         return found
 
@@ -255,13 +219,10 @@ class CacheEntry:
             else:
                 result._version_counter[0] = output.version
             result._requires_grad = output.requires_grad
-        if self._nodes:
-            nodes = instantiate(
-                self._nodes, tensors, results, lambda place: _at(place, tensors, results)._version_counter
-            )
-            for result, output in zip(results, self._outputs, strict=True):
-                if output.node is not None:
-                    result._node, result._output_nr = nodes[output.node], output.output_nr
+        graph, segment = self._graph, self.recorder.segment
+        if graph.made:
+            taken = [_at(place, tensors, results) for place in graph.taken]
+            segment.join(graph.entry, taken, [results[index] for index in graph.made], segment.lazy)
         for place, has_grad, known, made in self._grads:
             tensor = tensors[place]
             tensor._has_grad = has_grad
@@ -271,3 +232,19 @@ class CacheEntry:
 def _at(place: int, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> Tensor:
     """The tensor at a place among the inputs, followed by the results."""
     return tensors[place] if place < len(tensors) else results[place - len(tensors)]
+
+
+def _same_spec(a: Any, b: Any) -> bool:
+    return a is b or (a.shape == b.shape and a.dtype == b.dtype)
+
+
+def _check_leaks(trace: TraceRecorder, results: list[Tensor]) -> None:
+    """Raise Unrepeatable if a tensor that the function made is still alive and is not a result."""
+    kept = {t._id for t in results} | {t._base._id for t in results if isinstance(t._base, Tensor)}
+    left = trace.made - trace.released - kept
+    if left:
+        gc.collect()
+        left -= trace.released
+    # Some ids never had a handle, such as those of gradients that do not exist.
+    if left and any(issubclass(type(x), Tensor) and getattr(x, "_id", None) in left for x in gc.get_objects()):
+        raise Unrepeatable("it keeps a tensor that it makes")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import warnings
 from collections.abc import Callable
 from types import MethodType
@@ -11,22 +10,18 @@ from typing import Any
 
 from telegrad_engine.context import state
 from telegrad_engine.errors import InvalidOperation
-from telegrad_engine.graph.node import next_sequence
 
 from ..nn.modules.module import Module
-from ..session.generators import default_generator
 from ..session.sessions import current, is_debugging
+from ..tape.graph_pattern import Unrepeatable
 from ..tape.recorder import Recorder
-from ..tape.replay import STEP
 from ..tape.transform_stack import active, in_any_thread
-from ..tensor.handle import Tensor
-from .arguments import Arguments, rebuilding
-from .cache_entry import CacheEntry, Trace
-from .compiled_nodes import Unrepeatable
+from .arguments import Arguments
+from .cache_entry import CacheEntry
 from .guards import Guards, Unwatchable
-from .inputs import Before, Inputs, like
-from .optimizer_settings import settings_of, watching
-from .trace_recorder import TraceRecorder, is_tracing
+from .inputs import Inputs
+from .optimizer_settings import settings_in, watching
+from .trace_recorder import TraceRecorder, is_tracing, modes
 
 MAX_ENTRIES, ATTEMPTS = 8, 3
 """The most traces that a function keeps, and the most that are tried for one kind of call before it runs uncompiled."""
@@ -67,7 +62,7 @@ class CompiledFunction:
             return self.function(*args, **kwargs)
         if current().recorder is not recorder or any(t._recorder is not recorder for t in arguments.tensors):
             return self.function(*args, **kwargs)
-        key = (arguments.key, id(recorder), recorder.default_dtype, *_modes())
+        key = (arguments.key, id(recorder), recorder.default_dtype, *modes())
         for entry in self._entries.get(key, ()):
             inputs = Inputs(arguments.tensors, entry.guards.tensors)
             numbers = entry.numbers(inputs)
@@ -114,40 +109,16 @@ class CompiledFunction:
             return self.function(*args, **kwargs)
         if any(t._recorder is not recorder for t in guards.tensors):
             guards.tensors = [t for t in guards.tensors if t._recorder is recorder]
-        inputs = Inputs(arguments.tensors, guards.tensors)
-        before = [Before.of(tensor) for tensor in inputs.tensors]
-        modes = _modes()
-        pattern, likes = inputs.pattern(), [*map(like, inputs.tensors)]
-        start, drawn = next_sequence(), str(default_generator.numpy.bit_generator.state)
-        recorded = TraceRecorder(recorder)
-        with watching(guards.optimizers) as looked_at, recorded:
+        trace = TraceRecorder(recorder, Inputs(arguments.tensors, guards.tensors))
+        with watching(guards.optimizers) as looked_at, trace:
             result = self.function(*args, **kwargs)
-        if str(default_generator.numpy.bit_generator.state) != drawn:
-            recorded.give_up("draws random numbers on this side")
-        if _modes() != modes:
-            recorded.give_up("leaves a mode changed")
         try:
-            if recorded.broken is not None:
-                raise Unrepeatable(f"it {recorded.broken}")
+            if trace.broken is not None:
+                raise Unrepeatable(f"it {trace.broken}")
             changed = guards.changed()
             if changed is not None:
                 raise Unrepeatable(f"it changes {changed}")
-            found = [
-                (place, settings_of(instruction, guards.optimizers, looked_at))
-                for place, instruction in enumerate(recorded.instructions)
-                if instruction.op == STEP
-            ]
-            settings = [(place, each) for place, each in found if each is not None]
-            if len(settings) == len(found):
-                for _, each in settings:
-                    guards.loosen(each.group, each.numbers)
-            else:
-                settings = []
-            trace = Trace(recorder, recorded, inputs, before, pattern, likes, start, guards, settings)
-            results: list[Tensor] = []
-            rebuild = rebuilding(result, {id(t): place for place, t in enumerate(inputs.tensors)}, results)
-            entry = CacheEntry(trace, rebuild, results)
-            _check_leaks(recorded, results)
+            entry = CacheEntry(trace, guards, settings_in(trace.instructions, guards, looked_at), result)
         except Unrepeatable as reason:
             self._fail(key, str(reason))
             return result
@@ -173,24 +144,6 @@ class CompiledFunction:
 
     def __repr__(self) -> str:
         return f"<compiled {self.explain()}>"
-
-
-def _modes() -> tuple[Any, ...]:
-    autocast = state.autocast
-    casting = None if autocast is None else (repr(sorted(autocast.settings.items())), autocast.caching)
-    return state.grad_enabled, state.inference, casting
-
-
-def _check_leaks(recorded: TraceRecorder, results: list[Tensor]) -> None:
-    """Raise Unrepeatable if a tensor that the function made is still alive and is not a result."""
-    kept = {t._id for t in results} | {t._base._id for t in results if isinstance(t._base, Tensor)}
-    left = recorded.made - recorded.released - kept
-    if left:
-        gc.collect()
-        left -= recorded.released
-    # Some ids never had a handle, such as those of gradients that do not exist.
-    if left and any(issubclass(type(x), Tensor) and getattr(x, "_id", None) in left for x in gc.get_objects()):
-        raise Unrepeatable("it keeps a tensor that it makes")
 
 
 class OptimizedModule(Module):

@@ -58,7 +58,7 @@ def _alike(a: Any, b: Any) -> bool:
         return a.__self__ is b.__self__ and a.__func__ is b.__func__
     if isinstance(a, tuple):
         return len(a) == len(b) and all(map(_alike, a, b))
-    return isinstance(a, CONSTANTS) and repr(a) == repr(b)
+    return a == b if isinstance(a, bytes) else isinstance(a, CONSTANTS) and repr(a) == repr(b)
 
 
 class Unwatchable(Exception):
@@ -74,7 +74,6 @@ class Guards:
         self.places: list[Place] = []
         self.groups: dict[int, Place] = {}
         """The places that are parameter groups, by the identity of the group."""
-        self._arrays: list[tuple[Any, Any]] = []
         self._seen: dict[int, Any] = {}
         self._due: deque[tuple[str, Any]] = deque(("it", root) for root in roots)
         while self._due:
@@ -85,9 +84,6 @@ class Guards:
         for place in self.places:
             if not place.is_same():
                 return place.name
-        for array, before in self._arrays:
-            if array.shape != before.shape or array.tobytes() != before.tobytes():
-                return "an array"
         return None
 
     def loosen(self, group: dict[str, Any], names: Sequence[str]) -> None:
@@ -107,7 +103,7 @@ class Guards:
         elif isinstance(value, np.ndarray):
             if value.size > MAX_ELEMENTS or value.dtype == object:
                 raise Unwatchable(f"{name} is an array of {value.size} elements, which could change unseen")
-            self._arrays.append((value, value.copy()))
+            self._watch("an array", lambda: [value.shape, value.tobytes()])
         elif isinstance(value, dict):
             self._watch(name, lambda: [*value, *value.values()])
         elif isinstance(value, (list, deque)):

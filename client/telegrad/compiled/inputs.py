@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..tensor.handle import Tensor
 
-Like = tuple[Any, ...]
-"""The properties that a tensor must have for a trace to be valid for it."""
 
+class State(NamedTuple):
+    """The state of a tensor before or after a trace."""
 
-def like(tensor: Tensor) -> Like:
-    """The properties of a tensor that a trace relies on, without keeping anything alive."""
-    data = tensor._data
-    return (
-        tensor._requires_grad,
-        tensor._has_grad,
-        tensor._grad is None,
-        tensor._node is None,
-        tensor._output_nr,
-        tensor._hooks is None and tensor._grad_history is None,
-        type(tensor._version_counter),
-        data.dtype,
-        data.shape,
-    )
-
-
-class Before(NamedTuple):
-    """The state of a tensor when the function began."""
-
-    cell: list[int]
+    version_counter: list[int]
     version: int
     node: Any
     output_nr: int
@@ -40,12 +22,16 @@ class Before(NamedTuple):
     grad: Tensor | None
 
     @classmethod
-    def of(cls, tensor: Tensor) -> Before:
+    def of(cls, tensor: Tensor) -> State:
         """A tensor's state now."""
-        cell = tensor._version_counter
-        version = list.__getitem__(cell, 0)  # works for an inference tensor too, which has no version
-        place, data = (tensor._node, tensor._output_nr), tensor._data
-        return cls(cell, version, *place, data, tensor._requires_grad, tensor._has_grad, tensor._grad)
+        counter, grad = tensor._version_counter, tensor._grad
+        place, requires_grad = (tensor._node, tensor._output_nr), tensor._requires_grad
+        return cls(counter, version_of(tensor), *place, tensor._data, requires_grad, tensor._has_grad, grad)
+
+    @property
+    def history(self) -> tuple[Any, ...]:
+        """The tensor's place in the graph."""
+        return self.node, self.output_nr, self.requires_grad
 
 
 class Inputs:
@@ -58,13 +44,40 @@ class Inputs:
             if tensor._base is not None:
                 tensor._refresh()
 
-    def pattern(self) -> list[int]:
-        """Which of the tensors are the same, and which share memory."""
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """The places of the tensors, by identity."""
+        return {id(tensor): place for place, tensor in reversed([*enumerate(self.tensors)])}
+
+    @cached_property
+    def counters(self) -> dict[int, int]:
+        """The places of the tensors, by the identity of the version counter."""
+        return {id(tensor._version_counter): place for place, tensor in reversed([*enumerate(self.tensors)])}
+
+    def signature(self) -> tuple[Any, ...]:
+        """What a trace relies on: which tensors are the same, which share memory, and the properties of each."""
         seen: dict[Any, int] = {}
-        found = [seen.setdefault(t._id, i) for i, t in enumerate(self.tensors)]
-        return [*found, *[seen.setdefault(id(t._version_counter), i) for i, t in enumerate(self.tensors)]]
+        same = [seen.setdefault(t._id, i) for i, t in enumerate(self.tensors)]
+        sharing = [seen.setdefault(id(t._version_counter), i) for i, t in enumerate(self.tensors)]
+        return same, sharing, [*map(_properties, self.tensors)]
 
 
-def same_spec(a: Any, b: Any) -> bool:
-    """Whether two tensors have the same shape and dtype."""
-    return a is b or (a.shape == b.shape and a.dtype == b.dtype)
+def _properties(tensor: Tensor) -> tuple[Any, ...]:
+    """The properties of a tensor that a trace relies on, without keeping anything alive."""
+    data = tensor._data
+    return (
+        tensor._requires_grad,
+        tensor._has_grad,
+        tensor._grad is None,
+        tensor._lazy is None and tensor._node is None,
+        tensor._output_nr,
+        tensor._hooks is None and tensor._grad_history is None,
+        type(tensor._version_counter),
+        data.dtype,
+        data.shape,
+    )
+
+
+def version_of(tensor: Tensor) -> int:
+    """A tensor's version. This works for an inference tensor too, which has none."""
+    return list.__getitem__(tensor._version_counter, 0)

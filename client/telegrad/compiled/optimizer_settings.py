@@ -11,8 +11,9 @@ from telegrad_engine.optim import algorithms
 from telegrad_engine.program import Instruction
 
 from ..optim.optimizer import Optimizer
+from ..tape.replay import STEP
+from .guards import Guards
 
-STEP = "optim_step"
 SCHEDULERS = "telegrad.optim.lr_scheduler"
 
 
@@ -92,7 +93,26 @@ def watching(optimizers: Sequence[Optimizer]) -> Iterator[dict[int, set[str]]]:
                     groups[place] = group
 
 
-def settings_of(
+def settings_in(
+    instructions: Sequence[Instruction], guards: Guards, looked_at: dict[int, set[str]]
+) -> list[tuple[int, Settings]]:
+    """The sources of the settings of all optimizer steps, with the instructions' indices, which are guarded no longer.
+
+    None of them if one is not known.
+    """
+    found: list[tuple[int, Settings]] = []
+    for index, instruction in enumerate(instructions):
+        if instruction.op == STEP:
+            settings = _settings_of(instruction, guards.optimizers, looked_at)
+            if settings is None:
+                return []
+            found.append((index, settings))
+    for _, settings in found:
+        guards.loosen(settings.group, settings.numbers)
+    return found
+
+
+def _settings_of(
     instruction: Instruction, optimizers: Sequence[Optimizer], looked_at: dict[int, set[str]]
 ) -> Settings | None:
     """Return the source of a recorded step's settings; None unless exactly one parameter group is possible."""

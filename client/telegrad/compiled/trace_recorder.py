@@ -1,6 +1,6 @@
 """Traces a function: notes the instructions that it records, and whether it does anything that they cannot repeat.
 
-During a trace, it replaces some of the recorder's methods; at other times it costs nothing.
+During a trace, :class:`TraceRecorder` replaces some of the recorder's methods; at other times it costs nothing.
 """
 
 from __future__ import annotations
@@ -10,22 +10,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from telegrad_engine.context import state
+from telegrad_engine.graph.node import next_sequence
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.verbs import VERBS
 
 from ..call_site import Line, users_line
+from ..session.generators import default_generator
 from ..tape.effects import Effect
 from ..tape.recorder import NO_ATTRS, Recorder
+from .inputs import Inputs, State
 
 MAX_INSTRUCTIONS = 10_000
 """The most instructions that a trace may have."""
-REPEATABLE = frozenset(
-    {
-        "alias", "apply", "backward", "detach", "detach_", "free", "grad", "grad_of", "optim_step", "refresh",
-        "requires_grad_", "retain_grad", "set_grad", "zero_grad",
-    }
-)  # fmt: skip
-"""The verbs that depend only on tensors and graphs."""
 WHY = {
     "tensor": "uploads an array; pass it as an argument, a tensor",
     "manual_seed": "seeds the random numbers",
@@ -42,11 +38,27 @@ def is_tracing() -> bool:
     return getattr(_active, "recorder", None) is not None
 
 
-class TraceRecorder:
-    """Notes what one run of a function records in a session."""
+def modes() -> tuple[Any, ...]:
+    """This thread's modes, which a trace depends on and must not change."""
+    autocast = state.autocast
+    casting = None if autocast is None else (repr(sorted(autocast.settings.items())), autocast.caching)
+    return state.grad_enabled, state.inference, casting
 
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
+
+def _generator_state() -> str:
+    return str(default_generator.numpy.bit_generator.state)
+
+
+class TraceRecorder:
+    """Notes what one run of a function on these tensors records in a session."""
+
+    def __init__(self, recorder: Recorder, inputs: Inputs) -> None:
+        self.recorder, self.inputs = recorder, inputs
+        self.before, self.signature = [*map(State.of, inputs.tensors)], inputs.signature()
+        """The state of the tensors when the function begins."""
+        self.start = next_sequence()
+        """The sequence number of the first node."""
+        self._modes, self._generator = modes(), _generator_state()
         self.instructions: list[Instruction] = []
         self.lines: list[Line] = []
         self.effects: dict[int, Effect] = {}
@@ -74,6 +86,10 @@ class TraceRecorder:
         self.recorder.watch()
         if exc[0] is not None:
             self.give_up("raises an error")
+        if _generator_state() != self._generator:
+            self.give_up("draws random numbers on this side")
+        if modes() != self._modes:
+            self.give_up("leaves a mode changed")
 
     def give_up(self, what: str) -> None:
         """Note why the function cannot be repeated, unless a reason is known already."""
@@ -89,16 +105,16 @@ class TraceRecorder:
         outputs: Sequence[str] = (),
         attrs: Mapping[str, Any] = NO_ATTRS,
         nbytes: int = 0,
+        effect: Effect | None = None,
     ) -> None:
         if threading.get_ident() != self._thread:
-            return type(self.recorder).emit(self.recorder, op, inputs, outputs, attrs, nbytes)
-        effect = self.recorder.effect
+            return type(self.recorder).emit(self.recorder, op, inputs, outputs, attrs, nbytes, effect)
         self._emitting = True
         try:
-            type(self.recorder).emit(self.recorder, op, inputs, outputs, attrs, nbytes)
+            type(self.recorder).emit(self.recorder, op, inputs, outputs, attrs, nbytes, effect)
         finally:
             self._emitting = False
-        if op in VERBS and op not in REPEATABLE:
+        if op in VERBS and not VERBS[op].repeatable:
             self.give_up(WHY.get(op, f"does what cannot be repeated elsewhere ({op})"))
         elif len(self.instructions) >= MAX_INSTRUCTIONS:
             self.give_up(f"has more than {MAX_INSTRUCTIONS} instructions")

@@ -8,6 +8,7 @@ from typing import Any
 
 from telegrad_engine.autograd.forward_ad.dual import check_floating, check_size
 from telegrad_engine.errors import InvalidOperation, InvalidValue, ShapeMismatch
+from telegrad_engine.graph.differentiation import place
 from telegrad_engine.graph.node import walk
 
 from ..autograd.pullback import Arguments, Outputs, Pullback, recorded
@@ -225,9 +226,8 @@ def _depends(raw: Tensor, arguments: Arguments) -> bool:
         return True
     if raw.grad_fn is None:
         return False
-    places = {id(own.grad_fn or own) for own in arguments.raws}
-    nodes = list(walk(raw.grad_fn))
-    return any(id(n) in places or any(id(t) in places for t in n.next_edges) for n in nodes)
+    nodes = {place(own)[0] for own in arguments.raws}
+    return any(node in nodes or not nodes.isdisjoint(node.next_edges) for node in walk(raw.grad_fn))
 
 
 def _check_duals(primals: Sequence[Any], tangents: Sequence[Any]) -> None:

@@ -15,9 +15,10 @@ from telegrad_engine.program.registered_functions import Applicable, Budget, Fun
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta, functions
 
+from ..tape.lazy_graph import Entry
 from ..tape.recorder import Recorder
 from ..tensor.handle import Tensor, handle, refs
-from .abstract_evaluation import PatternGraph, evaluate
+from .abstract_evaluation import evaluate
 
 _known: weakref.WeakKeyDictionary[Recorder, dict[str, Applicable]] = weakref.WeakKeyDictionary()
 """The known functions of each session."""
@@ -96,9 +97,16 @@ def call(
         found = _evaluated(recorder, function, tensors, parameters, Budget(asking=True))
     except DataDependentShape:
         return _call_and_ask(recorder, function, tensors, parameters)
-    made = [handle(recorder, None) for _ in range(len(found))]
-    _adopt(made, found)
-    _emit(recorder, function, tensors, parameters, made)
+    if not isinstance(found, Entry):
+        made = [handle(recorder, None) for _ in found]
+        _adopt(made, found)
+        _emit(recorder, function, tensors, parameters, made)
+        return made
+    made = [handle(recorder, spec) for spec in found.specs]
+    with recorder.lock:
+        lazy = recorder.segment.lazy
+        _emit(recorder, function, tensors, parameters, made)
+        recorder.segment.join(found, tensors, made, lazy)
     return made
 
 
@@ -108,8 +116,8 @@ def _evaluated(
     tensors: Sequence[Any],
     parameters: Mapping[str, Any],
     budget: Budget,
-) -> Sequence[Any] | PatternGraph:
-    """Stand-ins for the results, computed from stand-ins for the tensors without recording anything."""
+) -> Sequence[Any] | Entry:
+    """Stand-ins for the results, computed from stand-ins for the tensors without recording anything, or a pattern."""
     device = recorder.transport.device
     before, state.default_dtype = state.default_dtype, recorder.default_dtype
     try:
@@ -121,10 +129,7 @@ def _evaluated(
         state.default_dtype = before
 
 
-def _adopt(made: Sequence[Tensor], found: Sequence[Any] | PatternGraph) -> None:
-    if isinstance(found, PatternGraph):
-        found.adopt(made)
-        return
+def _adopt(made: Sequence[Tensor], found: Sequence[Any]) -> None:
     for tensor, meta in zip(made, found, strict=True):
         tensor._data = meta._data
         tensor._adopt(meta)

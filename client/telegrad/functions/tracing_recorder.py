@@ -40,8 +40,8 @@ class Tracer:
     ``decisions`` are the answers; after the last one every answer is True.
     """
 
-    segment, parent, effect = None, None, None
-    """A tracer has no tape, no owner process and no effects to undo."""
+    segment, parent = None, None
+    """A tracer has no tape and no owner process."""
 
     def __init__(self, prefix: str, decisions: Sequence[bool]) -> None:
         self.segments: list[list[Data]] = [[]]
@@ -78,7 +78,13 @@ class Tracer:
         return f"{self._prefix}{self._last}"
 
     def emit(
-        self, op: str, inputs: Sequence[Any] = (), outputs: Sequence[str] = (), attrs: Any = NO_ATTRS, nbytes: int = 0
+        self,
+        op: str,
+        inputs: Sequence[Any] = (),
+        outputs: Sequence[str] = (),
+        attrs: Any = NO_ATTRS,
+        nbytes: int = 0,
+        effect: Any = None,
     ) -> None:
         """Write an instruction that an SDK tensor records itself."""
         if op == "tensor":

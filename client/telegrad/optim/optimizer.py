@@ -19,7 +19,7 @@ from telegrad_engine.graph.hooks import Handle, Hooks
 from telegrad_engine.optim import algorithms
 
 from ..nn.parameter import type_name, zero_grads
-from ..tape.effects import Stepped
+from ..tape.effects import Effect
 from ..tensor.handle import Tensor, functions, recorder_of, upload
 from ..tensor.interop import in_session_of, is_array
 
@@ -231,9 +231,8 @@ class Optimizer:
         if self._condition is not None:
             inputs += [*([] if tensors else [None]), self._condition._id]
         changed = list(chain(params, *states))
-        with recorder.lock:
-            recorder.effect = Stepped([(tensor._version_counter, tensor._version_counter[0]) for tensor in changed])
-            recorder.emit("optim_step", inputs, (), attrs)
+        effect = Effect([(tensor._version_counter, tensor._version_counter[0]) for tensor in changed])
+        recorder.emit("optim_step", inputs, (), attrs, effect=effect)
         for tensor in changed:
             tensor._version_counter[0] += 1
 

@@ -149,15 +149,15 @@ class AveragedModel(Module):
             average([own for own, _ in group], [new for _, new in group], self.n_averaged)
 
     def _count(self) -> int:
-        cell = self.n_averaged._version_counter
+        counter = self.n_averaged._version_counter
         known = self._counted
-        if known is not None and known[0] is cell and known[1] == cell[0]:
+        if known is not None and known[0] is counter and known[1] == counter[0]:
             return known[2]
         return int(self.n_averaged.item())
 
     def _note(self, count: int) -> None:
-        cell = self.n_averaged._version_counter
-        self.__dict__["_counted"] = (cell, cell[0], count)
+        counter = self.n_averaged._version_counter
+        self.__dict__["_counted"] = (counter, counter[0], count)
 
 
 @no_grad()

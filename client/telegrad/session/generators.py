@@ -5,8 +5,9 @@ Random tensors are drawn in the session; :func:`manual_seed` restarts both.
 
 from __future__ import annotations
 
-import secrets
+import os
 import weakref
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,12 +33,17 @@ class Generator:
         self._seed = int(seed)
         self.states: weakref.WeakKeyDictionary[Recorder, Any] = weakref.WeakKeyDictionary()
         """Its state in each session that draws tensors from it."""
-        self.numpy = np.random.default_rng(self._seed % 2**64)
+        self.__dict__.pop("numpy", None)
         return self
+
+    @cached_property
+    def numpy(self) -> np.random.Generator:
+        """The generator that orders samples. It is made on first use, because NumPy imports its generators then."""
+        return np.random.default_rng(self._seed % 2**64)
 
     def seed(self) -> int:
         """Restart from a random seed, and return the seed."""
-        self.manual_seed(secrets.randbits(63))
+        self.manual_seed(int.from_bytes(os.urandom(8)) >> 1)
         return self._seed
 
     def initial_seed(self) -> int:

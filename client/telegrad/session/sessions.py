@@ -22,7 +22,6 @@ from telegrad_engine.tensor.attributes import dtype_of_type
 
 from ..tape.recorder import Recorder
 from ..transport.base import Transport, Verify
-from ..transport.local import LocalTransport
 
 LOCKED_S = 1.0
 """How many seconds the exit of the process waits for a thread that uses a session."""
@@ -207,6 +206,8 @@ def transport_to(
         settings["session"] = session
         _check_attaching(address, session, {**settings, "compile": compile or None})
     if address.startswith("local:"):
+        from ..transport.local import LocalTransport  # a client of a server does not need the engine's sessions
+
         return LocalTransport(**settings)
     if address.startswith(("http://", "https://")):
         from ..transport.http import HTTPTransport  # httpx takes a fifth of the time to import Telegrad

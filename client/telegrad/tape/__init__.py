@@ -5,5 +5,5 @@ of a tree (:mod:`.node`), and recording moves a cursor along it (:mod:`.segment`
 one. A path from the root is a segment: the instructions up to an optimizer step, or up to a wait for a value. Its
 template is written once. A function that recorded a node before records it again without resolving its arguments
 (:mod:`.shortcut`, :mod:`.dispatch`), and its part of the autograd graph is built only when it is read
-(:mod:`.lazy_graph`).
+(:mod:`.lazy_graph`). So is that of a call which records several instructions (:mod:`.graph_pattern`).
 """

@@ -10,15 +10,13 @@ from typing import Any
 
 from telegrad_engine.context import state
 from telegrad_engine.errors import TelegradError
-from telegrad_engine.shapes import Spec
-from telegrad_engine.tensor.abstract import Produce, without_values
-from telegrad_engine.tensor.call_cache import Call, Prepare, Ready, preparing, remembering
+from telegrad_engine.tensor.call_cache import Call, Prepare, Ready, gathered, preparing, remembering
 from telegrad_engine.tensor.namespace import Apply, Resolve
 
 from ..call_site import depth_of_user, users_line
 from .node import Node
 from .segment import Segment
-from .shortcut import Make, check_values, learn, results_of
+from .shortcut import Make, learn, results_of
 from .transform_stack import active, in_any_thread
 
 MAX_SIBLINGS = 8
@@ -117,32 +115,36 @@ def _note_line(segment: Segment, node: Node, shortcut: Any) -> None:
         segment.lines[node.index] = line
 
 
-def recording(make: Callable[[Any, Spec, str], Any], apply: Apply) -> Callable[[Call], Ready]:
+def recording(make: Make, apply: Apply) -> Callable[[Call], Ready]:
     """Return a factory of functions that record an op on tensors like a call's; ``make`` makes an output's handle."""
+    find_results = results_of(make)
 
-    def recorded(call: Call) -> Produce:
-        op, _, attrs, specs, order = call
-        key = op.key
+    def prepared(call: Call) -> Ready:
+        results = find_results(call)
+        op, blank, attrs, specs, order = results.call
+        key, entry, verify = op.key, results.entry, results.verify
 
-        def produce(tensors: list[Any], inputs: list[Any]) -> list[Any]:
+        def run(tensors: list[Any]) -> Any:
             recorder = tensors[0]._recorder
+            inputs = tensors if order is None else gathered(blank, order, tensors)
             for tensor in tensors:
                 if tensor._recorder is not recorder:
                     apply(op, tuple(inputs), attrs)  # raises the error for tensors of several sessions
-            if op.value_check is not None:
-                check_values(op, inputs, attrs)
+            if verify is not None:
+                verify(tensors)
             names = [recorder.new_id() for _ in specs]
-            ids = [x._id for x in inputs] if order is None else [getattr(x, "_id", x) for x in inputs]
             try:
-                recorder.emit(key, ids, names, attrs)
+                recorder.emit(key, [getattr(x, "_id", x) for x in inputs], names, attrs)
             except TelegradError:
                 for name in names:  # no handle exists to remove it by dying
                     recorder.failed.pop(name, None)
                 raise
             # Handles are made last: if a Ctrl-C prevented the recording, they would free tensors that do not exist.
-            outputs = [make(recorder, spec, name) for spec, name in zip(specs, names, strict=True)]
-            return outputs
+            result, outputs = results.make(recorder, names, tensors)
+            if entry is not None:
+                entry.enter(tensors, outputs, None)
+            return result
 
-        return produce
+        return run
 
-    return without_values(recorded)
+    return prepared

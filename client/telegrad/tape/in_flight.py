@@ -13,6 +13,7 @@ from telegrad_engine.program.result import Answer
 
 from ..call_site import Line
 from ..transport.base import Transport
+from .effects import Effect
 from .segment import Segment, Written
 
 
@@ -28,11 +29,13 @@ class Recording:
     def _written(self) -> Written:
         program: list[Instruction] = []
         lines: list[Line | None] = []
+        effects: list[Effect | None] = []
         for segment in self.segments:
-            own_program, own_lines = segment.written()
+            own_program, own_lines, own_effects = segment.written()
             program += own_program
             lines += own_lines
-        return program, lines
+            effects += own_effects
+        return program, lines, effects
 
     @property
     def program(self) -> list[Instruction]:
@@ -43,6 +46,11 @@ class Recording:
     def lines(self) -> list[Line | None]:
         """The user's line that recorded each instruction."""
         return self._written[1]
+
+    @property
+    def effects(self) -> list[Effect | None]:
+        """The effect of each instruction on the shadow graph."""
+        return self._written[2]
 
 
 def joined(recordings: Sequence[Recording]) -> Recording:

@@ -13,12 +13,15 @@ from typing import Any, NamedTuple
 from telegrad_engine.errors import ProgramNotRun, TelegradError, TooLarge
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.instructions import names_in
+from telegrad_engine.program.verbs import VERBS
 from telegrad_engine.schema.op import CATALOGUE
 from telegrad_engine.tensor.in_place import Changeable
 
-from ..call_site import Line
-from .effects import Received, effect_of
+from .effects import Effect
 from .in_flight import Recording
+
+ENDING = frozenset(name for name, verb in VERBS.items() if verb.ending)
+"""The verbs that are not sent again: no one waits for the values any more, and the next message frees dead tensors."""
 
 
 class Failed(dict[str, TelegradError]):
@@ -64,18 +67,6 @@ def _copy(error: TelegradError) -> TelegradError:
     return copied
 
 
-ALIASES = frozenset({"detach", "alias"})
-"""The verbs whose output shares its input's memory."""
-HARMLESS = ALIASES | {
-    "tensor", "clone", "grad_of", "set_grad", "zero_grad", "requires_grad_", "retain_grad", "detach_", "refresh",
-    "manual_seed", "set_rng_state", "get_rng_state", "set_default_dtype", "register_function", "remove_function",
-    "apply", "backward", "grad", "optim_step", "free", "fetch",
-}  # fmt: skip
-"""The verbs whose dependencies are known here. From any other verb on, everything is poisoned."""
-ONCE = frozenset({"fetch", "free"})
-"""The verbs that are not sent again: no one waits for the values any more, and the next message frees dead tensors."""
-
-
 class Outcome(NamedTuple):
     """The indices of the instructions, from the failed one on, that never run and of those that are sent again."""
 
@@ -88,7 +79,7 @@ class Outcome(NamedTuple):
 def poisoned_by(
     recorder: object,
     program: Sequence[Instruction],
-    lines: Sequence[Line | None],
+    effects: Sequence[Effect | None],
     index: int,
     only: bool,
     dead: Iterable[str],
@@ -99,23 +90,23 @@ def poisoned_by(
     """
     rest = range(index, len(program))
     if not only:
-        return Outcome([i for i in rest if program[i].op not in ONCE], [], [])
+        return Outcome([i for i in rest if program[i].op not in ENDING], [], [])
     spread = _Spread(recorder, program[:index])
     poisoned, spared = [], []
     for i in rest:
         instruction = program[i]
-        if instruction.op in ONCE:
+        if instruction.op in ENDING:
             continue
         if i == index or spread.reaches(instruction):
             poisoned.append(i)
-            spread.add(instruction, lines[i])
+            spread.add(instruction, effects[i])
         else:
             spared.append(i)
             spread.pass_by(instruction)
     unneeded = _unneeded(program, spared, {*dead, *names_in([x.inputs for x in program[index:] if x.op == "free"])})
     poisoned, spared = sorted([*poisoned, *unneeded]), [i for i in spared if i not in unneeded]
-    failed = effect_of(lines[index])
-    unfinished = [tensor for tensor, had in failed.tensors if not had] if isinstance(failed, Received) else []
+    failed = effects[index]
+    unfinished = [] if failed is None else [tensor for tensor, had in failed.receivers if not had]
     return Outcome(poisoned, spared, unfinished)
 
 
@@ -133,21 +124,20 @@ def _unneeded(program: Sequence[Instruction], spared: Sequence[int], dead: set[s
     return found
 
 
-def undo(program: Sequence[Instruction], lines: Sequence[Line | None], outcome: Outcome) -> None:
+def undo(program: Sequence[Instruction], effects: Sequence[Effect | None], outcome: Outcome) -> None:
     """Restore the shadow graph to the state that it would have without the poisoned instructions."""
     had: dict[str, bool] = {}
     leaves: dict[str, Any] = {}
     for i in reversed(outcome.poisoned):
-        effect = effect_of(lines[i])
+        effect = effects[i]
         if effect is not None:
             effect.undo()
-        if isinstance(effect, Received):
-            for tensor, before in effect.tensors:
+            for tensor, before in effect.receivers:
                 leaves[tensor._id], had[tensor._id] = tensor, before
     for i in outcome.spared:
-        op, effect = program[i].op, effect_of(lines[i])
-        if isinstance(effect, Received):
-            had.update((tensor._id, True) for tensor, _ in effect.tensors if tensor._id in had)
+        op, effect = program[i].op, effects[i]
+        if effect is not None:
+            had.update((tensor._id, True) for tensor, _ in effect.receivers if tensor._id in had)
         elif op in ("set_grad", "zero_grad") and not program[i].attrs:
             given = op == "set_grad" and program[i].inputs[1] is not None
             had.update((name, given) for name in names_in(program[i].inputs) if name in had)
@@ -177,7 +167,8 @@ class _Spread:
     def reaches(self, instruction: Instruction) -> bool:
         """Whether an instruction depends on anything poisoned."""
         op = instruction.op
-        if self._all or (op not in HARMLESS and not _is_op(op)):
+        verb = VERBS.get(op)
+        if self._all or not (_is_op(op) if verb is None else verb.local):
             self._all = True
             return True
         names = list(names_in(instruction.inputs))
@@ -190,7 +181,7 @@ class _Spread:
             return True
         return any(map(self._is_poisoned, names))
 
-    def add(self, instruction: Instruction, line: Line | None) -> None:
+    def add(self, instruction: Instruction, effect: Effect | None) -> None:
         """Note that an instruction is poisoned."""
         self._note(instruction)
         op, inputs = instruction.op, instruction.inputs
@@ -200,11 +191,10 @@ class _Spread:
         elif op == "optim_step":
             self._memory.update(map(self._owner, names_in(inputs)))
         elif op == "backward":
-            effect = effect_of(line)
-            if not isinstance(effect, Received):
+            if effect is None:
                 self._gradients = None
             elif self._gradients is not None:
-                self._gradients.update(tensor._id for tensor, _ in effect.tensors)
+                self._gradients.update(tensor._id for tensor, _ in effect.receivers)
 
     def pass_by(self, instruction: Instruction) -> None:
         """Note that an instruction is spared."""
@@ -214,18 +204,22 @@ class _Spread:
             self._gradients.difference_update(cleared)
 
     def _note(self, instruction: Instruction) -> None:
-        op = CATALOGUE.ops.get(instruction.op)
-        shared = instruction.op in ALIASES or (op is not None and op.view)
+        op, verb = CATALOGUE.ops.get(instruction.op), VERBS.get(instruction.op)
+        shared = verb.aliases if verb is not None else op is not None and op.view
         for name in instruction.outputs:
             self._owners[name] = self._owners.get(instruction.inputs[0], instruction.inputs[0]) if shared else name
 
     def _owner(self, name: str) -> object:
         """The object that stands for a tensor's memory."""
         source = self._owners.get(name, name)
-        return source if source in self._owners else self._cells.get(name) or self._cells.get(str(source))
+        return (
+            source
+            if source in self._owners
+            else self._version_counters.get(name) or self._version_counters.get(str(source))
+        )
 
     @property
-    def _cells(self) -> dict[str, int]:
+    def _version_counters(self) -> dict[str, int]:
         """The identities of the version counters, which views share, of all tensors with a handle, by tensor id."""
         found: dict[str, int] | None = vars(self).get("_found")
         if found is None:

@@ -27,15 +27,14 @@ from telegrad_engine.program.wire import Outgoing
 
 from ..call_site import Line, users_line
 from ..transport.base import Transport
-from .effects import Affecting, Effect
+from .effects import Effect, Received
 from .flush_policy import FlushPolicy, is_full
 from .in_flight import InFlight, Recording, joined
 from .poisoning import Failed, explain, poisoned_by, undo
-from .replay import Replay
+from .replay import STEP, Replay
 from .segment import Segment
 from .tree import Tree
 
-STEP = "optim_step"
 NO_ATTRS: Mapping[str, Any] = {}
 CLOSED_TEXT = "session {} is closed, and its tensors are gone; tg.connect opens another"
 INHERITED_TEXT = (
@@ -65,10 +64,8 @@ class Recorder:
         self.lock = threading.RLock()
         """Held while anything is recorded or sent; take it around instructions that must stay together."""
         self.open_checkpoints = 0
-        self.effect: Effect | None = None
-        """The effect of the next instruction on the shadow graph; set under the lock."""
-        self.received: list[tuple[Any, bool, list[int] | None]] = []
-        """The tensors that get gradients in the pass that is being recorded, as in :class:`.effects.Received`."""
+        self.received: list[Received] = []
+        """The tensors that get gradients in the pass that is being recorded."""
         self.requests = 0
         self.waits = 0
         """The number of messages sent, and of waits for an answer."""
@@ -125,17 +122,17 @@ class Recorder:
         outputs: Sequence[str] = (),
         attrs: Mapping[str, Any] = NO_ATTRS,
         nbytes: int = 0,
+        effect: Effect | None = None,
     ) -> None:
-        """Record one instruction, whose attributes are canonical already."""
+        """Record one instruction, whose attributes are canonical already, with its effect on the shadow graph."""
         with self.lock:
-            effect, self.effect = self.effect, None
             if self.closed:
                 raise InvalidOperation(self._closed_text)
             if self.failed:
                 self.failed.check(inputs, outputs)
             self._make_way(op, nbytes)
-            line = users_line() if effect is None else Affecting(*users_line(), effect)
-            self.segment.follow(op, inputs, outputs, attrs, None if state.grad_enabled else "no_grad", line)
+            mode = None if state.grad_enabled else "no_grad"
+            self.segment.follow(op, inputs, outputs, attrs, mode, users_line(), effect)
             if nbytes:
                 self._pending_bytes += nbytes
             if op == STEP:
@@ -358,24 +355,24 @@ class Recorder:
         index = explain(error, recording)
         if index is None:
             return
-        program, lines = recording.program, recording.lines
+        program, effects = recording.program, recording.effects
         freed = [*_freed(program[index:]), *recording.free]
-        outcome = poisoned_by(self, program, lines, index, "instruction" in error.context, [*self.dead, *freed])
-        undo(program, lines, outcome)
+        outcome = poisoned_by(self, program, effects, index, "instruction" in error.context, [*self.dead, *freed])
+        undo(program, effects, outcome)
         for tensor in outcome.unfinished:
             self._add("set_grad", [tensor._id, None])
         for i in outcome.spared:
-            self._record_again(program[i], lines[i])
+            self._record_again(program[i], recording.lines[i], effects[i])
         for instruction in map(program.__getitem__, outcome.poisoned):
             self.refuse(instruction.outputs, error)
             if instruction.op == "resume":
                 self._cancel(instruction.attrs["call"])
         self.dead.extend([name for name in freed if self.failed.pop(name, None) is None])
 
-    def _record_again(self, instruction: Instruction, line: Line | None) -> None:
+    def _record_again(self, instruction: Instruction, line: Line | None, effect: Effect | None) -> None:
         """Record again an instruction that has not run because one before it failed."""
         i = instruction
-        self.segment.follow(i.op, i.inputs, i.outputs, i.attrs, i.grad_mode, line)
+        self.segment.follow(i.op, i.inputs, i.outputs, i.attrs, i.grad_mode, line, effect)
         if i.op == "tensor":
             self._pending_bytes += i.attrs["data"].nbytes
 

@@ -8,8 +8,10 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from telegrad_engine.program import Instruction
+from telegrad_engine.schema.op import CATALOGUE
 
 from ..call_site import Line
+from .lazy_graph import is_quiet
 from .node import Literal, Pattern, named
 
 STEP = "optim_step"
@@ -59,6 +61,11 @@ class Replay:
     def steps_optimizer(self) -> bool:
         """Whether one of the instructions is an optimizer step."""
         return any(step.op == STEP for step in self.steps)
+
+    @cached_property
+    def keeps_graph(self) -> bool:
+        """Whether its instructions change no tensor, so that calls after it may join a lazy graph from before it."""
+        return all(is_quiet(s.op, s.attrs) or s.op in CATALOGUE.ops or s.op == "apply" for s in self.steps)
 
     def __len__(self) -> int:
         return len(self.steps)

@@ -12,24 +12,24 @@ from telegrad_engine.program.template import TAKES_DATA, Ending, Structure, Stru
 from telegrad_engine.program.wire import Call
 
 from ..call_site import Line
-from .effects import Affecting, Effect, bare
-from .lazy_graph import SegmentGraph, is_quiet
+from .effects import Effect
+from .lazy_graph import Entry, LazyGraph, is_quiet
 from .node import Jump, KnownTemplate, Node, Own, named
 from .replay import NEW, Replay
 
 MAX_JUMPS = 16
 """The most jumps that a node keeps: those used last."""
 
-Written = tuple[list[Instruction], list[Line | None]]
-"""Instructions, and the user's line that recorded each."""
+Written = tuple[list[Instruction], list[Line | None], list[Effect | None]]
+"""Instructions, the user's line that recorded each, and its effect on the shadow graph."""
 
 
 class Segment:
     """A cursor in a session's tree, with the ids, numbers, arrays and lines of the current recording."""
 
     __slots__ = (
-        "_structures", "arrays", "dropped", "ending", "first_new", "last", "lazy", "lines", "next", "own", "slots",
-        "watched",
+        "_structures", "arrays", "dropped", "effects", "ending", "first_new", "last", "lazy", "lines", "next", "own",
+        "slots", "watched",
     )  # fmt: skip
 
     def __init__(self, root: Node, structures: Structures, watched: bool = False) -> None:
@@ -46,9 +46,11 @@ class Segment:
         """The numbers that differ from the nodes', by node index."""
         self.lines: dict[int, Line | None] = {}
         """The user's lines that differ from the nodes', by node index."""
+        self.effects: dict[int, Effect] = {}
+        """The effects on the shadow graph, by node index."""
         self.dropped: list[int] = []
         """The slots of tensors that replays created and that have no handle."""
-        self.lazy: SegmentGraph | None = None
+        self.lazy: LazyGraph | None = None
         """The lazy graph of the last calls, as long as more calls may join it."""
         self.first_new: Node | None = None
         """The first node that is not in the tree, if there is one."""
@@ -58,9 +60,16 @@ class Segment:
         return self.last.index
 
     def follow(
-        self, op: str, inputs: Sequence[Any], outputs: Sequence[str], attrs: Any, mode: str | None, line: Line | None
+        self,
+        op: str,
+        inputs: Sequence[Any],
+        outputs: Sequence[str],
+        attrs: Any,
+        mode: str | None,
+        line: Line | None,
+        effect: Effect | None = None,
     ) -> None:
-        """Add an instruction."""
+        """Add an instruction, recorded by this line of the user's, with its effect on the shadow graph."""
         kept = {name: value for name, value in attrs.items() if name != "data"} if op in TAKES_DATA else attrs
         node, slots = self.next, self.slots
         if node is None or not node.matches(op, inputs, kept, mode, len(outputs), slots):
@@ -72,6 +81,8 @@ class Segment:
             self.arrays[node.index] = attrs["data"]
         if line != node.line:
             self.lines[node.index] = line
+        if effect is not None:
+            self.effects[node.index] = effect
         if not is_quiet(op, kept):
             self.lazy = None
         self.last, self.next = node, None if self.watched else node.next
@@ -89,7 +100,7 @@ class Segment:
         the shadow graph, both by the instruction's index in the replay.
         """
         self.go_back()
-        self.lazy, slots, start = None, self.slots, self.last
+        slots, start, lazy = self.slots, self.last, self.lazy if replay.keeps_graph else None
         key = (replay.number, *[slots.get(name, NEW) for name in ids[: replay.taken]])
         jump = None
         if start.jumps is not None and self.first_new is None and not self.watched:
@@ -106,8 +117,9 @@ class Segment:
                 operands = self._structures.encode(step.op, given)[1]
                 self.own[start.index + 1 + index] = Own(named(step.inputs, ids), given, operands)
             self.last, self.next = jump.end, jump.end.next
+        self.lazy = lazy
         for index, effect in effects.items():
-            self.lines[start.index + 1 + index] = Affecting(*replay.steps[index].line, effect)
+            self.effects[start.index + 1 + index] = effect
 
     def _follow_all(
         self, replay: Replay, ids: Sequence[str], attrs: Mapping[int, Mapping[str, Any]], key: tuple[int, ...]
@@ -158,7 +170,7 @@ class Segment:
         node = None if self.first_new is not None else last.find(key)
         if node is None:
             places = [slots.setdefault(name, len(slots)) for name in outputs]
-            node = last.following(key, inputs, attrs, structure, places, len(slots), bare(line))
+            node = last.following(key, inputs, attrs, structure, places, len(slots), line)
             self.first_new = self.first_new or node
             return node
         if structure.operands:
@@ -172,19 +184,35 @@ class Segment:
         while len(slots) > width:
             slots.popitem()
 
-    def graph_for(self, node: Node, tensors: Sequence[Any], slots: Sequence[int]) -> SegmentGraph | None:
-        """The lazy graph that a call on these tensors may join; None if its node must be made now."""
+    def graph_for(self, tensors: Sequence[Any], slots: Sequence[int]) -> LazyGraph | None:
+        """The lazy graph that the last call, on these tensors, may join; None if its nodes must be made now."""
         if observers and state.observer is not None:
             self.lazy = None
             return None
         lazy = self.lazy
         if lazy is None:
-            lazy = self.lazy = SegmentGraph(self.slots, node)
+            lazy = self.lazy = LazyGraph(self.slots, self.last)
         for tensor, slot in zip(tensors, slots, strict=True):
             if not lazy.takes(tensor, slot):
                 self.lazy = None
                 return None
         return lazy
+
+    def join(self, entry: Entry, tensors: Sequence[Any], outputs: Sequence[Any], before: LazyGraph | None) -> None:
+        """Add a call that was just recorded to the graph: later if possible, and else now.
+
+        ``before`` is the lazy graph that it may join, if it belongs to this segment.
+        """
+        slots = self.slots
+        self.lazy = before if before is not None and before.slots is slots else None
+        taken = [slots.get(tensor._id, NEW) for tensor in tensors]
+        lazy = None
+        if NEW not in taken and not any(output._version_counter[0] for output in outputs):
+            lazy = self.graph_for(tensors, taken)
+        if lazy is None:
+            entry.enter(tensors, outputs, None)
+        else:
+            lazy.add(entry, self.last, taken, [slots[output._id] for output in outputs], outputs)
 
     # Ending ---------------------------------------------------------------------------------------
 
@@ -211,12 +239,14 @@ class Segment:
         )
 
     def written(self) -> Written:
-        """The instructions, including the final fetch and free, and the user's lines that recorded them."""
+        """The instructions, including the final fetch and free, with the users' lines and effects."""
         names, path, (fetch, values, free) = [*self.slots], self.last.path(), self.ending
         program = [node.instruction(names, self.arrays.get(node.index), self.own.get(node.index)) for node in path]
         lines = [self.lines.get(node.index, node.line) for node in path]
+        effects = [self.effects.get(node.index) for node in path]
         for op, slots, attrs in (("fetch", fetch, {"values": values}), ("free", free, {})):
             if slots:
                 program.append(Instruction(op, [tuple([names[slot] for slot in slots])], (), attrs, None, True))
                 lines.append(None)
-        return program, lines
+                effects.append(None)
+        return program, lines, effects

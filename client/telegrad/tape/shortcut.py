@@ -11,8 +11,9 @@ from telegrad_engine.context import observers, state
 from telegrad_engine.dtypes import FLOATING, DType
 from telegrad_engine.schema.op import Op
 from telegrad_engine.shapes import Spec
-from telegrad_engine.tensor.abstract import Produce, hidden_specs, view_of, without_values
-from telegrad_engine.tensor.call_cache import Call, Enter, Prepare, Resolved, entering, gathered, promised
+from telegrad_engine.tensor.abstract import hidden_specs, view_of
+from telegrad_engine.tensor.call_cache import Call, Prepare, Resolved, entering, gathered, promised
+from telegrad_engine.tensor.execution import Enter
 from telegrad_engine.tensor.inference import mark
 from telegrad_engine.tensor.namespace import Resolve
 
@@ -26,23 +27,41 @@ CONSTANT = -1
 PLAIN = (int, float, str, type(None), type(Ellipsis), DType)
 
 
+AsView = Callable[[Sequence[Any], Sequence[Any], Own | None], None]
+"""Makes a call's outputs views of one of its tensors, given its own numbers if it has any."""
+
+
 class Results(NamedTuple):
     """How to make the results of a call again, from tensors of the same kinds."""
 
-    make: Callable[[Any, Sequence[Any], Sequence[str]], Any]
-    """Makes the results, given a recorder, tensors and the ids of the results."""
     handles: Callable[[Any, Sequence[str]], tuple[Any, list[Any]]]
-    """Makes only the handles, given a recorder and ids: the results as the op returns them, and a list of them."""
-    plain: tuple[Make, Spec, Enter | None] | None
-    """The parts of ``make`` for a single result that is not a view; the last one adds it to the graph."""
+    """Makes their handles, given a recorder and ids. Returns the results as the op returns them, and a list of them."""
+    plain: tuple[Make, Spec] | None
+    """The parts of ``handles`` for a single result that is not a view."""
     entry: Entry | None
-    """How to add the call to the graph later, if that is possible."""
+    """How to add the call to the graph; None if it has no gradient."""
+    as_view: AsView | None
+    """None if the results are not views."""
     verify: Callable[[Sequence[Any]], None] | None
     """Raises the error that the op would raise for the tensors' values, if the client knows them."""
     call: Call
     """The call, without its tensors."""
-    anew: Callable[[Call], Results]
-    """Makes the Results of another call."""
+
+    def make(
+        self, recorder: Any, names: Sequence[str], tensors: Sequence[Any], own: Own | None = None
+    ) -> tuple[Any, Sequence[Any]]:
+        """Make the results, which are not in the graph yet: as the op returns them, and as a list."""
+        if self.plain is not None:
+            create, spec = self.plain
+            result = create(recorder, spec, names[0])
+            outputs: Sequence[Any] = (result,)
+        else:
+            result, outputs = self.handles(recorder, names)
+        if self.entry is None and state.inference:
+            mark(outputs)
+        if self.as_view is not None:
+            self.as_view(tensors, outputs, own)
+        return result, outputs
 
 
 class Argument(NamedTuple):
@@ -115,7 +134,7 @@ def _generally(
     kinds: Container[type[Any]],
 ) -> Record:
     """Return the function that records a call with such arguments, the last of which are keywords (``names``)."""
-    make, verify, entry = results.make, results.verify, results.entry
+    verify = results.verify
     places = tuple([argument.slot for argument in arguments if argument.slot != CONSTANT])
 
     def record(args: Sequence[Any], kwargs: Mapping[str, Any], recorder: Any, segment: Any, node: Node) -> Any:
@@ -149,17 +168,7 @@ def _generally(
             return _with_numbers(results, resolve(args, kwargs), tensors, places, recorder, segment, node)
         if verify is not None:
             verify(tensors)
-        made = [recorder.new_id() for _ in node.outputs]
-        for name in made:
-            slots[name] = len(slots)
-        if own is not None:
-            segment.own[node.index] = own
-        segment.last, segment.next = node, node.next
-        if entry is not None:
-            lazy = segment.graph_for(node, tensors, places)
-            if lazy is not None:
-                return _join(lazy, results, entry, tensors, places, made, recorder, node, None)
-        return make(recorder, tensors, made)
+        return _record(results, tensors, places, recorder, segment, node, own)
 
     return record
 
@@ -188,34 +197,34 @@ def _with_numbers(
     check_values(op, inputs, attrs)
     blank = [None if hasattr(x, "_data") else x for x in inputs]
     own = Own(blank, attrs, structure.operands)
-    made = [recorder.new_id() for _ in node.outputs]
-    for name in made:
-        segment.slots[name] = len(segment.slots)
-    segment.own[node.index] = own
-    segment.last, segment.next = node, node.next
-    entry = results.entry
-    lazy = None if entry is None else segment.graph_for(node, tensors, places)
-    if entry is None or lazy is None:
-        return results.anew(results.call._replace(inputs=inputs, attrs=attrs)).make(recorder, tensors, made)
-    return _join(lazy, results, entry, tensors, places, made, recorder, node, own)
+    return _record(results, tensors, places, recorder, segment, node, own)
 
 
-def _join(
-    lazy: Any,
+def _record(
     results: Results,
-    entry: Entry,
     tensors: Sequence[Any],
     places: tuple[int, ...],
-    made: Sequence[str],
     recorder: Any,
+    segment: Any,
     node: Node,
     own: Own | None,
 ) -> Any:
-    """Return the results of a call that is added to the graph later."""
-    result, outputs = results.handles(recorder, made)
-    if entry.as_view is not None:
-        entry.as_view(tensors, outputs, own)
-    lazy.add(entry, node, places, outputs, own)
+    """Record a call that was recognized, and return its results. They join the graph later, if possible."""
+    made = [recorder.new_id() for _ in node.outputs]
+    slots = segment.slots
+    for name in made:
+        slots[name] = len(slots)
+    if own is not None:
+        segment.own[node.index] = own
+    segment.last, segment.next = node, node.next
+    result, outputs = results.make(recorder, made, tensors, own)
+    entry = results.entry
+    if entry is not None:
+        lazy = segment.graph_for(tensors, places)
+        if lazy is not None:
+            lazy.add(entry, node, places, node.outputs, outputs, own)
+        else:
+            entry.enter(tensors, outputs, own)
     return result
 
 
@@ -226,7 +235,7 @@ def _described(specs: Sequence[Spec] | None) -> list[tuple[Any, ...]] | None:
 def _quickly(arguments: Sequence[Argument], grad: bool, results: Results, kinds: Container[type[Any]]) -> Record:
     """Like ``_generally`` but without a loop, for the most common calls: one or two tensors, and one result."""
     assert results.plain is not None
-    make, spec, enter = results.plain
+    make, spec = results.plain
     verify, entry, count = results.verify, results.entry, len(arguments)
     (first, _, spec_a, grad_a), (second, _, spec_b, grad_b) = arguments[0], arguments[-1]
     assert spec_a is not None and spec_b is not None, "they are tensors"
@@ -270,20 +279,18 @@ def _quickly(arguments: Sequence[Argument], grad: bool, results: Results, kinds:
         slots[name] = len(slots)
         segment.last, segment.next = node, node.next
         output = make(recorder, spec, name)
-        if enter is not None:
-            if entry is None:
-                lazy = None
-            elif (
+        if entry is not None:
+            if (
                 lazy is None
                 or observers
                 or not ((inside or first in lazy.inputs) and (b._lazy is lazy or second in lazy.inputs))
             ):
-                lazy = segment.graph_for(node, args, places)
+                lazy = segment.graph_for(args, places)
             if lazy is None:
-                enter(args, (output,), ())
-            else:  # lazy.add(entry, node, places, (output,), None), inlined
-                lazy.calls.append((entry, node, places, None, (output._version_counter,)))
-                output._requires_grad, output._lazy = True, lazy
+                entry.enter(args, (output,), None)
+            else:  # lazy.add(entry, node, places, node.outputs, (output,)), inlined
+                lazy.calls.append((entry, places, node.outputs, None, (output._version_counter,)))
+                lazy.last, output._requires_grad, output._lazy = node, True, lazy
         elif state.inference:
             mark((output,))
         return output
@@ -298,63 +305,50 @@ def results_of(make: Make) -> Callable[[Call], Any]:
     """Return the function that finds out how to make the results of a call again."""
 
     def prepared(call: Call) -> Results:
-        op, inputs, _, specs, order = call
-        plain = not (call.many or op.view or op.hidden_rule is not None) and order is None
-        names: list[str] = []
-
-        def producing(_call: Call) -> Produce:
-            return lambda tensors, _: [make(tensors[0]._recorder, *each) for each in zip(specs, names, strict=True)]
-
-        run = without_values(producing)(call)
-
-        def again(_recorder: Any, tensors: Sequence[Any], given: Sequence[str]) -> Any:
-            names[:] = given
-            return run([*tensors])
+        op, inputs, attrs, specs, order = call
+        blank = call._replace(inputs=tuple([None if hasattr(x, "_data") else x for x in inputs]))
 
         def handles(recorder: Any, given: Sequence[str]) -> tuple[Any, list[Any]]:
             outputs = [make(recorder, spec, name) for spec, name in zip(specs, given, strict=True)]
             return op.bundle(outputs), outputs
 
-        blank = call._replace(inputs=tuple([None if hasattr(x, "_data") else x for x in inputs]))
-        enter_later = entering(call, announced=False)  # no observer was active at the time of the call
-        entry = None if enter_later is None else _entry(enter_later, blank, hidden_specs(call))
-        verify = None if op.value_check is None else _verifying(blank)
-        straight = (make, specs[0], entering(call)) if plain else None
-        return Results(again, handles, straight, entry, verify, blank, prepared)
+        def as_view(tensors: Sequence[Any], outputs: Sequence[Any], own: Own | None) -> None:
+            base = tensors[(order or [0])[0] or 0]  # the op's first input, which is a tensor
+            view_of(base, op, attrs if own is None else own.attrs, outputs)
+
+        def verify(tensors: Sequence[Any]) -> None:
+            check_values(op, tensors if order is None else gathered(blank.inputs, order, tensors), attrs)
+
+        plain = None if call.many or op.view else (make, specs[0])
+        entry, checked = _entry(call, blank), op.value_check is not None
+        return Results(handles, plain, entry, as_view if op.view else None, verify if checked else None, blank)
 
     return prepared
 
 
-def _verifying(call: Call) -> Callable[[Sequence[Any]], None]:
-    op, inputs, attrs, _, order = call
-    return lambda tensors: check_values(op, tensors if order is None else gathered(inputs, order, tensors), attrs)
-
-
-def _entry(enter: Enter, call: Call, hidden: Sequence[Spec]) -> Entry | None:
-    """How to add a call to the graph later, and to make its outputs views if the op makes views."""
-    op, inputs, attrs, specs, order = call
-    base = (order or [0])[0] or 0  # a view's base is the op's first input, which is a tensor
-    tracked = tuple([i for i, spec in enumerate(specs) if spec.dtype in FLOATING and i not in op.constants])
-    if not tracked:
+def _entry(call: Call, blank: Call) -> Entry | None:
+    """How to add a call to the graph later; ``blank`` is the call without its tensors."""
+    enter, hidden = entering(call), hidden_specs(call)
+    op, inputs, _, specs, order = blank
+    tracked = [(i, i) for i, spec in enumerate(specs) if spec.dtype in FLOATING and i not in op.constants]
+    if enter is None or not tracked:
         return None
+    first = tracked[0][0]
 
-    def enter_later(tensors: Sequence[Any], outputs: Sequence[Any], own: Own | None) -> None:
-        if own is None:
-            enter(tensors if order is None else gathered(inputs, order, tensors), outputs, hidden)
-            return
-        given = tensors if order is None else gathered(own.inputs, order, tensors)
-        before, state.grad_enabled = state.grad_enabled, True  # as it was at the time of the call
-        try:
-            enter_own = entering(call._replace(inputs=tuple(given), attrs=own.attrs), announced=False)
-        finally:
-            state.grad_enabled = before
-        assert enter_own is not None, "it is entered with other numbers"
-        enter_own(given, outputs, hidden)
+    def enter_later(tensors: Sequence[Any], outputs: Sequence[Any], own: Own | None) -> Sequence[Any]:
+        given = tensors if order is None else gathered(inputs if own is None else own.inputs, order, tensors)
+        found: Enter | None = enter
+        if own is not None:
+            before, state.grad_enabled = state.grad_enabled, True  # as it was at the time of the call
+            try:
+                found = entering(blank._replace(inputs=tuple(given), attrs=own.attrs))
+            finally:
+                state.grad_enabled = before
+        assert found is not None, "it is entered with other numbers"
+        found(given, outputs, hidden)
+        return (outputs[first]._node,)
 
-    def as_view(tensors: Sequence[Any], outputs: Sequence[Any], own: Own | None) -> None:
-        view_of(tensors[base], op, attrs if own is None else own.attrs, outputs)
-
-    return Entry(specs, tracked, enter_later, as_view if op.view else None)
+    return Entry(specs, tracked, enter_later)
 
 
 # Errors that depend on values ------------------------------------------------------------------

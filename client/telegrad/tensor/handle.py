@@ -22,7 +22,7 @@ from telegrad_engine.graph.node import Node
 from telegrad_engine.memory_layout import memory_of
 from telegrad_engine.schema.op import NO_ATTRS, Op
 from telegrad_engine.shapes import Spec
-from telegrad_engine.tensor.abstract import Meta, apply_spec, enter, unwrap
+from telegrad_engine.tensor.abstract import Meta, apply_spec, finish_without_values, unwrap
 from telegrad_engine.tensor.base import Tracked
 from telegrad_engine.tensor.call_cache import preparing
 from telegrad_engine.tensor.conversion import as_array
@@ -35,7 +35,7 @@ from telegrad_engine.tensor.namespace import Functions
 from ..exclusions import explain_missing
 from ..session.sessions import current
 from ..tape.dispatch import dispatching, recording
-from ..tape.effects import Changed
+from ..tape.effects import change_of
 from ..tape.in_flight import FULL_BYTES
 from ..tape.lazy_graph import LazyGraph
 from ..tape.recorder import Recorder
@@ -61,7 +61,7 @@ class _Place:
             return found.setdefault("_node", None)
         with tensor._recorder.lock:
             if "_node" not in found:  # another thread may have set it meanwhile
-                tensor._node = lazy.node(tensor._id)
+                tensor._node = lazy.node(tensor)
                 tensor._lazy = None
         return found["_node"]
 
@@ -433,15 +433,12 @@ class Tensor(ElementwisePython, Tracked):
 
     def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
         check_values(op, inputs, attrs)
-        with self._recorder.lock:
-            self._recorder.effect = Changed(self)
-            self._recorder.emit(f"{op.key}_", refs(inputs), (), attrs)
+        self._recorder.emit(f"{op.key}_", refs(inputs), (), attrs, effect=change_of(self))
 
     def _show_as(self, op: Op, attrs: Any) -> None:
-        with self._recorder.lock:
-            self._recorder.effect = Changed(self)
-            self._data = op.rule(self._data, **attrs)
-            self._recorder.emit(f"{op.key}_", [self._id], (), attrs)
+        effect = change_of(self)
+        self._data = op.rule(self._data, **attrs)
+        self._recorder.emit(f"{op.key}_", [self._id], (), attrs, effect=effect)
 
     def _ones_like(self) -> Any:
         return Meta(self._data)
@@ -588,8 +585,7 @@ def _apply_and_ask(recorder: Recorder, op: Op, inputs: tuple[Any, ...], attrs: M
     for output in outputs:
         description = known[output._id].description
         output._data = Spec(tuple(description["shape"]), parse(description["dtype"]).numpy)
-    enter(op, inputs, attrs, outputs, *unwrap(inputs))
-    return op.bundle(outputs)
+    return finish_without_values(op, inputs, attrs, outputs, *unwrap(inputs))
 
 
 functions = Functions(apply)

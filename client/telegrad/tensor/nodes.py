@@ -13,8 +13,7 @@ from typing import Any
 
 from telegrad_engine.autograd.suspension import NODE_HOOK, NODE_PREHOOK
 from telegrad_engine.errors import InvalidOperation
-from telegrad_engine.graph.hooks import Handle, NodeHooks, around, around_leaf
-from telegrad_engine.graph.node import AccumulateGrad
+from telegrad_engine.graph.hooks import Handle, NodeHooks, around
 
 Path = tuple[int, ...]
 GONE = (
@@ -68,21 +67,9 @@ def _shown_class(kind: Any) -> Any:
     return Shown
 
 
-class LeafNode(AccumulateGrad):
-    """The node at a leaf, which accumulates its gradient."""
-
-    def register_prehook(self, fn: Callable[[Any], Any]) -> Handle:
-        """Call ``fn((gradient,))`` before the gradient is accumulated; a tuple that it returns replaces it."""
-        return _register(around_leaf(self.variable), (self.variable, ()), fn, NODE_PREHOOK)
-
-    def register_hook(self, fn: Callable[[Any, Any], Any]) -> Handle:
-        """Call ``fn((), (gradient,))`` after the gradient has been accumulated."""
-        return _register(around_leaf(self.variable), (self.variable, ()), fn, NODE_HOOK)
-
-
 def _following(node: Any, tensor: Any, path: Path) -> Any:
-    if isinstance(node, AccumulateGrad):
-        return LeafNode(node.variable)
+    if node is not None and node.leaf is not None:
+        return shown(node, node.leaf)
     return node if node is None or tensor is None else shown(node, tensor, path)
 
 

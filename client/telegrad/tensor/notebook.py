@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from telegrad_engine.context import no_grad
 from telegrad_engine.dtypes import int64
 from telegrad_engine.tensor.formatting import indices_shown
-from telegrad_engine.visualization import drawing
-from telegrad_engine.visualization.svg import to_svg
+
+if TYPE_CHECKING:
+    from telegrad_engine.visualization.drawing import Drawing
 
 MAX_DRAWN = 200
 """The default limit of operations in a picture."""
@@ -48,20 +49,26 @@ def _facts(tensor: Any) -> Iterator[tuple[str, str]]:
 class Graph:
     """The graph that leads to some tensors: a picture in a notebook, and text, DOT and Mermaid elsewhere."""
 
-    def __init__(self, drawing: drawing.Drawing) -> None:
+    def __init__(self, drawing: Drawing) -> None:
         self.drawing = drawing
         """The graph's nodes and edges as data."""
 
     def to_dot(self) -> str:
         """Return the graph in Graphviz's DOT language."""
-        return drawing.to_dot(self.drawing)
+        from telegrad_engine.visualization.drawing import to_dot
+
+        return to_dot(self.drawing)
 
     def to_mermaid(self) -> str:
         """Return the graph as a Mermaid flowchart."""
-        return drawing.to_mermaid(self.drawing)
+        from telegrad_engine.visualization.drawing import to_mermaid
+
+        return to_mermaid(self.drawing)
 
     def to_svg(self) -> str:
         """Return the graph as an SVG picture."""
+        from telegrad_engine.visualization.svg import to_svg
+
         return to_svg(self.drawing)
 
     def _repr_html_(self) -> str:
@@ -91,7 +98,9 @@ def graph(*tensors: Any, names: Mapping[str, Any] | None = None, limit: int | No
     ``names`` maps names to tensors, such as ``dict(model.named_parameters())``. At most ``limit`` operations are drawn,
     the newest ones; None draws all. Nothing is fetched from the session.
     """
-    return Graph(drawing.draw(tensors, dict(names or {}), limit))
+    from telegrad_engine.visualization.drawing import draw
+
+    return Graph(draw(tensors, dict(names or {}), limit))
 
 
 def show_values(tensor: Any) -> Any:

@@ -18,11 +18,11 @@ from telegrad_engine.dtypes import DType, parse
 from telegrad_engine.program import compression
 from telegrad_engine.program.registered_functions import Applicable, from_entry
 from telegrad_engine.program.result import Answer
-from telegrad_engine.program.wire import SAFETENSORS, Outgoing, decode_answer
+from telegrad_engine.program.wire import Outgoing, decode_answer
 
 from . import progress
 from .base import ID_PREFIX, Verify
-from .connection import CONNECT_S, connect, failure, not_telegrad, problem_to_error, proxy_of, ssl_context
+from .connection import CONNECT_S, failure, not_telegrad, problem_to_error, proxy_of, ssl_context
 from .http_fallback import HttpFallback
 from .stream import Stream
 from .websocket import Refused
@@ -125,13 +125,13 @@ class HTTPTransport:
 
     def _channel(self, stream: bool | None, timeout: float) -> Stream | HttpFallback:
         """The channel that programs are sent over."""
-        path = f"{self.url}/v1/sessions/{self.session_id}"
+        path = f"/v1/sessions/{self.session_id}"
         if stream is None:
             stream = None if self._proxy is None else False
         if stream is not False:
             try:
                 headers = {"user-agent": self._client.headers["user-agent"]}
-                return Stream(path, headers, timeout, self._context, self._compressed)
+                return Stream(self.url + path, headers, timeout, self._context, self._compressed)
             except OSError as error:  # a proxy may block it in any way: the server itself answered just now
                 if self._compressed and isinstance(error, Refused) and error.status == 415:  # it knows no zstd
                     self._leave()
@@ -140,12 +140,7 @@ class HTTPTransport:
                     self._leave()
                     text = f"{self.url} takes no stream: {error}. Without stream=True, the SDK does without one"
                     raise errors.ConnectionFailed(text) from None
-        coding = compression.ENCODING if self._compressed else "identity"  # not httpx's own choice
-        kinds = {"content-type": SAFETENSORS, "accept": SAFETENSORS, "accept-encoding": coding}
-        connection = connect(
-            f"{path}/programs", {**self._client.headers, **kinds}, timeout, self._client, self._context
-        )
-        return HttpFallback(self.url, connection, self._compressed)
+        return HttpFallback(self.url, f"{path}/programs", self._client, self._compressed)
 
     def pack(self, message: Outgoing) -> Labelled:
         """Return the message as a safetensors container."""

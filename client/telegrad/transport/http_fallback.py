@@ -8,17 +8,25 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
 from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import httpx
 
 from telegrad_engine.program import compression
 from telegrad_engine.program.safetensors import Container, joined
+from telegrad_engine.program.wire import SAFETENSORS
 
-from .connection import TIMEOUTS, UNREACHABLE, Connection, Reply, failure
+from . import progress
+from .connection import Reply, failure
 from .stream import DELAYS_S
 
 HEADER = "telegrad-sequence"
 SENDER_HEADER = "telegrad-sender"
+PIECE = 2**18
+"""Bytes of a body that are sent at a time."""
 
 
 class _Posted(NamedTuple):
@@ -28,14 +36,14 @@ class _Posted(NamedTuple):
 
     @property
     def headers(self) -> dict[str, str]:
-        headers = {SENDER_HEADER: self.sender, HEADER: str(self.number)}
+        headers = {SENDER_HEADER: self.sender, HEADER: str(self.number), "content-length": str(len(self.body))}
         if compression.is_frame(self.body):
             headers["content-encoding"] = compression.ENCODING
         return headers
 
 
 class HttpFallback:
-    """The requests of one session, over one connection.
+    """The requests of one session. Nothing is sent before :meth:`receive`.
 
     With ``compressed``, programs are zstd frames if that is worthwhile, and answers may be.
     """
@@ -43,71 +51,76 @@ class HttpFallback:
     room = 1
     labels: Mapping[str, str] = {}
     """No metadata: the number is sent in a header."""
+    answered = True
+    """A program is posted when its answer is received, so there is nothing to wait for before."""
 
-    def __init__(self, url: str, connection: Connection, compressed: bool = False) -> None:
-        self._url, self._connection, self._compressed = url, connection, compressed
+    def __init__(self, url: str, path: str, client: httpx.Client, compressed: bool = False) -> None:
+        self._url, self._path, self._client, self._compressed = url, path, client, compressed
+        coding = compression.ENCODING if compressed else "identity"  # not httpx's own choice
+        self._headers = {"content-type": SAFETENSORS, "accept": SAFETENSORS, "accept-encoding": coding}
+        self._where = urlsplit(url).netloc
+        self._watched = progress.wanted()
         self._sender = secrets.token_hex(8)
         self._done = 0
         """The last number used."""
         self._posted: _Posted | None = None
-        """The unanswered request."""
-
-    @property
-    def answered(self) -> bool:
-        """Whether :meth:`receive` would return almost at once."""
-        return self._connection.answered
+        """The unanswered program."""
 
     def send(self, pieces: Sequence[Container]) -> None:
-        """Send a program. Raises ConnectionFailed."""
+        """Keep a program for :meth:`receive`. Raises ConnectionFailed."""
         if self._posted is not None:
             self.receive()  # its answer is dropped, but its number counts if it reached the server
         body = joined(pieces)
         self._posted = _Posted(self._sender, self._done + 1, compression.compress(body) if self._compressed else body)
-        try:
-            self._connection.send(self._posted.body, self._posted.headers)
-        except UNREACHABLE as error:
-            self._again(error)
 
     def receive(self) -> Reply:
-        """Wait for the answer. Raises ConnectionFailed."""
+        """Post the program and wait for the answer. Raises ConnectionFailed."""
+        assert self._posted is not None
         tries = 0
         while True:
             try:
-                reply = self._connection.receive()
+                reply = self._post(self._posted)
                 break
-            except UNREACHABLE as error:
-                self._again(error, tries)
-                tries += 1
+            except httpx.HTTPError as error:
+                if isinstance(error, httpx.TimeoutException) or tries == len(DELAYS_S):
+                    raise failure(self._url, error) from None
+            time.sleep(DELAYS_S[tries])
+            tries += 1
         if self._compressed and compression.is_frame(reply.body):  # unless httpx has unpacked it
             reply = reply._replace(body=compression.decompress(reply.body))
         # In one statement: a Ctrl-C between the two would use a number twice.
         self._posted, self._done = None, self._done + (reply.status < 400 or _used(reply))
         return reply
 
-    def _again(self, error: Exception, tries: int = 0) -> None:
-        """Post the unanswered request again. Raises ConnectionFailed if that fails too."""
-        assert self._posted is not None
-        while not isinstance(error, TIMEOUTS) and tries < len(DELAYS_S):
-            time.sleep(DELAYS_S[tries])
-            tries += 1
-            try:
-                self._connection.send(self._posted.body, self._posted.headers)
-                return
-            except UNREACHABLE as another:
-                error = another.with_traceback(None)  # the traceback would keep this frame alive
-        raise failure(self._url, error) from None
+    def _post(self, posted: _Posted) -> Reply:
+        size = len(posted.body)
+        waiting = progress.waiting(f"waiting for {self._where}") if size < progress.LARGE else nullcontext()
+        with waiting, progress.moving(f"sending to {self._where}", size, self._watched) as tell:
+
+            def pieces() -> Iterator[bytes]:
+                for start in range(0, size, PIECE):
+                    yield bytes(posted.body[start : start + PIECE])
+                    tell(min(start + PIECE, size))
+
+            headers = {**self._headers, **posted.headers}
+            request = self._client.build_request("POST", self._path, content=pieces(), headers=headers)
+            response = self._client.send(request, stream=True)
+        parts, length = [], int(response.headers.get("content-length", 0))
+        with closing(response), progress.moving(f"receiving from {self._where}", length, self._watched) as tell:
+            for part in response.iter_bytes():
+                parts.append(part)
+                tell(response.num_bytes_downloaded)
+        return Reply(response.status_code, b"".join(parts))
 
     def forget(self) -> None:
-        """Do nothing: the next :meth:`send` drops an answer that is still due."""
+        """Do nothing: the next :meth:`send` posts a program that is unanswered, and drops its answer."""
 
     def abandon(self) -> None:
-        """In a forked child, close its copy of the socket, without telling the server."""
+        """In a forked child, drop the program that the parent posts."""
         self._posted = None
-        self._connection.close()
 
     def close(self) -> None:
-        """End the connection."""
-        self._connection.close()
+        """Do nothing: the client closes itself."""
 
 
 def _used(reply: Reply) -> bool:

@@ -207,6 +207,7 @@ class Stream:
             self._drop()
             raise
         self._socket.have_patience(self._timeout)
+        self._socket.unmasked = greeting.get("unmasked") is True
         try:
             last, self._most = int(greeting["last"]), int(greeting["max_bytes"])
         except (KeyError, TypeError, ValueError):

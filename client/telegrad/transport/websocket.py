@@ -8,24 +8,23 @@ fragments, pings and closes. Binary messages are sent and received here, because
 from __future__ import annotations
 
 import os
-import selectors
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import numpy as np
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidHandshake, InvalidStatus
 from websockets.frames import CloseCode, Frame, Opcode
-from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from . import progress, unmasked_extension
+from . import progress
 from .connection import CONNECT_S
 
 BINARY = 0x82
@@ -34,6 +33,8 @@ CONTROL = 0x08
 """The bit of a first byte that is set in closes, pings and pongs."""
 MASKED = 0x80
 """The bit of a second byte that is set in masked frames."""
+CLIENT_HEADER = "telegrad-client"
+"""The header with the client's address and port. A server that sees the same ones allows unmasked frames."""
 
 
 def binary_header(size: int) -> bytes:
@@ -86,7 +87,6 @@ _yield_core = getattr(os, "sched_yield", partial(time.sleep, 0))
 """Yields this core to another process: most likely the server, which has the answer."""
 MAX_PARTS = 512
 """The most pieces of a message in one system call. Some systems take at most 1024."""
-_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
 class Refused(OSError):
@@ -130,7 +130,8 @@ class WebSocket:
         self._piece = WATCHED_PIECE if self._watched else PIECE
         self._brief = False
         """Whether the last wait was so short that spinning would have sufficed."""
-        self._selector = _Selector()
+        self.unmasked = False
+        """Whether binary messages are sent with a masking key of zero, which leaves them as they are."""
         self._socket = socket.create_connection(
             (address.hostname, address.port or (443 if self._secure else 80)), CONNECT_S
         )
@@ -138,13 +139,8 @@ class WebSocket:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._secure:
                 self._socket = context.wrap_socket(self._socket, server_hostname=address.hostname)
-            self._selector.register(self._socket, selectors.EVENT_READ)
-            offers = None if self._secure else unmasked_extension.offers(self._socket)
-            self._protocol = ClientProtocol(parse_uri(url.replace("http", "ws", 1)), max_size=None, extensions=offers)
+            self._protocol = ClientProtocol(parse_uri(url.replace("http", "ws", 1)), max_size=None)
             self._shake_hands(headers)
-            self._unmasked = bool(self._protocol.extensions)
-            """Whether the server agrees to unmasked frames."""
-            self._scratch = bytearray(0 if self._unmasked else self._piece + MASKED_PIECE)
         except BaseException:
             self.abandon()
             raise
@@ -152,28 +148,29 @@ class WebSocket:
     def _shake_hands(self, headers: Mapping[str, str]) -> None:
         protocol = self._protocol
         request = protocol.connect()
+        address, port = self._socket.getsockname()[:2]
+        if not self._secure and hasattr(self._socket, "sendmsg") and ip_address(address).is_loopback:
+            request.headers[CLIENT_HEADER] = f"{address}:{port}"
         for name, value in headers.items():
             request.headers[name] = value
         protocol.send_request(request)
         self._flush()
-        received = bytearray()
-        while b"\r\n\r\n" not in received:
-            received += self._more()
-        end = received.index(b"\r\n\r\n") + 4
-        protocol.receive_data(bytes(received[:end]))
-        self._unread = received[end:]
+        while b"\r\n\r\n" not in self._unread:
+            self._more()
+        end = self._unread.index(b"\r\n\r\n") + 4
+        protocol.receive_data(bytes(self._unread[:end]))
+        del self._unread[:end]
         if not protocol.events_received():  # no switch of protocols: an answer with a body
             protocol.receive_data(bytes(self._unread))
-            while not (events := protocol.events_received()):
+            while protocol.handshake_exc is None:
                 data = self._socket.recv(FIRST)
                 protocol.receive_data(data) if data else protocol.receive_eof()
-                if not data:
-                    events = protocol.events_received()
-                    break
-            answer = events[0] if events and isinstance(events[0], Response) else None
-            raise _refusal(protocol.handshake_exc, answer)
-        if protocol.handshake_exc is not None:
-            raise _refusal(protocol.handshake_exc, None)
+        if isinstance(error := protocol.handshake_exc, InvalidStatus):
+            status, body = error.response.status_code, bytes(error.response.body or b"")
+            raise Refused(f"the server answered {status} to a WebSocket", status, body)
+        if error is not None:
+            kind = "" if isinstance(error, InvalidHandshake) else f" ({type(error).__name__})"
+            raise Refused(f"there is no WebSocket: {error}{kind}")
 
     def have_patience(self, seconds: float) -> None:
         """Set the timeout."""
@@ -182,45 +179,42 @@ class WebSocket:
     # Sending -----------------------------------------------------------------------------
 
     def send(self, body: Sequence[bytes | memoryview]) -> None:
-        """Send a binary message, given in parts."""
-        size = sum(map(len, body))
-        header = binary_header(size)
+        """Send a binary message, which is not empty, given in parts."""
+        size, done, sent = sum(map(len, body)), 0, 0
+        key = bytes(4) if self.unmasked else os.urandom(4)
+        parts: list[bytes | memoryview] = [binary_header(size) + key]
         with progress.moving(f"sending to {self._where}", size, self._watched) as tell:
-            if self._unmasked:
-                self._send_unmasked([header + unmasked_extension.KEY, *body], size, tell)
-            else:
-                self._send_masked(header, body, tell)
-
-    def _send_unmasked(self, parts: Sequence[bytes | memoryview], size: int, tell: Callable[[int], None]) -> None:
-        """Send a frame without copying it: in one system call as far as possible, unless progress is shown."""
-        taken = 0 if self._watched and size > WATCHED_PIECE else self._socket.sendmsg(parts[:MAX_PARTS])
-        sent = -len(parts[0])
-        for part in parts:
-            begin = min(taken, len(part))
-            taken -= begin
-            for start in range(begin, len(part), self._piece):
-                piece = memoryview(part)[start : start + self._piece]
-                self._socket.sendall(piece)
-                tell(sent + start + len(piece))
-            sent += len(part)
-
-    def _send_masked(self, header: bytes, body: Sequence[bytes | memoryview], tell: Callable[[int], None]) -> None:
-        """Send a frame whose payload is masked by a random key. The masked copy is sent when the scratch is full."""
-        key = os.urandom(4)
-        scratch, done, end = memoryview(self._scratch), 0, len(header) + len(key)
-        scratch[:end] = header + key
-        for part in body:
-            for start in range(0, len(part), MASKED_PIECE):
-                masked = apply_mask(memoryview(part)[start : start + MASKED_PIECE], key[done % 4 :] + key[: done % 4])
-                scratch[end : end + len(masked)] = masked
-                done, end = done + len(masked), end + len(masked)
-                if end >= self._piece:
-                    self._socket.sendall(scratch[:end])
-                    end = 0
+            for piece in self._pieces(body, key):
+                parts.append(piece)
+                done += len(piece)
+                if done == size or done - sent >= self._piece:
+                    self._write(parts)
                     tell(done)
-        if end:
-            self._socket.sendall(scratch[:end])
-            tell(done)
+                    parts, sent = [], done
+
+    def _pieces(self, body: Sequence[bytes | memoryview], key: bytes) -> Iterator[bytes | memoryview]:
+        """The pieces of a frame's payload, masked unless the key is zero."""
+        length = self._piece if self.unmasked else MASKED_PIECE
+        for part in body:
+            for start in range(0, len(part), length):
+                piece = memoryview(part)[start : start + length]
+                if self.unmasked:
+                    yield piece
+                else:
+                    yield apply_mask(piece, key)
+                    shift = len(piece) % 4
+                    key = key[shift:] + key[:shift]
+
+    def _write(self, parts: Sequence[bytes | memoryview]) -> None:
+        """Send parts of a frame: unmasked ones without copying them, in one system call as far as possible."""
+        if not self.unmasked:
+            self._socket.sendall(b"".join(parts))
+            return
+        taken = self._socket.sendmsg(parts[:MAX_PARTS])
+        for part in parts:
+            if taken < len(part):
+                self._socket.sendall(memoryview(part)[taken:])
+            taken = max(0, taken - len(part))
 
     def _flush(self) -> None:
         """Send the frames that the library has written."""
@@ -232,20 +226,17 @@ class WebSocket:
     @property
     def answered(self) -> bool:
         """Whether a message has begun to arrive. Control frames before it are handled."""
-        while self._unread or self._readable():
-            if not self._unread:
-                self._unread += self._more()
-            elif not self._unread[0] & CONTROL:
+        while self._unread or self._poll():
+            if not self._unread[0] & CONTROL:
                 return True
-            elif not self._readable():
+            if not self._poll():
                 return False
-            else:
-                self._read_frame()
+            self._read_frame()
         return False
 
     def receive(self) -> str | bytes | memoryview:
         """Wait for a message."""
-        if self._watched and not self._unread and not self._readable():
+        if self._watched and not self._unread:
             self._watch()
         while (message := self._read_frame()) is None:
             pass
@@ -256,7 +247,7 @@ class WebSocket:
         if self._over is not None:
             raise self._over
         while len(self._unread) < 2 or len(self._unread) < header_size(self._unread[1]):
-            self._unread += self._more()
+            self._more()
         header = bytes(self._unread[: header_size(self._unread[1])])
         try:
             size = payload_size(header)
@@ -319,44 +310,51 @@ class WebSocket:
         self._over = ProtocolViolation(f"the server broke the WebSocket protocol: {text}")
         return self._over
 
-    def _more(self) -> bytes:
+    def _more(self) -> None:
+        """Wait until something arrives."""
         started = time.perf_counter()
-        data = self._spin() if self._brief else None
-        if data is None:
-            data = self._socket.recv(FIRST)
+        if not (self._brief and self._poll(SPIN_S)):
+            self._add(self._socket.recv(FIRST))
             self._brief = time.perf_counter() - started < SPIN_S and not self._secure
-        if not data:
-            raise Closed
-        return data
 
-    def _spin(self) -> bytes | None:
-        """Receive without sleeping for at most ``SPIN_S`` seconds; None if nothing arrives."""
+    def _poll(self, seconds: float = 0) -> bool:
+        """Receive without sleeping, for at most so many seconds. Return whether something has arrived."""
         patience = self._socket.gettimeout()
         self._socket.settimeout(0)
+        until = time.perf_counter() + seconds
         try:
-            until = time.perf_counter() + SPIN_S
-            while time.perf_counter() < until:
+            while True:
                 try:
-                    return self._socket.recv(FIRST)
-                except BlockingIOError:
+                    data = self._socket.recv(FIRST)
+                    break
+                except (BlockingIOError, ssl.SSLWantReadError):
+                    if time.perf_counter() >= until:
+                        return False
                     _yield_core()
         finally:
             self._socket.settimeout(patience)
-        return None
+        self._add(data)
+        return True
 
-    def _readable(self, seconds: float = 0) -> bool:
-        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
-            return True
-        return bool(self._selector.select(seconds))
+    def _add(self, data: bytes) -> None:
+        if not data:
+            raise Closed
+        self._unread += data
 
     def _watch(self) -> None:
         """Wait until something arrives, and show a line if that takes long."""
         line = progress.Line(f"waiting for {self._where}")
-        deadline = time.monotonic() + (self._socket.gettimeout() or 0)
+        patience = self._socket.gettimeout() or 0
+        deadline = time.monotonic() + patience
+        self._socket.settimeout(progress.EVERY_S)
         try:
-            while not self._readable(progress.EVERY_S) and time.monotonic() < deadline:
-                line.update()
+            while not self._unread and time.monotonic() < deadline:
+                try:
+                    self._more()
+                except (BlockingIOError, TimeoutError, ssl.SSLWantReadError):
+                    line.update()
         finally:
+            self._socket.settimeout(patience)
             line.close()
 
     def close(self) -> None:
@@ -373,15 +371,4 @@ class WebSocket:
 
     def abandon(self) -> None:
         """Close this process's descriptors without telling the server."""
-        self._selector.close()
         self._socket.close()
-
-
-def _refusal(error: Exception | None, answer: Response | None) -> Refused:
-    if isinstance(error, InvalidStatus):
-        answer = error.response
-    if answer is not None:
-        body = bytes(answer.body or b"")
-        return Refused(f"the server answered {answer.status_code} to a WebSocket", answer.status_code, body)
-    kind = "" if isinstance(error, InvalidHandshake) else f" ({type(error).__name__})"
-    return Refused(f"there is no WebSocket: {error}{kind}")

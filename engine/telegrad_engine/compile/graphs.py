@@ -15,7 +15,7 @@ from weakref import ref
 import numpy as np
 
 from ..arrays.symbolic import Untraceable
-from ..graph.node import FREED, MultiOutputNode, Node, next_sequence, skip_sequence
+from ..graph.node import FREED, MultiOutputNode, Node, accumulator, next_sequence, skip_sequence
 
 MAX_NODES = 2**11
 """The maximum number of nodes in the graph of a program's inputs, which is read at every run."""
@@ -167,7 +167,7 @@ def edge_target(target: Edge, own: Any, context: GraphContext) -> Any:
     """Return the target of an edge; ``own`` finds a node of the same graph."""
     where, number = target
     if where is LEAF:
-        return context.tensors[number]
+        return accumulator(context.tensors[number])
     return own(number) if where is OWN else context.taken[number]
 
 
@@ -206,7 +206,7 @@ class GraphReader:
     def read(self) -> InputGraph:
         """Return the graph. Raises Untraceable for one that no executable can take."""
         roots = [(i, x._node, x._output_nr) for i, x in enumerate(self._tensors) if x._node is not None]
-        if any(node.is_leaf_target for _, node, _ in roots):
+        if any(node.leaf is not None for _, node, _ in roots):
             raise Untraceable("what it takes stands in for another tensor")
         nodes = _reached([node for _, node, _ in roots])
         order = {id(node): number for number, node in enumerate(nodes)}
@@ -224,7 +224,7 @@ class GraphReader:
             return None
         if node.saved is FREED:
             return TAKEN, 0  # no pass follows the edges of a freed node
-        return (LEAF, self._place(target)) if target.is_leaf_target else (OWN, order[id(target)])
+        return (OWN, order[id(target)]) if target.leaf is None else (LEAF, self._place(target.leaf))
 
     def _node(self, node: Any, targets: tuple[Edge | None, ...]) -> NodeData:
         if not isinstance(node, Node) or not node.plain or node.hooks is not None or node.evaluate is not None:
@@ -265,7 +265,7 @@ def _reached(roots: Sequence[Any]) -> list[Any]:
     seen = set(map(id, order))
     for node in order:
         for target in () if node.saved is FREED else node.next_edges:
-            if target is not None and not target.is_leaf_target and id(target) not in seen:
+            if target is not None and target.leaf is None and id(target) not in seen:
                 seen.add(id(target))
                 order.append(target)
         if len(order) > MAX_NODES:

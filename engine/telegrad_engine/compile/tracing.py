@@ -371,9 +371,8 @@ class EffectsReader:
         """Return the graph behind the tensors that it leaves."""
         nodes = self._made_nodes()
         self._nodes.update({id(node): (OWN, number) for number, node in enumerate(nodes)})
-        for leaf in [
-            target for node in nodes for target in node.next_edges if target is not None and target.is_leaf_target
-        ]:
+        ends = [target for node in nodes for target in node.next_edges if target is not None]
+        for leaf in [target.leaf for target in ends if target.leaf is not None]:
             self._check(leaf)
             self._tensors.of(leaf)
         self._reachable = {(id(x._version_counter), id(x._memory.array)): x._memory for x in self._tensors.objects}
@@ -387,11 +386,7 @@ class EffectsReader:
         order = list(found.values())
         for node in order:
             for target in node.next_edges:
-                if (
-                    target is not None
-                    and not target.is_leaf_target
-                    and id(target) not in self._nodes.keys() | found.keys()
-                ):
+                if target is not None and target.leaf is None and id(target) not in self._nodes.keys() | found.keys():
                     found[id(target)] = target
                     order.append(target)
         return sorted(order, key=lambda node: node.sequence)
@@ -441,9 +436,9 @@ class EffectsReader:
     def _edge(self, target: Any) -> Edge | None:
         if target is None:
             return None
-        if not target.is_leaf_target:
+        if target.leaf is None:
             return self._nodes[id(target)]
-        return LEAF, self._tensors.of(target)
+        return LEAF, self._tensors.of(target.leaf)
 
 
 def _keeps_arrays(node: Any) -> bool:

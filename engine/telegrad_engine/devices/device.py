@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -20,8 +21,7 @@ from ..schema.op import NO_ATTRS, Op
 from ..tensor.abstract import unwrap
 from ..tensor.base import Tracked
 from ..tensor.eager import compose
-from ..tensor.execution import execute
-from ..tensor.inference import mark
+from ..tensor.execution import execute, finish
 from .tensors import DeviceTensor, DeviceValues, ImmutableTensor
 
 
@@ -57,14 +57,8 @@ class Device:
                 return compose(op, inputs, attrs)
             outs, hidden = execute(op, datas, attrs, self.backend)
         outputs = [self.Tensor(out) for out in outs]
-        if state.inference:
-            mark(outputs)
-        if needs and state.grad_enabled and op.differentiable:
-            record(op, inputs, attrs, outputs, hidden)
-        if op.view:
-            for index, output in enumerate(outputs):
-                output._show(inputs[0], op, attrs, index)
-        return op.bundle(outputs)
+        enter = partial(record, op, attrs) if needs and op.differentiable and state.grad_enabled else None
+        return finish(op, inputs, attrs, outputs, hidden, enter, _show)
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -85,6 +79,11 @@ class Device:
                     "Expected all tensors to be on the same device, but found at least two devices, "
                     f"{self.name} and {elsewhere}!"
                 )
+
+
+def _show(source: Tracked, op: Op, attrs: Mapping[str, Any], outputs: Sequence[DeviceTensor]) -> None:
+    for index, output in enumerate(outputs):
+        output._show(source, op, attrs, index)
 
 
 _devices: dict[str, Device | None] = {"cpu": None}

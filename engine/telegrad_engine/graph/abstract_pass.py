@@ -30,9 +30,9 @@ class AbstractPass(_Pass):
                 node.saved = FREED
                 node.versions = ()
         if self.wanted is not None:
-            return {(leaf, 0): leaf._data for leaf, _ in self.wanted if leaf in self.waiting}
-        for leaf in self.waiting:
-            self.accumulate(leaf, leaf._data, False)
+            return {(target, 0): target.leaf._data for target, _ in self.wanted if target in self.waiting}
+        for target in self.waiting:
+            self.accumulate(target.leaf, target.leaf._data, False)
         return {}
 
     @property
@@ -47,12 +47,12 @@ class AbstractPass(_Pass):
 
     def _is_ordinary(self, through: Sequence[Node]) -> bool:
         """Whether all edges carry gradients, only gradients of leaves are wanted, and there are no hooks."""
-        if self.wanted is not None and not all(target.is_leaf_target for target, _ in self.wanted):
+        if self.wanted is not None and any(target.leaf is None for target, _ in self.wanted):
             return False
         for node in through:
             if not node.plain or node.evaluate is not None or node.op.edges_without_gradient(node.attrs):
                 return False
-        return all(leaf._hooks is None for leaf in self.waiting)
+        return all(target.leaf._hooks is None for target in self.waiting)
 
     def _evaluate_hooked(self, node: Node, grad: Any) -> None:
         if node.hooks.surround:
@@ -82,7 +82,7 @@ class AbstractPass(_Pass):
                 found[edge] = None
                 continue
             output_nr = output_nrs[edge] if output_nrs else 0
-            spec = target._data if target.is_leaf_target else target
+            spec = target if target.leaf is None else target.leaf._data
             found[edge] = spec if not output_nr else Spec(*target.specs[output_nr])
         if node.plan.holds_tensors and not self.keep_graph:
             free(node)

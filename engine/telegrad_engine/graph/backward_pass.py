@@ -23,7 +23,7 @@ from .hooks import run_stored
 from .node import FREED, FREED_TEXT, Node, free, modified_since
 
 Target = Any
-"""Where a gradient goes: a Node (with an output_nr) or a leaf tensor."""
+"""Where a gradient goes, besides an output_nr: a Node, which for a leaf is its AccumulateGrad."""
 
 BACKWARD = 1
 """The memory that a node's derivatives take, as a multiple of the gradient and the saved values."""
@@ -153,7 +153,7 @@ class _Pass:
         order: list[Node] = []
         seen: set[Any] = set()
         for target in targets:
-            if target.is_leaf_target:
+            if target.leaf is not None:
                 waiting[target] = waiting.get(target, 0) + 1
             elif target not in seen:
                 seen.add(target)
@@ -162,7 +162,7 @@ class _Pass:
             for target in node.next_edges:
                 if target is None:
                     continue
-                if target.is_leaf_target:
+                if target.leaf is not None:
                     waiting[target] = waiting.get(target, 0) + 1
                 elif target not in seen:
                     seen.add(target)
@@ -204,8 +204,8 @@ class _Pass:
 
     def finish(self) -> None:
         """Complete the leaves that are still pending because some of their edges carried no gradient."""
-        for leaf in [target for target in self.pending if target.is_leaf_target]:
-            self._complete(leaf)
+        for target in [target for target in self.pending if target.leaf is not None]:
+            self._complete(target)
 
     def _evaluate(self, node: Node, grad: Any) -> None:
         """Run the node's derivatives and send their results on."""
@@ -253,8 +253,8 @@ class _Pass:
         if grad is None:
             self._done(target)
             return
-        values = self.values
-        spec = target._data if target.is_leaf_target else target
+        values, leaf = self.values, target.leaf
+        spec = target if leaf is None else leaf._data  # the shape and dtype of an AccumulateGrad take longer
         shape, dtype = (spec.shape, spec.dtype) if not output_nr else target.specs[output_nr]
         data = grad if values.raw else values.data(grad)
         if data.shape != shape or data.dtype is not dtype:
@@ -262,24 +262,24 @@ class _Pass:
         if values.raw and state.memory is not None and getattr(grad, "nbytes", 0) > LARGE:
             state.memory.count(grad)
         pending = self.pending
-        if not target.is_leaf_target and target.many:
+        if target.many:
             grads = pending.setdefault(target, [None] * target.width)
             grads[output_nr] = grad if grads[output_nr] is None else values.add(grads[output_nr], grad, False)
             return
         present = pending.get(target)
         if present is None:
             pending[target] = grad
-            if may_mutate and target.is_leaf_target:
+            if may_mutate and leaf is not None:
                 self.may_mutate.add(target)
         else:
             pending[target] = values.add(present, grad, target in self.may_mutate)
             self.may_mutate.add(target)
-        if target.is_leaf_target:
+        if leaf is not None:
             self._done(target)
 
     def _done(self, target: Target) -> None:
         """Count off one edge into a leaf; after the last one, complete its gradient."""
-        if target is None or not target.is_leaf_target:
+        if target is None or target.leaf is None:
             return
         left = self.waiting[target] = self.waiting[target] - 1
         if not left and target in self.pending:
@@ -288,7 +288,7 @@ class _Pass:
     def _complete(self, target: Target) -> None:
         grad = self.pending.pop(target)
         may_mutate = target in self.may_mutate
-        hooks = target._hooks
+        hooks = target.leaf._hooks
         if hooks is not None:
             grad = self.values.run_hooks(hooks, grad)
             may_mutate = False
@@ -298,7 +298,7 @@ class _Pass:
         elif hooks is not None and hooks.around is not None:
             node_evaluation.accumulate(self, target, grad)
         else:
-            self.accumulate(target, grad, may_mutate)
+            self.accumulate(target.leaf, grad, may_mutate)
 
     def _skip(self, node: Node) -> None:
         """Skip a node that no gradient reached, or that leads to no wanted place."""

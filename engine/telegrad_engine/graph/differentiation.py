@@ -9,10 +9,10 @@ from ..errors import GradRequired, InvalidOperation, InvalidValue, ShapeMismatch
 from ..shapes import torch_size
 from . import node_evaluation
 from .backward_pass import run
-from .node import walk
+from .node import accumulator, walk
 
 Place = tuple[Any, int]
-"""Where a gradient arrives: a node and an output number, or a leaf and 0."""
+"""Where a gradient arrives: a node and an output number."""
 Root = tuple[Any, int, Any]
 """Where a pass starts: a place and the gradient that is sent to it."""
 
@@ -184,9 +184,9 @@ def listed(tensors: Any) -> list[Any]:
 
 
 def place(tensor: Any) -> Place:
-    """Where a tensor's gradient arrives: its node and output number, or the leaf and 0."""
+    """Where a tensor's gradient arrives: its node and output number."""
     tensor._refresh()
-    return (tensor, 0) if tensor._node is None else (tensor._node, tensor._output_nr)
+    return (accumulator(tensor), 0) if tensor._node is None else (tensor._node, tensor._output_nr)
 
 
 def _roots(tensors: Sequence[Any], gradients: Sequence[Any] | None, values: Any, create_graph: bool) -> list[Root]:

@@ -55,7 +55,7 @@ class TensorHooks(Hooks):
     stored: Hooks | None = None
     """For a leaf: the hooks that are called with it after its gradient was accumulated."""
     around: NodeHooks | None = None
-    """For a leaf: the hooks of its AccumulateGrad node, stored here because that node is created on each access."""
+    """For a leaf: the hooks of its AccumulateGrad node."""
 
 
 class NodeHooks(dict[int, TensorHooks]):
@@ -100,17 +100,10 @@ def hooks_of(tensor: Any) -> TensorHooks:
 
 def around(node: Any) -> NodeHooks:
     """Return the hooks of a node, creating them if needed."""
-    node.hooks = node.hooks or NodeHooks()
-    node.plain = False
+    if node.hooks is None:
+        node.hooks, node.plain = NodeHooks(), False
     own: NodeHooks = node.hooks
     return own
-
-
-def around_leaf(leaf: Any) -> NodeHooks:
-    """Return the hooks of a leaf's AccumulateGrad node, creating them if needed."""
-    hooks = hooks_of(leaf)
-    hooks.around = hooks.around or NodeHooks()
-    return hooks.around
 
 
 def add_stored(leaf: Any, hook: Callable[[Any], Any]) -> Handle:

@@ -1,8 +1,8 @@
 """The graph: nodes, edges and the recording of operations.
 
-A :class:`Node` is data: an op, its attributes, the values saved for the derivative, and its next edges. An edge leads
-to a Node, or directly to a leaf tensor, where the gradient is accumulated. A node never refers to the tensor that it
-produced, so a graph has no cycles.
+A :class:`Node` is data: an op, its attributes, the values saved for the derivative, and its next edges. Edges to a leaf
+lead to its :class:`AccumulateGrad`. A node never refers to the tensor that it produced, and a leaf refers to its node
+only weakly, so a graph has no cycles.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Any
+from weakref import ref
 
 from numpy import ndarray
 
 from ..context import Grantor, observers, state
 from ..dtypes import FLOATING, from_numpy
 from ..errors import VersionConflict
-from ..schema.derivative_plan import Plan
+from ..schema.derivative_plan import Plan, Save
 from ..schema.op import NO_ATTRS, Op
-from .hooks import Handle, around, around_leaf
+from .hooks import Handle, NodeHooks, around, hooks_of
 
 _sequence = count()
 next_sequence = _sequence.__next__
@@ -62,7 +63,8 @@ class Node:
     """One recorded operation; a ``grad_fn`` in PyTorch."""
 
     # Class-level defaults keep the common node small: an instance sets only what differs.
-    is_leaf_target = False
+    leaf: Any = None
+    """The leaf whose gradient is accumulated here; None for an operation."""
     hooks: Any = None
     output_nrs: tuple[int, ...] | None = None
     """The output number that each edge leads to; None if all are 0."""
@@ -124,41 +126,56 @@ class MultiOutputNode(Node):
     many = True
 
 
-class AccumulateGrad:
-    """The node in which an edge to a leaf ends, as in torch; ``variable`` is the leaf."""
+class AccumulateGrad(Node):
+    """The node in which all edges to a leaf end. It has no derivatives: the pass adds the gradient to the leaf's."""
 
-    def __init__(self, variable: Any) -> None:
-        self.variable = variable
-        self.next_functions: tuple[tuple[Any, int], ...] = ()
+    next_edges = ()
+
+    @property
+    def variable(self) -> Any:
+        """The leaf, by torch's name."""
+        return self.leaf
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The leaf's shape, which an assignment to its ``data`` may change."""
+        shape: tuple[int, ...] = self.leaf._data.shape
+        return shape
+
+    @property
+    def dtype(self) -> Any:
+        """The leaf's dtype."""
+        return self.leaf._data.dtype
+
+    @property
+    def hooks(self) -> NodeHooks | None:
+        """The node's hooks, which the leaf holds, because the node exists only as long as a graph leads to it."""
+        hooks = self.leaf._hooks
+        return None if hooks is None else hooks.around
+
+    @hooks.setter
+    def hooks(self, value: NodeHooks) -> None:
+        hooks_of(self.leaf).around = value
 
     def name(self) -> str:
         """The name torch gives it."""
         return "torch::autograd::AccumulateGrad"
 
-    def register_prehook(self, fn: Callable[[Any], Any]) -> Handle:
-        """Call ``fn((gradient,))`` before the gradient is accumulated; a tuple that it returns replaces it."""
-        return around_leaf(self.variable).add_before(fn)
 
-    def register_hook(self, fn: Callable[[Any, Any], Any]) -> Handle:
-        """Call ``fn((), (gradient,))`` after the gradient was accumulated."""
-        return around_leaf(self.variable).add_after(fn)
-
-    def __repr__(self) -> str:
-        return "<AccumulateGrad>"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AccumulateGrad) and other.variable is self.variable
-
-    def __hash__(self) -> int:
-        return id(self.variable)
+def accumulator(leaf: Any) -> AccumulateGrad:
+    """The node in which edges to this leaf end. A leaf has one at a time, as long as anything refers to it."""
+    known = leaf._accumulator
+    node: AccumulateGrad | None = None if known is None else known()
+    if node is None or node.leaf is not leaf:  # an alias of a tensor begins with the tensor's attributes
+        node = _new(AccumulateGrad)
+        node.leaf = leaf
+        leaf._accumulator = ref(node)
+    return node
 
 
 def following(targets: tuple[Any, ...], output_nrs: tuple[int, ...] | None) -> tuple[tuple[Any, int], ...]:
     """The targets of edges in the form of torch's ``next_functions``."""
-    return tuple(
-        (AccumulateGrad(target) if target is not None and target.is_leaf_target else target, output_nr)
-        for target, output_nr in zip(targets, output_nrs or (0,) * len(targets), strict=True)
-    )
+    return tuple(zip(targets, output_nrs or (0,) * len(targets), strict=True))
 
 
 def camel(name: str) -> str:
@@ -166,10 +183,31 @@ def camel(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
+def new_node(
+    kind: type[Node],
+    op: Op,
+    plan: Plan,
+    attrs: Mapping[str, Any],
+    next_edges: tuple[Any, ...],
+    shape: tuple[int, ...],
+    dtype: Any,
+) -> Node:
+    """Make the node of an operation, with the shape and dtype of its first output."""
+    node = _new(kind)
+    node.op = op
+    node.plan = plan
+    node.attrs = attrs
+    node.next_edges = next_edges
+    node.shape = shape
+    node.dtype = dtype
+    node.sequence = next_sequence()
+    return node
+
+
 def record(
     op: Op,
-    inputs: tuple[Any, ...],
     attrs: Mapping[str, Any],
+    inputs: Sequence[Any],
     outputs: Sequence[Any],
     hidden: Sequence[Any] = (),
 ) -> None:
@@ -188,7 +226,7 @@ def record(
         needs.append(need)
         if need:
             place = x._node
-            targets.append(x if place is None else place)
+            targets.append(accumulator(x) if place is None else place)
             if x._output_nr:
                 output_nrs = output_nrs or [0] * sum(len(v) if isinstance(v, tuple) else 1 for v in inputs)
                 output_nrs[len(targets) - 1] = x._output_nr
@@ -196,18 +234,11 @@ def record(
             targets.append(None)
     key = _grouped(needs, inputs) if op.has_lists else tuple(needs)
     plan = op.plans.get(key) or op.plan(key)
-    node = _new(MultiOutputNode if many else Node)
-    node.op = op
-    node.plan = plan
-    node.attrs = attrs
-    node.sequence = next_sequence()
-    node.shape = first.shape
-    node.dtype = first.dtype
-    node.next_edges = tuple(targets)
+    node = new_node(MultiOutputNode if many else Node, op, plan, attrs, tuple(targets), first.shape, first.dtype)
     if output_nrs is not None:
         node.output_nrs = tuple(output_nrs)
     if plan.saves:
-        _save(node, inputs, outputs, hidden)
+        save(node, plan.saves, inputs, outputs, hidden)
     if not many:
         output = outputs[0]
         output._node = node
@@ -225,7 +256,7 @@ def record(
         announce(node, inputs, outputs)
 
 
-def _flatten(inputs: tuple[Any, ...]) -> list[Any]:
+def _flatten(inputs: Sequence[Any]) -> list[Any]:
     flat: list[Any] = []
     for x in inputs:
         if isinstance(x, tuple):
@@ -235,18 +266,29 @@ def _flatten(inputs: tuple[Any, ...]) -> list[Any]:
     return flat
 
 
-def _grouped(needs: list[bool], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def _grouped(needs: list[bool], inputs: Sequence[Any]) -> tuple[Any, ...]:
     """The flags of flattened inputs, with the flags of each list grouped into a tuple."""
     flags = iter(needs)
     return tuple([tuple([next(flags) for _ in x]) if isinstance(x, tuple) else next(flags) for x in inputs])
 
 
-def _save(node: Node, inputs: tuple[Any, ...], outputs: Sequence[Any], hidden: Sequence[Any]) -> None:
-    """Store in the node the values that its derivative needs, and the versions of the saved tensors."""
+def save(
+    node: Node,
+    saves: Sequence[tuple[str, Any]],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    hidden: Sequence[Any] = (),
+) -> None:
+    """Store in the node the values that its derivative needs, and the versions of the saved tensors.
+
+    ``saves`` is ``node.plan.saves``, or :func:`settled` saves.
+    """
     saved: list[Any] = []
     versions: list[tuple[int, list[int], int]] = []
-    for source, key in node.plan.saves:
-        if source == "input" or source == "output":
+    for source, key in saves:
+        if source == "constant":
+            saved.append(key)
+        elif source == "input" or source == "output":
             value = inputs[key] if source == "input" else outputs[key]
             cell = getattr(value, "_version_counter", None)
             if cell is not None:
@@ -259,14 +301,29 @@ def _save(node: Node, inputs: tuple[Any, ...], outputs: Sequence[Any], hidden: S
                 saved.append([None if v is None else v._data for v in value])
             else:
                 saved.append(value)
-        elif source == "attr":
-            saved.append(node.attrs.get(key, node.op.defaults.get(key)))
         elif source == "hidden":
             saved.append(hidden[key])
         else:
-            saved.append(metadata_of(inputs[key], source))
+            saved.append(_constant(node.op, source, key, inputs, node.attrs))
     node.saved = tuple(saved)
     node.versions = tuple(versions)
+
+
+def settled(op: Op, saves: Sequence[Save], inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The saves of calls like this one; "constant" and the value where it is the same for all of them."""
+    return [
+        ("constant", _constant(op, source, key, inputs, attrs))
+        if source in ("attr", "shape", "dtype") or (source == "input" and not hasattr(inputs[key], "_data"))
+        else (source, key)
+        for source, key in saves
+    ]
+
+
+def _constant(op: Op, source: str, key: Any, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """A saved value that is neither a tensor nor hidden: an attribute, a number, or a shape or dtype."""
+    if source == "attr":
+        return attrs.get(key, op.defaults.get(key))
+    return inputs[key] if source == "input" else metadata_of(inputs[key], source)
 
 
 def metadata_of(value: Any, which: str) -> Any:
@@ -285,7 +342,7 @@ def count_saved(memory: Grantor, outputs: Iterable[Any], begun: int) -> None:
     seen: set[Any] = set()
     while waiting:
         node = waiting.pop()
-        if node in seen or node.is_leaf_target or node.sequence < begun:
+        if node in seen or node.leaf is not None or node.sequence < begun:
             continue
         seen.add(node)
         waiting.extend([target for target in node.next_edges if target is not None])
@@ -295,12 +352,12 @@ def count_saved(memory: Grantor, outputs: Iterable[Any], begun: int) -> None:
 
 
 def walk(*roots: Node) -> Iterator[Node]:
-    """All nodes reachable from ``roots``, newest first."""
-    seen = set(roots)
+    """All operations reachable from ``roots``, newest first."""
+    seen = {root for root in roots if root.leaf is None}
     order = list(seen)
     for node in order:
         for target in node.next_edges:
-            if target is not None and not target.is_leaf_target and target not in seen:
+            if target is not None and target.leaf is None and target not in seen:
                 seen.add(target)
                 order.append(target)
     order.sort(key=lambda node: node.sequence, reverse=True)
@@ -326,7 +383,7 @@ def modified_since(node: Node) -> VersionConflict:
 def modified(data: Any, origin: Any, output_nr: int, version: int, expected: int) -> VersionConflict:
     """The error for a saved tensor, output ``output_nr`` of ``origin``, that was modified in place."""
     what = f"torch.{from_numpy(data.dtype).kernel_name}Tensor {list(data.shape)}"
-    which = "" if origin is None or origin.is_leaf_target else f", which is output {output_nr} of {kind(origin)},"
+    which = "" if origin is None or origin.leaf is not None else f", which is output {output_nr} of {kind(origin)},"
     return VersionConflict(
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"[{what}]{which} is at version {version}; expected version {expected} instead. Hint: "

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from ..errors import GraphFreed
 from .hooks import NodeHooks, run_after, run_before
-from .node import FREED, FREED_TEXT, Node, free, modified_since
+from .node import FREED, FREED_TEXT, AccumulateGrad, Node, free, modified_since
 
 Grads = tuple[Any, ...]
 
@@ -58,15 +58,15 @@ def send_on(run: Pass, node: Node, found: Sequence[Any]) -> None:
             run.send(target, _output_nr(node, edge), found[edge], False)
 
 
-def accumulate(run: Pass, leaf: Any, grad: Any) -> None:
-    """Accumulate a leaf's gradient, with the hooks of its AccumulateGrad node before and after."""
-    hooks: NodeHooks = leaf._hooks.around
+def accumulate(run: Pass, node: AccumulateGrad, grad: Any) -> None:
+    """Accumulate a leaf's gradient, with the hooks of its node before and after."""
+    hooks = node.hooks or NodeHooks()
     grads: Grads = (grad,)
     if hooks.before is not None:
         grads = _hooked(run, lambda given: run_before(hooks, given), grads)
     if grads[0] is None:
         return
-    run.accumulate(leaf, grads[0], False)
+    run.accumulate(node.leaf, grads[0], False)
     if hooks.after is not None:
         given = _shown(run, grads)
         _hooked(run, lambda results: run_after(hooks, results, given), ())
@@ -129,8 +129,7 @@ def spec_at(node: Node, edge: int) -> tuple[Any, Any]:
     target, output_nr = node.next_edges[edge], _output_nr(node, edge)
     if target is None:
         return (), None
-    spec = target._data if target.is_leaf_target else target
-    return (spec.shape, spec.dtype) if not output_nr else target.specs[output_nr]
+    return (target.shape, target.dtype) if not output_nr else target.specs[output_nr]
 
 
 def _derivatives(run: Pass, node: Node, grads: Grads) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..dtypes import FLOATING, bool_, is_floating, parse
 from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType
-from ..schema.op import common_dtype
+from ..schema.promotion import common_dtype
 
 
 def kernel_name(x: Any) -> str:

@@ -10,7 +10,6 @@ and muon.py.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -98,8 +97,7 @@ def optimizer(
     """
 
     def declare(update: Update) -> Update:
-        parameters = inspect.signature(update).parameters.values()
-        defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+        defaults: dict[str, Any] = {**(update.__kwdefaults__ or {})}
         own_decay = "weight_decay" in defaults
         defaults = {"weight_decay": weight_decay, **defaults, "maximize": False}
         if decoupled is None:

@@ -22,9 +22,6 @@ MAX_DEPTH = 64
 PIECE = 2**14
 LONG = 2**16
 """The size in bytes of the longest text that is parsed in one call."""
-# Without backtracking and with an optional closing quote, matching takes linear time for any body.
-_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-_NOT_BRACKETS = bytes(c for c in range(256) if c not in b"[]{}")
 _LONG_NUMBERS = re.compile(rb"[0-9]{18}")
 _WORDS = {"NaN", "Infinity", "-Infinity"}
 
@@ -35,9 +32,8 @@ def loads(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
     A long text is parsed in pieces, with a :class:`NumberList` for each long list of numbers under ``data``.
     """
     if len(body) > LONG:
-        return json_pieces.loads(body, max_depth, _DECODER.decode, from_lists)
-    if body.count(b"[") + body.count(b"{") > max_depth:
-        _check_depth(body, max_depth)
+        return json_pieces.loads(body, max_depth, _DECODER, from_lists)
+    json_pieces.check_depth(body, max_depth)
     try:
         return _DECODER.decode(body.decode())
     except RecursionError:
@@ -87,16 +83,6 @@ def _lists_of(value: Any) -> Any:
 # Made once: json.loads and json.dumps make a new one for every call with options.
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False, default=_lists_of)
-
-
-def _check_depth(body: bytes, limit: int) -> None:
-    """Raise MalformedRequest if the brackets outside strings nest too deep, before any parser recurses."""
-    # Without escapes, every second part between quotes is outside strings.
-    outside = _STRINGS.sub(b"", body) if b"\\" in body else b"".join(body.split(b'"')[::2])
-    brackets = np.frombuffer(outside.translate(None, _NOT_BRACKETS), np.uint8)
-    opening = (brackets == ord("[")) | (brackets == ord("{"))
-    if np.cumsum(np.where(opening, 1, -1)).max(initial=0) > limit:
-        raise MalformedRequest(f"JSON nested more than {limit} levels deep")
 
 
 def dumps(data: Any) -> bytes:

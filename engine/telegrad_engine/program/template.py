@@ -8,7 +8,6 @@ uploaded arrays (:mod:`.wire`). The SDK writes templates; a server identifies th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -73,6 +72,8 @@ def stand_ins(count: int) -> list[str]:
 
 def digest(text: str) -> str:
     """Return the digest by which a server identifies a template: the SHA-256 of its text, in hexadecimal."""
+    from hashlib import sha256  # it loads OpenSSL
+
     return sha256(text.encode()).hexdigest()
 
 

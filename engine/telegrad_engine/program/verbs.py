@@ -21,8 +21,8 @@ from ..context import generator
 from ..dtypes import FLOATING, from_numpy
 from ..errors import DTypeMismatch, InvalidArgument, InvalidValue, NotSupported
 from ..optim import algorithms
-from ..schema.op import default_float
 from ..schema.parameters import Array, Arrays, Bool, DTypeArg, Int, OptionalBool, OptionalDType, OptionalItems, Str
+from ..schema.promotion import default_float
 from ..schema.signature import Signature, read_params
 from ..tensor.conversion import as_array
 from ..tensor.eager import upload
@@ -34,12 +34,31 @@ Handler = Callable[..., Sequence[Any] | None]
 
 
 class Verb(Signature):
-    """A declared verb: its name, parameters, documentation and handler."""
+    """A declared verb: its name, parameters, documentation and handler, and what the SDK's recorder knows about it."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        local: bool = False,
+        repeatable: bool = False,
+        quiet: bool = False,
+        aliases: bool = False,
+        ending: bool = False,
+    ) -> None:
         super().__init__(handler.__name__, read_params(handler, skip=2))
         self.handler = handler
         self.doc = inspect.getdoc(handler) or ""
+        self.local = local
+        """Whether the recorder knows what it depends on and changes: the tensors that it names, with their memory and
+        gradients. If another verb fails, nothing recorded after it runs."""
+        self.repeatable = repeatable
+        """Whether it depends only on tensors and graphs, so that a compiled function may record it again."""
+        self.quiet = quiet
+        """Whether it neither reads the graph of ops nor changes saved tensors."""
+        self.aliases = aliases
+        """Whether its output shares the memory of its input."""
+        self.ending = ending
+        """Whether it is part of a message's ending, and not sent again after an error."""
 
 
 VERBS: dict[str, Verb] = {}
@@ -47,14 +66,23 @@ VERBS: dict[str, Verb] = {}
 
 def verb(handler: Handler) -> Handler:
     """Declare a verb under the handler's name."""
-    VERBS[handler.__name__] = Verb(handler)
-    return handler
+    return verb_with()(handler)
+
+
+def verb_with(**traits: bool) -> Callable[[Handler], Handler]:
+    """Declare a verb with these traits of a :class:`Verb`."""
+
+    def declare(handler: Handler) -> Handler:
+        VERBS[handler.__name__] = Verb(handler, **traits)
+        return handler
+
+    return declare
 
 
 # Values and names -----------------------------------------------------------------------------------
 
 
-@verb
+@verb_with(local=True, quiet=True)
 def tensor(
     session: Any,
     out: Sequence[str],
@@ -94,29 +122,29 @@ def share_data(session: Any, out: Sequence[str], input: Array, source: Array) ->
     input._share(source)
 
 
-@verb
+@verb_with(local=True, repeatable=True, quiet=True, ending=True)
 def free(session: Any, out: Sequence[str], tensors: Arrays) -> None:
     """Remove the names of tensors. The graph keeps the tensors that it still needs."""
 
 
-@verb
+@verb_with(local=True, quiet=True, ending=True)
 def fetch(session: Any, out: Sequence[str], tensors: Arrays, *, values: Bool = True) -> None:
     """Return tensors in the answer: their descriptions, with or without their values."""
 
 
-@verb
+@verb_with(local=True, repeatable=True, quiet=True, aliases=True)
 def alias(session: Any, out: Sequence[str], input: Array) -> Sequence[Any]:
     """Give a tensor another name."""
     return [input]
 
 
-@verb
+@verb_with(local=True, repeatable=True)
 def refresh(session: Any, out: Sequence[str], input: Array) -> None:
     """Update a view's place in the graph after in-place changes to its base, as any use of the view does."""
     input._refresh()
 
 
-@verb
+@verb_with(local=True, repeatable=True, quiet=True, aliases=True)
 def detach(session: Any, out: Sequence[str], input: Array, *, shares_version: Bool = True) -> Sequence[Any]:
     """Return a tensor that shares the memory of ``input`` and is outside the graph.
 
@@ -126,37 +154,37 @@ def detach(session: Any, out: Sequence[str], input: Array, *, shares_version: Bo
     return [input.detach() if shares_version else input._data_alone()]
 
 
-@verb
+@verb_with(local=True, repeatable=True)
 def detach_(session: Any, out: Sequence[str], input: Array) -> None:
     """Detach a tensor from the graph in place."""
     input.detach_()
 
 
-@verb
+@verb_with(local=True, repeatable=True)
 def requires_grad_(session: Any, out: Sequence[str], input: Array, *, requires_grad: Bool = True) -> None:
     """Set whether gradients are computed for a leaf."""
     input.requires_grad_(requires_grad)
 
 
-@verb
+@verb_with(local=True)
 def manual_seed(session: Any, out: Sequence[str], *, seed: Int) -> None:
     """Seed the session's random number generator."""
     session.environment.seed(seed)
 
 
-@verb
+@verb_with(local=True)
 def get_rng_state(session: Any, out: Sequence[str]) -> Sequence[Any]:
     """Return the state of the session's random number generator, as bytes."""
     return [upload(random_state.to_bytes(generator()))]
 
 
-@verb
+@verb_with(local=True)
 def set_rng_state(session: Any, out: Sequence[str], state: Array) -> None:
     """Set the session's random number generator to a state from ``get_rng_state``."""
     session.environment.use_generator(random_state.from_bytes(state._host()))
 
 
-@verb
+@verb_with(local=True)
 def set_default_dtype(session: Any, out: Sequence[str], *, dtype: DTypeArg) -> None:
     """Set the default dtype of new floating-point tensors."""
     session.environment.set_default_dtype(dtype)
@@ -165,7 +193,7 @@ def set_default_dtype(session: Any, out: Sequence[str], *, dtype: DTypeArg) -> N
 # Registered functions -------------------------------------------------------------------------------
 
 
-@verb
+@verb_with(local=True)
 def register_function(
     session: Any,
     out: Sequence[str],
@@ -182,7 +210,7 @@ def register_function(
     session.functions.register(definition, scope, verify, shapes)
 
 
-@verb
+@verb_with(local=True, repeatable=True)
 def apply(
     session: Any,
     out: Sequence[str],
@@ -202,7 +230,7 @@ def apply(
     return [*outputs, upload(np.array(decided, bool))] if decisions else outputs
 
 
-@verb
+@verb_with(local=True)
 def remove_function(session: Any, out: Sequence[str], *, name: Str, scope: Str = "session") -> None:
     """Remove a registered function. Graphs that contain it keep it."""
     session.functions.of_scope(scope).remove(name)
@@ -211,7 +239,7 @@ def remove_function(session: Any, out: Sequence[str], *, name: Str, scope: Str =
 # Gradients ------------------------------------------------------------------------------------------
 
 
-@verb
+@verb_with(local=True, repeatable=True)
 def backward(
     session: Any,
     out: Sequence[str],
@@ -239,7 +267,7 @@ def backward(
             autograd.backward(*arguments)
 
 
-@verb
+@verb_with(local=True, repeatable=True)
 def grad(
     session: Any,
     out: Sequence[str],
@@ -272,19 +300,19 @@ def grad(
         return autograd.grad(*arguments)
 
 
-@verb
+@verb_with(local=True, repeatable=True, quiet=True)
 def grad_of(session: Any, out: Sequence[str], input: Array) -> Sequence[Any]:
     """Give the accumulated gradient of a tensor a name."""
     return [input.grad]
 
 
-@verb
+@verb_with(local=True, repeatable=True, quiet=True)
 def set_grad(session: Any, out: Sequence[str], input: Array, grad: Array = None) -> None:
     """Set a tensor's gradient, or clear it with null."""
     input.grad = grad
 
 
-@verb
+@verb_with(local=True, repeatable=True, quiet=True)
 def zero_grad(session: Any, out: Sequence[str], tensors: Arrays, *, set_to_none: Bool = True) -> None:
     """Clear the gradients of tensors, or fill them with zeros."""
     for t in tensors:
@@ -298,13 +326,13 @@ def zero_grad(session: Any, out: Sequence[str], tensors: Arrays, *, set_to_none:
             t._grad._version_counter[0] += 1
 
 
-@verb
+@verb_with(local=True, repeatable=True)
 def retain_grad(session: Any, out: Sequence[str], input: Array) -> None:
     """Make backward store the gradient of a non-leaf, too."""
     input.retain_grad()
 
 
-@verb
+@verb_with(local=True, repeatable=True)
 def optim_step(
     session: Any,
     out: Sequence[str],

@@ -6,11 +6,11 @@ it needs; a plan lists these values and the rules that take them.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import GradRequired
+from .signature import parameter_names
 
 Rule = Callable[..., Any]
 
@@ -101,7 +101,7 @@ def make_plan(op: Declared, needs: tuple[Any, ...]) -> Plan:
 
 
 def _arguments(op: Declared, rule: Rule, skip: int, saves: dict[Save, int]) -> tuple[int, ...]:
-    names = list(inspect.signature(rule).parameters)[skip:]
+    names = parameter_names(rule)[skip:]
     return tuple(saves.setdefault(_source(op, name), len(saves)) for name in names)
 
 

@@ -15,21 +15,33 @@ import inspect
 import itertools
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, TypedDict, Unpack
 
-import numpy as np
-
-from .. import dtypes, shapes
+from .. import shapes
 from ..errors import InvalidArgument, UnknownOp
 from ..lru import LRU
 from ..shapes import Spec
+from .declaration import (
+    DEFAULT_MEMORY,
+    FUNCTION,
+    INPLACE,
+    INPLACE_ARGUMENT,
+    LINALG_FUNCTION,
+    METHOD,
+    NN_FUNCTION,
+    PRIVATE,
+    RESULT,
+    Memory,
+    Results,
+    Variants,
+)
 from .derivative_plan import Plan, Rule, make_plan
+from .promotion import COMMON, Promotion
 from .signature import Signature, given, parameter_names, read_params
 
 PLANS = 256
 """The number of most recently used plans that an op caches. Each combination of inputs that require grad has one."""
-SCRATCH = 0.75
-"""The default scratch memory of a kernel, besides its results, as a multiple of its inputs and results."""
 NO_ATTRS: Mapping[str, Any] = {}
 
 PREFIXES = {"torch.linalg": "linalg_"}
@@ -37,6 +49,9 @@ PREFIXES = {"torch.linalg": "linalg_"}
 
 FUNCTIONAL = "functional_"
 """The prefix of torch.nn.functional functions that differ from the tensor method of the same name, such as unfold."""
+
+
+FUNCTIONS = FUNCTION | LINALG_FUNCTION | NN_FUNCTION
 
 
 class Op(Signature):
@@ -48,103 +63,87 @@ class Op(Signature):
     def __init__(
         self,
         kernel: Callable[..., Any],
-        rule: Rule,
+        rule: Rule | None,
         *,
         key: str | None = None,
-        outputs: Sequence[str] = ("result",),
-        hidden: Sequence[str] = (),
-        hidden_rule: Rule | None = None,
-        node: str | Callable[[Any], str] | None = None,
-        namespace: str = "torch",
-        functional: bool | None = None,
-        takes_inplace: bool = False,
-        method: bool | None = None,
-        inplace: bool = False,
-        view: bool = False,
-        may_copy: bool = False,
-        may_alias: bool = False,
-        random: bool = False,
-        factory: bool = False,
         aliases: Sequence[str] = (),
-        common: Callable[[tuple[Any, ...]], np.dtype[Any]] | None = None,
-        unpromoted: int = 0,
-        keeps_dtype: bool = False,
-        lists_outputs: bool = False,
-        internal: bool = False,
-        private: bool = False,
-        truth: bool = False,
-        constants: Sequence[str] = (),
-        composite: bool = False,
-        nondifferentiable_inputs: Callable[..., Sequence[str]] | None = None,
-        scratch: float | Callable[..., int] = SCRATCH,
-        blocked: bool = False,
+        variants: Variants = FUNCTION | METHOD,
+        node: str | Callable[[Any], str] | None = None,
+        results: Results = RESULT,
+        memory: Memory = DEFAULT_MEMORY,
+        promotion: Promotion | None = None,
     ) -> None:
-        prefix = PREFIXES.get(namespace, "")
+        self.random = parameter_names(kernel)[1:2] == ("rng",)
+        self.namespace = _namespace(variants)
+        prefix = PREFIXES.get(self.namespace, "")
         self.key = prefix + (key or kernel.__name__.removesuffix("_"))
-        super().__init__(self.key.split(".")[0], read_params(kernel, skip=1 + random))
+        super().__init__(self.key.split(".")[0], read_params(kernel, skip=1 + self.random))
         self.public = self.name.removeprefix(prefix or FUNCTIONAL)
         """The op's name in its namespace."""
-        self.doc = inspect.getdoc(kernel) or ""
         self.raw = kernel
-        self.kernel = _by_position(kernel, self, random)
-        self.rule = _filled(rule, self)
-        self.outputs = tuple(outputs)
-        self.hidden = tuple(hidden)
-        self.hidden_rule = None if hidden_rule is None else _filled(hidden_rule, self)
-        self.node = node
-        self.namespace = namespace
-        self.functional = namespace == "torch.nn.functional" if functional is None else functional
-        """Whether torch.nn.functional has the op; with ``takes_inplace``, the function has a parameter ``inplace``."""
-        self.takes_inplace = takes_inplace
-        self.method = bool(self.tensor_params) and namespace == "torch" if method is None else method
-        self.inplace = inplace
-        self.view = view
-        self.may_copy = may_copy
-        """Whether a view op makes a copy if the strides of its input do not allow a view."""
-        self.may_alias = may_alias
-        """Whether a composite op may return an input or a view of one; otherwise such a result is copied."""
-        self.random = random
-        self.factory = factory
+        self.kernel = _by_position(kernel, self, self.random)
+        self.composite = rule is None
+        """Whether the kernel calls other ops, on a namespace ``F``."""
+        self.rule = _no_rule if rule is None else _filled(rule, self)
         self.aliases = tuple(aliases)
-        self.common = common
-        self.unpromoted = unpromoted
-        self.keeps_dtype = keeps_dtype
-        self.lists_outputs = lists_outputs
-        self.internal = internal or private
+        self.functional = variants >= NN_FUNCTION
+        """Whether torch.nn.functional has the op; with ``takes_inplace``, the function has a parameter ``inplace``."""
+        self.takes_inplace = variants >= INPLACE_ARGUMENT
+        self.method = variants >= METHOD and bool(self.tensor_params)
+        self.inplace = variants >= INPLACE
+        self.internal = variants.isdisjoint(FUNCTIONS)
         """Whether it is used only by other ops or tensor methods, and is not a function of torch."""
-        self.private = private
-        """Whether only derivatives and in-place ops may use it, but no program, function or template."""
-        self.truth = truth
-        """Whether functions and methods return a Python bool instead of a 0-dim tensor."""
-        self.constants = frozenset(self.outputs.index(name) for name in constants)
+        self.private = variants >= PRIVATE
+        self.node = node
+        self.outputs = results.outputs
+        self.lists_outputs = results.listed
+        self.factory = results.new
+        self.truth = results.truth
+        self.constants = frozenset(self.outputs.index(name) for name in results.constants)
         """The floating outputs that have no derivative, by position."""
-        self.nondifferentiable_inputs = nondifferentiable_inputs and with_defaults(nondifferentiable_inputs, self)
+        self.hidden = results.hidden
+        self.hidden_rule = None if results.hidden_rule is None else _filled(results.hidden_rule, self)
+        self.scratch = _filled(memory.scratch, self) if callable(memory.scratch) else memory.scratch
+        self.blocked, self.view = memory.blocked, memory.view
+        self.may_copy, self.may_alias = memory.may_copy, memory.may_alias
+        self.common = None if promotion is None else promotion.computed()
+        self.unpromoted = 0 if promotion is None else promotion.unpromoted
+        self.keeps_dtype = False
+        """Whether floating inputs of one dtype have a result of that dtype, without a check by the shape rule."""
+        self.nondifferentiable_inputs: Callable[..., Sequence[str]] | None = None
         """A function of the attributes that returns the names of the inputs whose gradient is None, as in torch."""
-        self.scratch = _filled(scratch, self) if callable(scratch) else scratch
-        """The memory that the kernel allocates besides its results: a multiple of inputs and results, or a function
-        ``scratch(*inputs, **attrs)`` of inputs with a shape and a dtype that returns bytes."""
-        self.blocked = blocked
-        """Whether the kernel works in blocks, so that ``scratch`` is a multiple of a block and the results."""
-        self.composite = composite
         self.value_check: Rule | None = None
         """``value_check(xp, *inputs, **attrs)`` raises the kernel's errors about the values of the inputs at the
         positions ``checked``; it needs only the shapes of the other inputs."""
         self.checked: tuple[int, ...] = ()
         self.rules: dict[str, Rule] = {}
         self.joint_rule: Rule | None = None
-        self.differentiable = composite
+        self.differentiable = self.composite
         """Whether any input has a derivative."""
         self.plans: LRU[Any, Plan] = LRU(PLANS)
         self.has_lists = any(p.is_list for p in self.tensor_params)
-        self._bundle = _named_results(self.name, self.outputs) if len(self.outputs) > 1 else None
+        self.has_names = len(self.outputs) > 1
+        """Whether the results form torch's named tuple."""
+
+    @cached_property
+    def doc(self) -> str:
+        """The kernel's docstring."""
+        return inspect.getdoc(self.raw) or ""
+
+    @cached_property
+    def named_tuple(self) -> Any:
+        """The named tuple type of several results."""
+        make: Any = namedtuple  # Any, because type checkers require literal field names
+        fields = make("fields", self.outputs)
+        return type(self.name, (_Results, fields), {"__slots__": (), "__module__": "telegrad.return_types"})
 
     def __repr__(self) -> str:
         return f"<op {self.signature}>"
 
     def bundle(self, outputs: Sequence[Any]) -> Any:
         """Return the outputs in the form of the public API: one tensor, a tuple, or torch's named tuple."""
-        if self._bundle is not None:
-            return self._bundle(*outputs)
+        if self.has_names:
+            return self.named_tuple(*outputs)
         return tuple(outputs) if self.lists_outputs else outputs[0]
 
     # Declaring ---------------------------------------------------------------------------
@@ -166,6 +165,10 @@ class Op(Signature):
         self.joint_rule = rule
         self.differentiable = True
         return rule
+
+    def without_gradient(self, names: Callable[..., Sequence[str]]) -> None:
+        """Declare that the inputs with the names that ``names(**attrs)`` returns have the gradient None."""
+        self.nondifferentiable_inputs = with_defaults(names, self)
 
     def checks(self, *names: str) -> Callable[[Rule], Rule]:
         """Declare a check of these inputs' values that raises the kernel's errors without running the kernel."""
@@ -198,6 +201,13 @@ class Op(Signature):
         return [i for i, p in enumerate(self.tensor_params) if p.name in names]
 
 
+def _namespace(variants: Variants) -> str:
+    """The module of torch that has the function; that of an internal op is torch itself."""
+    if variants >= NN_FUNCTION and not variants >= FUNCTION:
+        return "torch.nn.functional"
+    return "torch.linalg" if variants >= LINALG_FUNCTION else "torch"
+
+
 class _Results:
     """A mixin that gives a named tuple of outputs the repr of torch's ``return_types``."""
 
@@ -208,17 +218,9 @@ class _Results:
         return f"telegrad.return_types.{type(self).__name__}(\n{parts})"
 
 
-def _named_results(name: str, outputs: Sequence[str]) -> Any:
-    """Make the named tuple type of an op's outputs."""
-    make: Any = namedtuple  # Any, because type checkers require literal field names
-    fields = make("fields", outputs)
-    return type(name, (_Results, fields), {"__slots__": (), "__module__": "telegrad.return_types"})
-
-
 def _by_position(function: Callable[..., Any], op: Op, random: bool, leading: int = 1) -> Callable[..., Any]:
     """Wrap ``function`` to take its tensors by position, even if its signature does not list all tensors first."""
-    tensors_seen_last = max((i for i, p in enumerate(op.params) if p.kind.is_tensor), default=-1)
-    if tensors_seen_last == len(op.tensor_params) - 1 and not any(p.keyword_only for p in op.tensor_params):
+    if op.tensors_first:
         return function
     names = [p.name for p in op.tensor_params]
     lead = leading + random
@@ -342,79 +344,48 @@ CATALOGUE = Catalogue()
 # Families: decorators that supply the shape rule, promotion and in-place form ----------------
 
 
-def op(rule: Rule, **options: Any) -> Callable[[Callable[..., Any]], Op]:
+class Options(TypedDict, total=False):
+    """The options of all declarations; see :class:`Op`."""
+
+    key: str
+    aliases: Sequence[str]
+    variants: Variants
+    node: str | Callable[[Any], str]
+    results: Results
+    memory: Memory
+
+
+def op(
+    rule: Rule, *, promotion: Promotion | None = None, **options: Unpack[Options]
+) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op with its own shape rule: ``rule(*inputs, **attrs)`` returns a Spec or a list of Specs."""
 
     def declare(kernel: Callable[..., Any]) -> Op:
-        return CATALOGUE.add(Op(kernel, rule, **options))
+        return CATALOGUE.add(Op(kernel, rule, promotion=promotion, **options))
 
     return declare
 
 
-def default_float() -> np.dtype[Any]:
-    """The default dtype of new floating-point tensors."""
-    from ..context import state
-
-    return state.default_dtype
-
-
-def common_dtype(values: tuple[Any, ...]) -> np.dtype[Any]:
-    """The dtype to compute in, by torch's promotion rules; None values are ignored."""
-    return dtypes.result_type(tuple([v for v in values if v is not None]), default_float())
-
-
-def common_float(values: tuple[Any, ...]) -> np.dtype[Any]:
-    """Like :func:`common_dtype`, but the default floating dtype for integers and bools."""
-    dtype = common_dtype(values)
-    return dtype if dtype in dtypes.FLOATING else default_float()
-
-
-def common_count(values: tuple[Any, ...]) -> np.dtype[Any]:
-    """Like :func:`common_dtype`, but int64 for bools."""
-    dtype = common_dtype(values)
-    return dtypes.int64.numpy if dtype == dtypes.bool_.numpy else dtype
-
-
 def elementwise(
-    *,
-    out: str = "common",
-    floats: bool = False,
-    counts: bool = False,
-    unpromoted: int = 0,
-    widens: bool = True,
-    **options: Any,
+    *, guard: Rule | None = None, promotion: Promotion = COMMON, **options: Unpack[Options]
 ) -> Callable[[Callable[..., Any]], Op]:
-    """Declare an op that broadcasts its inputs.
+    """Declare an op that broadcasts its inputs; ``guard(*inputs, **attrs)`` raises for unsuitable ones.
 
-    With ``floats``, integers are computed in the default floating dtype; with ``counts``, bools are computed in int64.
-    ``out="bool"`` makes the result a bool tensor. The first ``unpromoted`` inputs, such as a condition or a mask, do
-    not affect the dtype. With ``widens``, float16 and bfloat16 are computed in float32.
+    Unless told otherwise, an op whose result has the inputs' common dtype also has an in-place method.
     """
-    choose = common_float if floats else common_count if counts else common_dtype
-
-    def common(inputs: tuple[Any, ...]) -> np.dtype[Any]:
-        return choose(inputs[unpromoted:])
-
-    def computed(inputs: tuple[Any, ...]) -> np.dtype[Any]:
-        dtype = choose(inputs[unpromoted:])
-        return dtypes.float32.numpy if dtype in dtypes.LOW else dtype
+    result = promotion.result()
+    if not promotion.to_bool:
+        options = {"variants": FUNCTION | METHOD | INPLACE, **options}
 
     def rule(*inputs: Any, **attrs: Any) -> Spec:
         shape = shapes.broadcast_shapes(*[x.shape for x in inputs if shapes.is_array(x)])
-        dtype = dtypes.bool_.numpy if out == "bool" else common(inputs)
-        return Spec(shape, dtype)
+        return Spec(shape, result(inputs))
 
     def declare(kernel: Callable[..., Any]) -> Op:
-        settings: dict[str, Any] = {
-            "inplace": out != "bool",
-            "common": computed if widens and out == "common" else common,
-            "unpromoted": unpromoted,
-            "keeps_dtype": out == "common" and not unpromoted,
-        } | options
-        guard = settings.pop("guard", None)
-        declared = CATALOGUE.add(Op(kernel, rule, **settings))
+        declared = CATALOGUE.add(Op(kernel, rule, promotion=promotion, **options))
         if guard is not None:
             declared.rule = _guarded(declared.rule, with_defaults(guard, declared))
+        declared.keeps_dtype = not (promotion.to_bool or promotion.whole or promotion.unpromoted)
         declared.pointwise = True
         return declared
 
@@ -429,11 +400,11 @@ def _guarded(rule: Rule, guard: Rule) -> Rule:
     return guarded
 
 
-def composite(**options: Any) -> Callable[[Callable[..., Any]], Op]:
+def composite(**options: Unpack[Options]) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op that is composed of other ops: ``function(F, *inputs, **attrs)`` calls them on ``F``."""
 
     def declare(function: Callable[..., Any]) -> Op:
-        return CATALOGUE.add(Op(function, _no_rule, composite=True, **options))
+        return CATALOGUE.add(Op(function, None, **options))
 
     return declare
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, get_args, get_origin
+from functools import partial
+from types import FunctionType
+from typing import Any, NamedTuple
 
 from ..dtypes import COMPLEX_TEXT
 from ..errors import DTypeMismatch, InvalidArgument, TelegradError
@@ -39,11 +41,12 @@ class Signature:
     def __init__(self, name: str, params: tuple[Param, ...]) -> None:
         self.name = name
         self.params = params
-        self.tensor_params = tuple(p for p in params if p.kind.is_tensor)
-        self.attr_params = tuple(p for p in params if not p.kind.is_tensor)
+        self.tensor_params = tuple([p for p in params if p.kind.is_tensor])
+        self.attr_params = tuple([p for p in params if not p.kind.is_tensor])
         self.defaults = {p.name: p.default for p in self.attr_params if p.default is not REQUIRED}
         self.positions = {p.name: i for i, p in enumerate(params)}
-        self.positional = tuple(p for p in params if not p.keyword_only)
+        self.positional = tuple([p for p in params if not p.keyword_only])
+        self.tensors_first = self.positional[: len(self.tensor_params)] == self.tensor_params
         self.splat_at = _splat_at(self.positional)
         self._kinds = {p.name: p.kind for p in self.attr_params}
         self._lifting = [(p.name, p.kind) for p in self.attr_params if type(p.kind).lift is not Kind.lift]
@@ -241,10 +244,10 @@ def read_params(kernel: Callable[..., Any], skip: int) -> tuple[Param, ...]:
         annotation = function.__annotations__.get(name)
         if isinstance(annotation, str):
             annotation = function.__globals__.get(annotation) or eval(annotation, function.__globals__)
-        kinds = [a for a in get_args(annotation) if isinstance(a, Kind)] if get_origin(annotation) else []
-        if not kinds:
+        kind, *_ = getattr(annotation, "__metadata__", (None,))
+        if not isinstance(kind, Kind):
             raise TypeError(f"{kernel.__name__}: parameter {name!r} has no kind")
-        params.append(Param(name, kinds[0], defaults.get(name, REQUIRED), index >= positional))
+        params.append(Param(name, kind, defaults.get(name, REQUIRED), index >= positional))
     return tuple(params)
 
 
@@ -253,8 +256,10 @@ def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
 
     For a plain function this is ten times as fast as ``inspect.signature``.
     """
-    plain: Any = inspect.unwrap(function)
-    if not inspect.isfunction(plain):
+    if isinstance(function, partial):
+        return parameter_names(function.func)[len(function.args) :]
+    plain: Any = inspect.unwrap(function) if hasattr(function, "__wrapped__") else function
+    if type(plain) is not FunctionType:
         parameters = inspect.signature(function).parameters.values()
         return tuple(["**" * (p.kind is inspect.Parameter.VAR_KEYWORD) + p.name for p in parameters])
     code = plain.__code__

@@ -135,7 +135,7 @@ class SavedResults:
         arguments = self._op.check_inputs(inputs)
         outputs = [tensor._new_like(tensor._data) for tensor in self._outputs]
         if state.grad_enabled and unwrap(arguments)[1] and self._op.differentiable:
-            record(self._op, arguments, attrs, outputs, self._hidden)
+            record(self._op, attrs, arguments, outputs, self._hidden)
         return outputs
 
 

@@ -23,7 +23,7 @@ from ..autograd.suspension.passes import (
 from ..context import state
 from ..errors import GradRequired, InvalidOperation, InvalidValue, UnknownCall
 from ..graph.differentiation import place
-from ..graph.hooks import Hooks, around, around_leaf, check_replacement
+from ..graph.hooks import Hooks, around, check_replacement
 from ..program.instructions import Instruction, check_id
 
 MAX_WAITING = 100
@@ -130,7 +130,7 @@ class Suspensions:
         if check_id(client_id) in self._hooks:
             raise InvalidValue(f"there is a hook {client_id!r} already")
         node = _node_at(tensor, path)
-        hooks = around_leaf(node) if node.is_leaf_target else around(node)
+        hooks = around(node)
         add = hooks.add_before if before else hooks.add_after
         self._hooks[client_id] = add(ClientHook(client_id, NODE_PREHOOK if before else NODE_HOOK)).hooks
         self.expected = True
@@ -259,12 +259,12 @@ def _replaced(waiting: Waiting, gradients: Sequence[Any]) -> Sequence[Any]:
 
 
 def _node_at(tensor: Any, path: Sequence[int]) -> Any:
-    """Return the node or leaf at the end of a path of edges. Raises GradRequired or InvalidValue if there is none."""
+    """Return the node at the end of a path of edges. Raises GradRequired or InvalidValue if there is none."""
     if not tensor.requires_grad:
         raise GradRequired("cannot register a hook on a tensor that doesn't require gradient")
     found = place(tensor)[0]
     for edge in path:
-        if found.is_leaf_target or not 0 <= edge < len(found.next_edges) or found.next_edges[edge] is None:
+        if not 0 <= edge < len(found.next_edges) or found.next_edges[edge] is None:
             raise InvalidValue(f"no node is at the end of the path {list(path)!r:.60}")
         found = found.next_edges[edge]
     return found

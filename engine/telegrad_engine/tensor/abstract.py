@@ -7,18 +7,18 @@ shapes, the dtypes and the dependencies of the gradients that the server compute
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ..context import state
-from ..graph.node import record
+from ..graph.node import accumulator, record
 from ..schema.op import NO_ATTRS, Op
 from ..shapes import Spec, check_size
 from .abstract_layout import is_view
 from .base import Tracked
 from .call_cache import Call, Ready, entering, gathered, preparing
-from .execution import run_composite
+from .execution import Enter, finish, run_composite
 from .gradient_values import GraphValues
-from .inference import mark
 from .namespace import Functions
 
 
@@ -34,8 +34,8 @@ class Meta(Tracked):
         """A stand-in for ``tensor`` at the same place in the graph."""
         meta = cls(tensor._data)
         meta._requires_grad = tensor._requires_grad
-        # Edges to the stand-in for a leaf must lead to the leaf itself.
-        meta._node = tensor if tensor._requires_grad and tensor._node is None else tensor._node  # type: ignore[assignment]
+        # Edges to the stand-in for a leaf must lead to the leaf's own node.
+        meta._node = accumulator(tensor) if tensor._requires_grad and tensor._node is None else tensor._node
         meta._output_nr = tensor._output_nr
         meta._lie_as(tensor._strided())
         return meta
@@ -75,20 +75,18 @@ def apply_spec(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], make: 
         specs = [specs]
     for spec in specs:
         check_size(spec.shape, spec.dtype, op.view)
-    outputs = make(specs)
-    enter(op, inputs, attrs, outputs, datas, needs)
-    return op.bundle(outputs)
+    return finish_without_values(op, inputs, attrs, make(specs), datas, needs)
 
 
-def enter(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], outputs: Any, datas: Any, needs: bool) -> None:
-    """Add new tensors to the graph; ``datas`` and ``needs`` are what ``unwrap(inputs)`` returned."""
-    if state.inference:
-        mark(outputs)
-    if needs and state.grad_enabled and op.differentiable:
-        hidden = () if op.hidden_rule is None else op.hidden_rule(*datas, **attrs)
-        record(op, inputs, attrs, outputs, hidden)
-    if op.view:
-        view_of(inputs[0], op, attrs, outputs)
+def finish_without_values(
+    op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], outputs: Sequence[Any], datas: Any, needs: bool
+) -> Any:
+    """:func:`.execution.finish` for new abstract tensors; ``datas`` and ``needs`` are from ``unwrap(inputs)``."""
+    enter: Enter | None = None
+    hidden: Sequence[Any] = ()
+    if needs and op.differentiable and state.grad_enabled:
+        enter, hidden = partial(record, op, attrs), () if op.hidden_rule is None else op.hidden_rule(*datas, **attrs)
+    return finish(op, inputs, attrs, outputs, hidden, enter, view_of)
 
 
 def view_of(source: Any, op: Op, attrs: Mapping[str, Any], outputs: Sequence[Any]) -> None:
@@ -132,19 +130,12 @@ def without_values(producing: Callable[[Call], Produce]) -> Callable[[Call], Rea
 
     def prepared(call: Call) -> Ready:
         op, inputs, attrs, _, order = call
-        enter_again, produce, view, only = entering(call), producing(call), op.view, not call.many
+        enter_again, produce = entering(call), producing(call)
         blank, hidden = [None if hasattr(x, "_data") else x for x in inputs], hidden_specs(call)
 
         def run(tensors: list[Any]) -> Any:
             inputs = tensors if order is None else gathered(blank, order, tensors)
-            outputs = produce(tensors, inputs)
-            if enter_again is not None:
-                enter_again(inputs, outputs, hidden)
-            elif state.inference:
-                mark(outputs)
-            if view:
-                view_of(inputs[0], op, attrs, outputs)
-            return outputs[0] if only else op.bundle(outputs)
+            return finish(op, inputs, attrs, produce(tensors, inputs), hidden, enter_again, view_of)
 
         return run
 

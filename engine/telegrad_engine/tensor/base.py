@@ -31,8 +31,6 @@ ONLY_LEAVES = (
 class Tracked(Changeable):
     """A tensor's autograd state. ``_data`` is anything with a shape and a NumPy dtype."""
 
-    is_leaf_target: ClassVar[bool] = True
-    """Whether an edge to this object ends at a leaf; True, because edges to non-leaves end at Nodes."""
     _graph_class: ClassVar[type[Tracked]]
     """The class of the tensors that derivative rules compute on under ``create_graph``."""
 
@@ -85,9 +83,7 @@ class Tracked(Changeable):
         """The node that made this tensor, or None for a leaf."""
         self._refresh()
         node = self._node
-        return (
-            None if node is None or node.is_leaf_target else node
-        )  # a stand-in for a leaf holds the leaf itself in _node
+        return None if node is None or node.leaf is not None else node  # only a stand-in for a leaf has the leaf's node
 
     @property
     def output_nr(self) -> int:

@@ -17,16 +17,15 @@ from typing import Any, NamedTuple
 from ..context import observers, state
 from ..dtypes import FLOATING, DType
 from ..errors import TelegradError
-from ..graph.node import MultiOutputNode, Node, announce, metadata_of, next_sequence
+from ..graph.node import MultiOutputNode, Node, accumulator, announce, new_node, save, settled
 from ..lru import LRU
 from ..schema.op import Op
 from ..shapes import Size, Spec
+from .execution import Enter
 from .namespace import Apply, Resolve
 
 Ready = Callable[[list[Any]], Any]
 """A prepared call: applies an op to tensors like those that it was prepared for."""
-Enter = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], None]
-"""``enter(inputs, outputs, hidden)`` records an operation."""
 
 Resolved = tuple[Op, tuple[Any, ...], Mapping[str, Any]]
 """An op with its inputs and attributes, checked and in order."""
@@ -213,41 +212,26 @@ def entering(call: Call, announced: bool = True) -> Enter | None:
     if not op.differentiable or not any(needs) or (not many and specs[0].dtype not in FLOATING):
         return None
     plan = op.plan(needs)
-    saves = [_source(op, source, key, inputs, attrs) for source, key in plan.saves]
+    saves = settled(op, plan.saves, inputs, attrs)
     shape, dtype = specs[0].shape, specs[0].dtype
     kind = MultiOutputNode if many else Node
     facts = [(spec.shape, spec.dtype) for spec in specs]
     tracked = [i for i, spec in enumerate(specs) if spec.dtype in FLOATING and i not in op.constants]
     edges = [i for i, need in enumerate(needs) if need]
-    alone = edges[0] if len(edges) == 1 else None
-    before, behind = (None,) * edges[0], (None,) * (len(needs) - edges[0] - 1)
+    width = len(needs)
 
     def enter(inputs: Sequence[Any], outputs: Sequence[Any], hidden: Sequence[Any]) -> None:
-        node = kind()
-        node.op = op
-        node.plan = plan
-        node.attrs = attrs
-        node.sequence = next_sequence()
-        node.shape = shape
-        node.dtype = dtype
-        if alone is not None:
-            x = inputs[alone]
-            target = x if x._node is None else x._node
-            node.next_edges = before + (target,) + behind  # noqa: RUF005  # faster than unpacking
-            if x._output_nr:
-                node.output_nrs = (*[0 for _ in before], x._output_nr, *[0 for _ in behind])
-        else:
-            targets = [None] * len(inputs)
-            for i in edges:
-                x = inputs[i]
-                targets[i] = x if x._node is None else x._node
-                if x._output_nr:
-                    node.output_nrs = tuple(
-                        [x._output_nr if need else 0 for x, need in zip(inputs, needs, strict=True)]
-                    )
-            node.next_edges = tuple(targets)
+        targets: list[Any] = [None] * width
+        numbered = False
+        for i in edges:
+            x = inputs[i]
+            targets[i] = accumulator(x) if x._node is None else x._node
+            numbered = numbered or x._output_nr
+        node = new_node(kind, op, plan, attrs, tuple(targets), shape, dtype)
+        if numbered:
+            node.output_nrs = tuple([x._output_nr if need else 0 for x, need in zip(inputs, needs, strict=True)])
         if saves:
-            _save(node, saves, inputs, outputs, hidden)
+            save(node, saves, inputs, outputs, hidden)
         if many:
             node.width = len(outputs)
             node.specs = facts
@@ -261,31 +245,3 @@ def entering(call: Call, announced: bool = True) -> Enter | None:
             announce(node, inputs, outputs)
 
     return enter
-
-
-def _source(op: Op, source: str, key: Any, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return the source and key of a saved value; "constant" and the value if it is the same for every call."""
-    if source == "attr":
-        return "constant", attrs.get(key, op.defaults.get(key))
-    if source in ("shape", "dtype"):
-        return "constant", metadata_of(inputs[key], source)
-    if source == "input" and not hasattr(inputs[key], "_data"):
-        return "constant", inputs[key]
-    return source, key
-
-
-def _save(node: Node, saves: Any, inputs: Sequence[Any], outputs: Sequence[Any], hidden: Sequence[Any]) -> None:
-    saved: list[Any] = []
-    versions: list[tuple[int, list[int], int]] = []
-    for source, key in saves:
-        if source == "constant":
-            saved.append(key)
-        elif source == "hidden":
-            saved.append(hidden[key])
-        else:
-            value = inputs[key] if source == "input" else outputs[key]
-            cell = value._version_counter
-            versions.append((len(saved), cell, cell[0]))
-            saved.append(value._data)
-    node.saved = tuple(saved)
-    node.versions = tuple(versions)

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import dtypes
 from ..errors import DTypeMismatch, InvalidArgument, InvalidOperation, InvalidValue
-from ..schema.op import default_float
+from ..schema.promotion import default_float
 
 ndarray = np.ndarray
 _PYTHON = {bool, int, float}

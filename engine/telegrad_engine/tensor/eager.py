@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from ..graph.node import count_saved, next_sequence, record
 from ..schema.op import NO_ATTRS, Op
 from .base import Tracked
 from .conversion import as_array
-from .execution import execute, run_composite, shows
+from .execution import execute, finish, run_composite, shows
 from .formatting import format_tensor
 from .gradient_values import ArrayValues, GraphValues
 from .in_place import OVERLAPPING, Changeable
@@ -90,23 +91,26 @@ def execute_and_record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
     if op.composite:
         return compose(op, inputs, attrs)
     outs, hidden = execute(op, datas, attrs)
-    outputs = []
-    for out in outs:
+    enter = partial(record, op, attrs) if needs and op.differentiable and state.grad_enabled else None
+    return finish(op, inputs, attrs, wrap(outs), hidden, enter, note_views)
+
+
+def wrap(arrays: Sequence[Any]) -> list[Tensor]:
+    """Return new tensors over these arrays."""
+    tensors = []
+    for array in arrays:
         tensor = _new(Tensor)
-        tensor._data = out
+        tensor._data = array
         tensor._version_counter = [0]
-        outputs.append(tensor)
-    if state.grad_enabled:
-        if needs and op.differentiable:
-            record(op, inputs, attrs, outputs, hidden)
-    elif state.inference:
-        mark(outputs)
-    if op.view:
-        source = inputs[0]
-        for index, output in enumerate(outputs):
-            if shows(output._data, source._data):
-                output._view_of(source, op, attrs, index)
-    return op.bundle(outputs)
+        tensors.append(tensor)
+    return tensors
+
+
+def note_views(source: Any, op: Op, attrs: Mapping[str, Any], outputs: Sequence[Tensor]) -> None:
+    """Make the outputs of a view op views of ``source``, unless they are copies."""
+    for index, output in enumerate(outputs):
+        if shows(output._data, source._data):
+            output._view_of(source, op, attrs, index)
 
 
 def compose(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..arrays import NUMPY
 from ..context import observers, state
-from ..graph.node import Node, announce, next_sequence, record
+from ..graph.node import Node, accumulator, announce, new_node, record, save
 from ..schema.op import NO_ATTRS, Op
 from ..schema.signature import REQUIRED
 from .inference import mark
@@ -73,23 +73,18 @@ def _unary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[..
             plan = op.plan((True,))
         takes = plan.takes
         if takes is None:
-            record(op, (input,), NO_ATTRS, (tensor,))
+            record(op, NO_ATTRS, (input,), (tensor,))
             return tensor
         place = input._node
-        node = _new(Node)
-        node.op = op
-        node.plan = plan
-        node.sequence = next_sequence()
-        node.shape = x.shape
-        node.dtype = dtype
-        node.next_edges = (input if place is None else place,)
+        edges = (accumulator(input) if place is None else place,)
+        node = new_node(Node, op, plan, NO_ATTRS, edges, x.shape, dtype)
         if input._output_nr:
             node.output_nrs = (input._output_nr,)
         if takes == _OUTPUT:
             node.saved = (tensor._data,)
             node.versions = ((0, cell, 0),)
         elif takes:
-            _save(node, takes, (input,), tensor)
+            save(node, plan.saves, (input,), (tensor,))
         tensor._node = node
         tensor._requires_grad = True
         if observers:
@@ -142,30 +137,26 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[.
             plan = plans[first + 2 * second] = op.plan((first, second))
         takes = plan.takes
         if takes is None:
-            record(op, (input, other), NO_ATTRS, (tensor,))
+            record(op, NO_ATTRS, (input, other), (tensor,))
             return tensor
-        node = _new(Node)
-        node.op = op
-        node.plan = plan
-        node.sequence = next_sequence()
-        node.shape = shape
-        node.dtype = dtype
-        node.next_edges = (
-            (input if input._node is None else input._node) if first else None,
-            (other if other._node is None else other._node) if second else None,
+        edges = (
+            (accumulator(input) if input._node is None else input._node) if first else None,
+            (accumulator(other) if other._node is None else other._node) if second else None,
         )
+        node = new_node(Node, op, plan, NO_ATTRS, edges, shape, dtype)
         if input._output_nr or (second and other._output_nr):
             node.output_nrs = (input._output_nr, other._output_nr if second else 0)
-        if takes == _OTHER and not number:
-            cell = other._version_counter
+        if takes == _OTHER:
             node.saved = (y,)
-            node.versions = ((0, cell, cell[0]),)
+            if not number:
+                cell = other._version_counter
+                node.versions = ((0, cell, cell[0]),)
         elif takes == _BOTH and not number:
             cell, own = other._version_counter, input._version_counter
             node.saved = (y, x)
             node.versions = ((0, cell, cell[0]), (1, own, own[0]))
         elif takes:
-            _save(node, takes, (input, other), tensor)
+            save(node, plan.saves, (input, other), (tensor,))
         tensor._node = node
         tensor._requires_grad = True
         if observers:
@@ -173,30 +164,6 @@ def _binary(op: Op, cls: type[Any], otherwise: Callable[..., Any]) -> Callable[.
         return tensor
 
     return call
-
-
-def _save(node: Node, takes: tuple[Any, ...], inputs: tuple[Any, ...], output: Any) -> None:
-    """Save on the node the values that its plan takes."""
-    if len(takes) == 1:
-        value = _taken(takes[0], inputs, output)
-        cell = getattr(value, "_version_counter", None)
-        if cell is None:
-            node.saved = (value,)
-        else:
-            node.saved = (value._data,)
-            node.versions = ((0, cell, cell[0]),)
-        return
-    values = [_taken(take, inputs, output) for take in takes]
-    tensors = [(i, value) for i, value in enumerate(values) if hasattr(value, "_version_counter")]
-    node.saved = tuple([getattr(value, "_data", value) for value in values])
-    node.versions = tuple([(i, value._version_counter, value._version_counter[0]) for i, value in tensors])
-
-
-def _taken(take: Any, inputs: tuple[Any, ...], output: Any) -> Any:
-    """Return the input at position ``take``, the output for -1, or an attribute's default."""
-    if type(take) is not int:
-        return take.value
-    return inputs[take] if take >= 0 else output
 
 
 def _is_stale(tensor: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,11 @@ from ..errors import TooLarge
 from ..schema.memory_admission import LARGE, OBJECT_BYTES, count_large, scratch_of
 from ..schema.op import Op
 from ..shapes import Spec, check_size
+from .inference import mark
 
 ndarray = np.ndarray
+Enter = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], None]
+"""``enter(inputs, outputs, hidden)`` records an operation."""
 
 
 def shows(array: Any, source: Any) -> bool:
@@ -75,6 +78,28 @@ def _execute(op: Op, datas: list[Any], attrs: Mapping[str, Any], xp: Backend) ->
             if type(array) is ndarray:
                 memory.count(array)
     return outputs, hidden
+
+
+def finish(
+    op: Op,
+    inputs: Sequence[Any],
+    attrs: Mapping[str, Any],
+    outputs: Sequence[Any],
+    hidden: Sequence[Any],
+    enter: Enter | None,
+    note_views: Callable[[Any, Op, Mapping[str, Any], Sequence[Any]], None],
+) -> Any:
+    """Return the result of a call that has made new tensors: record it, and note which outputs are views.
+
+    ``enter`` records it; it is None for a call that is not recorded.
+    """
+    if enter is not None:
+        enter(inputs, outputs, hidden)
+    elif state.inference:
+        mark(outputs)
+    if op.view:
+        note_views(inputs[0], op, attrs, outputs)
+    return op.bundle(outputs)
 
 
 def needs(

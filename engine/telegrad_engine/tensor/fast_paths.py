@@ -9,7 +9,8 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from ..arrays import NUMPY
-from ..schema.op import CATALOGUE, NO_ATTRS, SCRATCH, Op
+from ..schema.declaration import SCRATCH
+from ..schema.op import CATALOGUE, NO_ATTRS, Op
 from . import abstract, eager
 from .call_cache import Prepare, preparing, remembering
 from .eager import Tensor, apply, execute_and_record, functions

@@ -19,7 +19,7 @@ from .gradient_values import GraphValues
 
 
 class Edge(NamedTuple):
-    """An edge of the graph, from ``input`` of ``node`` to output ``output_nr`` of ``target``, a Node or a leaf."""
+    """An edge of the graph, from ``input`` of ``node`` to output ``output_nr`` of ``target``."""
 
     node: Node
     input: int
@@ -38,7 +38,7 @@ def edges(root: Node) -> Iterator[Edge]:
 
 def leaves(root: Node) -> list[Any]:
     """Return the leaf tensors that gradients from ``root`` reach, each once."""
-    return list(dict.fromkeys(edge.target for edge in edges(root) if edge.target.is_leaf_target))
+    return list(dict.fromkeys(edge.target.leaf for edge in edges(root) if edge.target.leaf is not None))
 
 
 def saved_bytes(root: Node) -> int:
@@ -132,4 +132,4 @@ def _as_seen(value: Any) -> Any:
     place = getattr(value, "_node", None)
     if isinstance(getattr(value, "_data", None), Spec):
         raise AttributeError("a shadow of the graph has no saved values: they are where its tensors are")
-    return place if place is not None and place.is_leaf_target else value
+    return value if place is None or place.leaf is None else place.leaf

@@ -41,7 +41,7 @@ def change_geometry(tensor: Any, op: Op, attrs: Any) -> None:
         tensor._seen_version = tensor._version_counter[0]
     if tracked:
         tensor._output_nr = 0
-        record(op, (old,), attrs, [tensor])
+        record(op, attrs, (old,), [tensor])
 
 
 def _way_back(op: Op, attrs: Any, shape: tuple[int, ...]) -> Step:
@@ -61,6 +61,11 @@ IN_NO_GRAD, IN_INFERENCE = [
     for mode in ("no_grad", "inference_mode")
 ]
 """The end of the error text for modifying a view outside of the mode that it was made in."""
+ONE_OF_SEVERAL = (
+    "This view is the output of a function that returns multiple views. Such functions do not allow the output views "
+    "to be modified inplace. You should replace the inplace operation by an out-of-place one."
+)
+"""The same for one of several views, and its views."""
 OVERLAPPING = (
     "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
     "Please clone() the tensor before performing the operation."
@@ -74,6 +79,8 @@ class Changeable(TensorMethods):
     _version_counter: list[int]
     _requires_grad: bool = False
     _node: Node | None = None
+    _accumulator: Any = None
+    """For a leaf: a weak reference to the last AccumulateGrad node."""
     _output_nr: int = 0
     _grad: Any = None
     _hooks: Any = None
@@ -203,7 +210,7 @@ class Changeable(TensorMethods):
         self._write(op, inputs, attrs)
         self._version_counter[0] += 1
         self._output_nr = 0
-        record(op, (old, *inputs[1:]), attrs, [self])
+        record(op, attrs, (old, *inputs[1:]), [self])
         self._outdate_saved(inputs)
         self._rewrite_history(old, base_old)
         return self
@@ -218,7 +225,7 @@ class Changeable(TensorMethods):
         if base_old is not None and self._base is not None:
             self._base._output_nr = 0
             chain = (*self._base._inverse_chain, *self._view_chain)
-            record(CATALOGUE.get("view_scatter"), (base_old, self), {"chain": chain}, [self._base])
+            record(CATALOGUE.get("view_scatter"), {"chain": chain}, (base_old, self), [self._base])
             if base_old._node is not None:
                 hooks.move_retain(self._base, base_old._node, base_old._output_nr)
             self._seen_version = -1  # the view's history must be rebuilt through the base
@@ -236,20 +243,21 @@ class Changeable(TensorMethods):
                 ]
             )
 
-    def _sealed_error(self, event: str) -> InvalidOperation:
-        """Return the error for a modification that a view's history does not allow."""
-        if self._sealed is IN_INFERENCE:
+    def _sealed_error(self, event: str, reason: str | None = None) -> InvalidOperation:
+        """Return the error for a modification that a view's history does not allow, for a reason in torch's words."""
+        reason = reason or self._sealed
+        if reason is IN_INFERENCE:
             what = f"A view was created in inference mode and {event} in normal mode."
         elif self._node is None:
             what = f"A view was created in no_grad mode and {event} with grad mode enabled."
-        elif self._sealed is IN_NO_GRAD:
+        elif reason is IN_NO_GRAD:
             what = (
                 f"Output {self._output_nr} of {kind(self._node)} is a view of a view which was created in no_grad mode "
                 f"and {event} with grad mode enabled."
             )
         else:
             what = f"Output {self._output_nr} of {kind(self._node)} is a view and {event}."
-        return InvalidOperation(f"{what} {self._sealed}")
+        return InvalidOperation(f"{what} {reason}")
 
     def _check_changeable(self, tracked: bool) -> None:
         """Raise if this tensor may not be changed in place; a ``tracked`` change will be recorded."""
@@ -265,13 +273,7 @@ class Changeable(TensorMethods):
                     "a view of a leaf Variable that requires grad is being used in an in-place operation."
                 )
             if tracked and base is not None and any(step.lists_outputs for step, _, _ in self._view_chain):
-                name = next(step.name for step, _, _ in self._view_chain if step.lists_outputs)
-                raise InvalidOperation(
-                    f"Output {self._view_chain[-1][2]} of {name.capitalize()} is a view and is being modified "
-                    "inplace. This view is the output of a function that returns multiple views. Such "
-                    "functions do not allow the output views to be modified inplace. You should replace the "
-                    "inplace operation by an out-of-place one."
-                )
+                raise self._sealed_error("is being modified inplace", ONE_OF_SEVERAL)
 
     def _check_inplace(self, tracked: bool, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
         self._check_changeable(tracked)

@@ -214,7 +214,7 @@ def install_methods() -> None:
             setattr(TensorMethods, name, _plain_method(overloads[0]) if plain else _method(name))
             if not plain:
                 SORTING.append(name)
-        changing = [op for op in overloads if op.method and op.inplace]
+        changing = [op for op in overloads if op.inplace]
         if changing:
             setattr(TensorMethods, f"{name}_", _inplace_method(name, changing))
 

@@ -66,7 +66,7 @@ def make_function(name: str, apply: Apply) -> Callable[..., Any]:
     """Return the function that calls op ``name`` (a public name, or a key with ``_`` for ``.``) through ``apply``."""
     overloads = _overloads(name)
     if overloads is None:
-        if any(other.inplace and other.method for other in CATALOGUE.overloads.get(name[:-1], ())):
+        if any(other.inplace for other in CATALOGUE.overloads.get(name[:-1], ())):
             return _in_place(name)
         raise unknown_op(name, CATALOGUE.overloads)
     function = _choosing(name, apply) if len(overloads) > 1 else _direct(overloads[0], apply)

@@ -12,9 +12,8 @@ from ..context import state
 from ..schema.memory_admission import scratch_of
 from ..shapes import Spec
 from .call_cache import Call, Ready, entering, gathered
-from .eager import Tensor
-from .execution import conform, is_own, own, promote, shows
-from .inference import mark
+from .eager import Tensor, note_views
+from .execution import conform, finish, is_own, own, promote
 
 ndarray = np.ndarray
 _new = object.__new__
@@ -28,7 +27,7 @@ def on_arrays(call: Call) -> Ready | None:
     """Return a function that applies the op to tensors like the call's; None if the call needs too much memory."""
     if any(spec.nbytes > ROOM for spec in call.specs) or _scratch(call) > SCRATCH_ROOM:
         return None
-    return _several(call) if call.many else _single(call)
+    return _prepared(call)
 
 
 def _scratch(call: Call) -> int:
@@ -61,20 +60,14 @@ def _gathering(call: Call) -> Any:
     return functools.partial(gathered, blank, order)
 
 
-def _single(call: Call) -> Ready:
-    """Return the function for an op with one output."""
+def _prepared(call: Call) -> Ready:
+    """Return the function that applies the op: it runs the kernel and finishes the outputs, without checks."""
     op, attrs, enter, gather = call.op, call.attrs, entering(call), _gathering(call)
     kernel = functools.partial(op.kernel, NUMPY, **attrs)
-    dtype, view, has_hidden = call.specs[0].dtype, op.view, bool(op.hidden)
+    dtypes, count, many = [spec.dtype for spec in call.specs], len(op.outputs), call.many
+    only, has_hidden, view = dtypes[0], bool(op.hidden), op.view
 
-    def run(tensors: list[Any]) -> Any:
-        inputs = tensors if gather is None else gather(tensors)
-        datas = [x._data if type(x) is Tensor else x for x in inputs]
-        out = kernel(*datas)
-        hidden: Any = ()
-        if has_hidden:
-            out, *hidden = out
-            count_hidden(hidden)
+    def made(out: Any, dtype: Any, datas: list[Any]) -> Tensor:
         if type(out) is not ndarray or out.dtype is not dtype:
             out = conform(out, dtype, NUMPY)
         if not view and not is_own(out, datas):
@@ -82,52 +75,21 @@ def _single(call: Call) -> Ready:
         tensor = _new(Tensor)
         tensor._data = out
         tensor._version_counter = [0]
-        if enter is not None:
-            enter(inputs, (tensor,), hidden)
-        elif state.inference:
-            mark((tensor,))
-        if view and shows(out, inputs[0]._data):
-            tensor._view_of(inputs[0], op, attrs, 0)
         return tensor
-
-    return run
-
-
-def _several(call: Call) -> Ready:
-    """Return the function for an op with several outputs."""
-    op, attrs, enter, gather = call.op, call.attrs, entering(call), _gathering(call)
-    kernel = functools.partial(op.kernel, NUMPY, **attrs)
-    dtypes, view, count = [spec.dtype for spec in call.specs], op.view, len(op.outputs)
-    has_hidden = bool(op.hidden)
 
     def run(tensors: list[Any]) -> Any:
         inputs = tensors if gather is None else gather(tensors)
         datas = [x._data if type(x) is Tensor else x for x in inputs]
-        outs = kernel(*datas)
+        out = kernel(*datas)
         hidden: Any = ()
         if has_hidden:
-            hidden = outs[count:]
-            outs = outs[0] if count == 1 else outs[:count]
+            hidden = out[count:]
+            out = out[0] if count == 1 else out[:count]
             count_hidden(hidden)
-        outputs = []
-        for out, dtype in zip(outs, dtypes, strict=True):
-            if type(out) is not ndarray or out.dtype is not dtype:
-                out = conform(out, dtype, NUMPY)
-            if not view and not is_own(out, datas):
-                out = own(out, datas, NUMPY)
-            tensor = _new(Tensor)
-            tensor._data = out
-            tensor._version_counter = [0]
-            outputs.append(tensor)
-        if enter is not None:
-            enter(inputs, outputs, hidden)
-        elif state.inference:
-            mark(outputs)
-        if view:
-            source = inputs[0]
-            for index, output in enumerate(outputs):
-                if shows(output._data, source._data):
-                    output._view_of(source, op, attrs, index)
-        return op.bundle(outputs)
+        if many:
+            outputs: Any = [made(each, dtype, datas) for each, dtype in zip(out, dtypes, strict=True)]
+        else:
+            outputs = (made(out, only, datas),)
+        return finish(op, inputs, attrs, outputs, hidden, enter, note_views)
 
     return run

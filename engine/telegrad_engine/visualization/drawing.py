@@ -68,20 +68,19 @@ def draw(roots: Sequence[Any], names: Mapping[str, Any], limit: int | None = MAX
     for node in drawn:
         output_nrs = node.output_nrs or (0,) * len(node.next_edges)
         for index, (target, output_nr) in enumerate(zip(node.next_edges, output_nrs, strict=True)):
-            if target is None or not (target in ids or target.is_leaf_target):
+            if target is None or (target.leaf is None and target not in ids):
                 continue
-            if target not in ids:
-                vertices.append(_leaf(ids, target, called))
-            edges.append(Edge(ids[target], ids[node], output_nr, index, *_output(target, output_nr)))
+            source = target if target.leaf is None else target.leaf
+            if source not in ids:
+                vertices.append(_leaf(ids, source, called))
+            edges.append(Edge(ids[source], ids[node], output_nr, index, *_output(target, output_nr)))
     vertices.extend(_leaf(ids, root, called) for root in roots if root.grad_fn is None and root not in ids)
     return Drawing(vertices, edges, len(nodes) - len(drawn))
 
 
-def _output(place: Any, output_nr: int) -> tuple[list[int], str]:
-    """The shape and dtype of a node's output, or of a leaf."""
-    if place.is_leaf_target:
-        return list(place._data.shape), from_numpy(place._data.dtype).name
-    shape, dtype = place.specs[output_nr] if output_nr else (place.shape, place.dtype)
+def _output(node: Any, output_nr: int) -> tuple[list[int], str]:
+    """The shape and dtype of a node's output, or of its leaf."""
+    shape, dtype = node.specs[output_nr] if output_nr else (node.shape, node.dtype)
     return list(shape), "" if dtype is None else from_numpy(dtype).name
 
 

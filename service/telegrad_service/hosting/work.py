@@ -62,13 +62,12 @@ def run_numbered(
     max_depth: int,
     most: int,
     within: float | None = None,
-    digest: bytes | None = None,
 ) -> Numbered:
     """Run the program in a container if its number is the next, and record the answer; else look up the recorded one.
 
     The container may be in a zstd frame, which decompresses to at most ``most`` bytes. The caller must hold the
-    record's turn. ``digest`` is ``digest_of(message)`` if it is known. Raises NotAtOnce if ``within`` is given and that
-    many seconds may not be enough; called again without it, the program continues where it stopped.
+    record's turn. Raises NotAtOnce if ``within`` is given and that many seconds may not be enough; called again without
+    it, the program continues where it stopped.
     """
     try:
         body = opened(message, most)
@@ -80,8 +79,7 @@ def run_numbered(
     record.forget(seen)
     if number > record.last + 1:
         return Numbered(number, error=SequenceConflict(skips(number, record.last)))
-    if digest is None or body is not message:
-        digest = digest_of(body)
+    digest = digest_of(body)
     if number <= record.last:
         try:
             repeated: Numbered = record.recorded(number, digest)

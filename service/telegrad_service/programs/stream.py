@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from functools import partial
+from ipaddress import ip_address
 from typing import Any, TypeVar
 
 from starlette.types import Message
@@ -33,7 +34,7 @@ from ..hosting.sequence import parse_sender
 from ..http import encodings
 from ..http.limits import BodyReservation
 from ..settings import Settings
-from ..streaming.websocket import ANSWER_WITH, DIGEST, ON_LOST, PROMPT
+from ..streaming.websocket import ANSWER_WITH, ON_LOST, PROMPT
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -51,6 +52,8 @@ TOO_LONG = 1009
 """The WebSocket close code for a message that is too long, before or after decompression."""
 OWN_FAULT = 1011
 """The WebSocket close code for an internal error."""
+CLIENT_HEADER = "telegrad-client"
+"""The header with the address and port that a client on the same machine has on its end of the connection."""
 
 
 async def stream(websocket: WebSocket) -> None:
@@ -65,6 +68,21 @@ async def stream(websocket: WebSocket) -> None:
         return
     with suppress(WebSocketDisconnect):
         await Stream(handle, sender, state.settings, websocket, compressed, state.host.bodies).serve()
+
+
+def _is_direct(websocket: WebSocket) -> bool:
+    """Whether a single TCP connection on the loopback interface joins the client and this server.
+
+    RFC 6455 (10.3) requires masks because of proxies between client and server. If the client and the server name the
+    same address and port, there is no proxy.
+    """
+    end = websocket.client
+    if end is None or websocket.headers.getlist(CLIENT_HEADER) != [f"{end.host}:{end.port}"]:
+        return False
+    try:
+        return ip_address(end.host).is_loopback
+    except ValueError:  # the path of a Unix socket
+        return False
 
 
 class Stream:
@@ -177,6 +195,7 @@ class Stream:
             "last": record.last,
             "failed": record.failed,
             "max_bytes": self._settings.max_body_bytes,
+            "unmasked": _is_direct(self._websocket),
         }
 
     # Reading -----------------------------------------------------------------------------
@@ -198,7 +217,7 @@ class Stream:
                 return
             self._unanswered += 1
             ran = self._ran_at_once(body)
-            self._under_way.put_nowait(ran or await self._run(body, message.get(DIGEST)))
+            self._under_way.put_nowait(ran or await self._run(body))
             if ran is not None:
                 asyncio.get_running_loop().call_soon(self._handle.flush)  # after the answer
 
@@ -238,8 +257,8 @@ class Stream:
             raise NotAtOnce
         return self._handle.run_at_once(work.run_numbered, record, body, *self._limits)
 
-    async def _run(self, body: memoryview, digest: bytes | None) -> Running:
-        """Start a program, or queue it after the previous one; ``digest`` is its body's digest, if known."""
+    async def _run(self, body: memoryview) -> Running:
+        """Start a program, or queue it after the previous one."""
         record, reservation = self._record, BodyReservation(self._bodies)
         try:
             reservation.reserve(len(body))
@@ -256,7 +275,7 @@ class Stream:
         self._count += 1
         token = CancellationToken()
         TOKEN.set(token)  # the task copies the current context
-        call = self._handle.call(work.run_numbered, record, body, *self._limits, digest=digest)
+        call = self._handle.call(work.run_numbered, record, body, *self._limits)
         running = asyncio.ensure_future(call)
         self._handle.streamed.add(token)
         running.add_done_callback(partial(self._done, token, reservation))

@@ -6,7 +6,6 @@ import sys
 from typing import Any, NamedTuple
 
 import numpy as np
-from xxhash import xxh3_128
 
 from ..process import KEPT_BYTES, LARGEST_KEPT
 
@@ -55,26 +54,19 @@ CONTROL = (0x88, 0x89, 0x8A)
 MASKED = 0x80
 KEY_SIZE = 4
 """Bytes of the masking key, which ends a header."""
-SHORT = 2**20
-"""Bytes of the longest message that is received in one piece."""
-PIECE = 2**18
-"""Bytes of a longer message that are received at a time, and then unmasked and hashed while they are in the cache."""
+PIECE = 2**20
+"""The most bytes that are received at a time, and then unmasked while they are in the cache."""
 _POOL = BufferPool()
 
 
 class FrameAssembler:
-    """Memory for one binary message while it arrives.
-
-    Each piece is unmasked in place. The pieces of a long message are also hashed.
-    """
+    """Memory for one binary message while it arrives. Each piece is unmasked in place."""
 
     def __init__(self, length: int, key: bytes) -> None:
         self._words = _POOL.words((length + 7) // 8)
         self._bytes = self._words.data.cast("B") if length else memoryview(bytearray())
         self._key = np.frombuffer(key * 2, np.uint64)[0]
         self._length, self._unmasked = length, 0
-        self._hash = xxh3_128() if length > SHORT else None
-        self._piece = SHORT if self._hash is None else PIECE
         self.arrived = 0
         """How many bytes have arrived."""
 
@@ -89,24 +81,17 @@ class FrameAssembler:
         return self._bytes[: self._length]
 
     @property
-    def digest(self) -> bytes | None:
-        """``sequence.digest_of(message)``, once all bytes have arrived; None for a short message."""
-        return None if self._hash is None else self._hash.digest()
-
-    @property
     def receive_buffer(self) -> memoryview:
         """The memory for the next bytes."""
-        return self._bytes[self.arrived : min(self._length, self.arrived + self._piece)]
+        return self._bytes[self.arrived : min(self._length, self.arrived + PIECE)]
 
     def fill(self, count: int) -> None:
-        """Unmask and hash ``count`` bytes that have arrived in :attr:`receive_buffer`."""
+        """Unmask ``count`` bytes that have arrived in :attr:`receive_buffer`."""
         self.arrived += count
         end = (self._length + 7) // 8 if self.complete else self.arrived // 8
-        part = self._words[self._unmasked : end]
         if self._key:  # a key of zeros changes nothing
+            part = self._words[self._unmasked : end]
             np.bitwise_xor(part, self._key, part)
-        if self._hash is not None:
-            self._hash.update(self._bytes[8 * self._unmasked : min(8 * end, self._length)])
         self._unmasked = end
 
     def take(self, data: memoryview) -> memoryview:

@@ -13,12 +13,10 @@ from __future__ import annotations
 import asyncio
 import os
 import select
-from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
@@ -31,7 +29,6 @@ from ..http.connections import ConnectionLimits, extended, peer_of
 from ..http.limits import FREE, BodyReservation
 from ..process import usable_cores
 from .frame_assembler import BINARY, CONTROL, KEY_SIZE, TEXT, FrameAssembler, frame_header, frame_size
-from .unmasked_extension import UnmaskedFactory
 
 try:
     from websockets.speedups import apply_mask
@@ -42,18 +39,12 @@ PROMPT, ANSWER_WITH, ON_LOST = "telegrad.prompt", "answer_with", "on_lost"
 """The extension and its functions. ``answer_with`` takes three functions: one answers messages, one is called after
 each answer, and one tells whether no other session waits. ``on_lost`` takes a function to call when the connection is
 lost."""
-DIGEST = "telegrad.digest"
-"""The key of the digest in a received message: None for a short message, missing if the library received it."""
 Prompt = Callable[[memoryview], Any]
 """Answers a message with an ASGI message to send, or with None if the application is to receive it."""
 _NOTHING = memoryview(b"")
 RECEIVED = 2**14
-"""Bytes to receive at a time while the length of the message is unknown, if the last messages were not longer."""
-COPIED = 2**18
-"""Bytes of the longest message that is received in one piece and then copied, which is faster than two system calls. A
-longer one is received into its own memory, except for its beginning."""
-RECENT = 8
-"""The number of recent messages that determine how many bytes to receive next."""
+"""Bytes to receive at a time while the length of the message is unknown. The rest of a longer message is received into
+its own memory."""
 PIECE = 2**19
 """Bytes of a :class:`Lent` answer that are copied and sent at a time, few enough to stay in the cache."""
 POLL_S = 1e-3
@@ -112,8 +103,6 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         """The beginning of a frame, if it has arrived only in part."""
         self.assembler: FrameAssembler | None = None
         """The incoming message, if its length is known."""
-        self._sizes: deque[int] = deque(maxlen=RECENT)
-        """Bytes of the last frames; empty after a message that was not received in one piece."""
         self._every_s = float(self.config.ws_ping_interval or 0)
         """Seconds between pings, and seconds in which the client of a closing connection must read some data."""
         self._prompt: tuple[Prompt, Callable[[], None], BusyPoll] | None = None
@@ -128,7 +117,6 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         """Take over a connection from HTTP."""
         super().connection_made(transport)
         self.peer = peer_of(self.client[0]) if self.client else ""
-        self.conn.available_extensions = [*(self.conn.available_extensions or ()), UnmaskedFactory(self.client)]
         self._limits.keep(self)
 
     def is_overdue(self, now: float) -> bool:
@@ -171,14 +159,6 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     def _call_when_lost(self, lost: Callable[[], None]) -> None:
         self._lost = lost
 
-    @property
-    def expected_size(self) -> int:
-        """How many bytes to receive while the length of the message is unknown.
-
-        It is at most one message: if more were received, the message would not be answered immediately.
-        """
-        return RECEIVED if self._unread or not self._sizes else min(self._sizes)
-
     def data_received(self, data: bytes | memoryview) -> None:
         """Handle received bytes."""
         if not (self._fast and self.handshake_complete):
@@ -201,9 +181,9 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             end = header + length
             if rest[0] == BINARY and length <= self.config.ws_max_size and self.conn.state is State.OPEN:
                 key = bytes(rest[header - KEY_SIZE : header])
-                if end <= len(rest) and length <= COPIED:
+                if end <= len(rest):
                     message, rest = apply_mask(rest[header:end], key), rest[end:]
-                    self._deliver(memoryview(message), None, rest)
+                    self._deliver(memoryview(message), rest)
                 else:
                     self.assembler = FrameAssembler(length, key)
                     rest = self.assembler.take(rest[header:])
@@ -229,19 +209,14 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self._reserve(assembler.arrived)
         if assembler.complete:
             self.assembler = None
-            self._deliver(assembler.message, assembler.digest, rest)
+            self._deliver(assembler.message, rest)
         elif self._prompt is not None:  # the rest probably arrives soon
             poll = self._prompt[2]
             poll.arrived()
             poll.wait()
 
-    def _deliver(self, message: memoryview, digest: bytes | None, rest: memoryview) -> None:
+    def _deliver(self, message: memoryview, rest: memoryview) -> None:
         """Answer a message, or queue it for the application."""
-        size = len(message)
-        if RECEIVED < size <= COPIED:
-            self._sizes.append(len(frame_header(BINARY, size)) + KEY_SIZE + size)
-        elif self._sizes:
-            self._sizes.clear()
         if self.close_sent:
             return
         # If more has arrived, queue the message, so that the event loop serves other connections in between.
@@ -256,7 +231,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
                     after()
                 poll.wait()
                 return
-        received: Any = {"type": "websocket.receive", "bytes": message, DIGEST: digest}
+        received: Any = {"type": "websocket.receive", "bytes": message}
         self.queue.put_nowait(received)
         if not self.read_paused:
             self.read_paused = True
@@ -406,7 +381,7 @@ class _Reader(asyncio.BufferedProtocol):
 
     def __init__(self, owner: StreamProtocol) -> None:
         self._owner = owner
-        self._received = np.empty(COPIED + 16, np.uint8).data
+        self._received = memoryview(bytearray(RECEIVED))
         self._assembler: FrameAssembler | None = None
         """The assembler whose buffer is in use; None for ``_received``."""
         self.eof_received = owner.eof_received  # type: ignore[method-assign]
@@ -418,7 +393,7 @@ class _Reader(asyncio.BufferedProtocol):
         """The buffer to receive into."""
         self._assembler = self._owner.assembler
         if self._assembler is None:
-            return self._received[: self._owner.expected_size]
+            return self._received
         return self._assembler.receive_buffer
 
     def buffer_updated(self, nbytes: int) -> None:

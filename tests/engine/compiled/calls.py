@@ -1,4 +1,8 @@
-"""Calls of an op's cases in a session, and whether two ways of running them come to the same."""
+"""Calls of an op's cases in a session, and whether two ways of running them come to the same.
+
+Internals: the strides of the engine's tensor behind the SDK's are compared, and ops that have no public name are called
+too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The session of these tests."""
+"""The session of these tests.
+
+Internals: a device that stands for CuPy is put in the place of the one that needs a GPU.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sessions that are sent each program by its digest, what is known of how it ran, and values for both libraries."""
+"""Sessions that are sent each program by its digest, what is known of how it ran, and values for both libraries.
+
+Internals: a server makes its sessions with these parts, for which there is no shorter name.
+"""
 
 from __future__ import annotations
 

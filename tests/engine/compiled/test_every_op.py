@@ -2,6 +2,8 @@
 
 Planned, the results are bit for bit those of the interpreter; compiled, they are equal up to rounding. In production
 nothing checks that any more.
+
+Internals: what XLA is given is counted where it is staged.
 """
 
 from __future__ import annotations

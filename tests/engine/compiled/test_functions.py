@@ -1,4 +1,7 @@
-"""Registered functions in programs that run as one executable."""
+"""Registered functions in programs that run as one executable.
+
+Internals: a function of the server is installed as its plugins are.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad_engine.autograd.custom_function import Function
+from telegrad_engine.autograd import Function
 from telegrad_engine.program.registered_functions.installed import Installed
 from telegrad_engine.schema.parameters import Array
 

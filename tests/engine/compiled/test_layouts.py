@@ -1,4 +1,7 @@
-"""What a program computes does not depend on how it runs, however its inputs lie in memory: not by one bit."""
+"""What a program computes does not depend on how it runs, however its inputs lie in memory: not by one bit.
+
+Internals: the memory layout of the engine's tensor behind the SDK's is compared.
+"""
 
 from __future__ import annotations
 

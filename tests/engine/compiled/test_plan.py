@@ -1,4 +1,7 @@
-"""Plans of tapes: whatever calls they come from, what they leave is what the calls gave, and nothing else changes."""
+"""Plans of tapes: whatever calls they come from, what they leave is what the calls gave, and nothing else changes.
+
+Internals: plans are made of random tapes, most of which no op would leave.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from telegrad_engine import Tensor
 from telegrad_engine.arrays.numpy_tracer import Tape, TapingBackend
 from telegrad_engine.arrays.symbolic import Untraceable
 from telegrad_engine.compile.effects import Source
 from telegrad_engine.compile.plan import Planned, Planner
-from telegrad_engine.tensor.eager import Tensor
 
 N = 3
 STEPS = [
@@ -73,6 +76,33 @@ def test_a_plan_leaves_what_the_calls_gave(seed: int) -> None:
         np.testing.assert_array_equal(given[target], expected[wanted[p]])
     arrays = list(kept.values())
     assert not any(np.may_share_memory(a, b) for i, a in enumerate(arrays) for b in arrays[:i])
+
+
+def test_only_memory_that_nothing_else_has_is_kept_without_a_copy() -> None:
+    backend = TapingBackend()
+    x = backend.tape.input(np.ones((2, 3)))
+    y: Any = x * 2  # type: ignore[operator]
+
+    def owned(*outputs: Any) -> list[bool]:
+        plan = Planner(backend.tape, 1, outputs, [], {}).plan()
+        return [plan.outputs[i].own for i in range(len(outputs))]
+
+    assert owned(y) == [True]
+    assert owned(y, y[0]) == [False, False]
+    assert owned(x, np.ones(3)) == [False, False]
+
+
+def test_a_result_that_is_the_same_each_time_may_be_changed() -> None:
+    backend = TapingBackend()
+    backend.tape.generator()
+    plan = Planner(backend.tape, 1, [np.ones(3)], [], {}).plan()
+    planned, generator = Planned(plan, effects=None), np.random.default_rng()
+    for _ in range(3):
+        run = planned.run([], (), generator)
+        assert run is not None
+        kept = run.array(Source(True, 0))
+        assert kept.tolist() == [1, 1, 1]
+        kept += 1
 
 
 def test_what_nothing_needs_is_not_computed() -> None:

@@ -1,4 +1,7 @@
-"""What a compiled program leaves behind, graph, memory and errors, is what it would have left eagerly."""
+"""What a compiled program leaves behind, graph, memory and errors, is what it would have left eagerly.
+
+Internals: the engine's tensors behind the SDK's are compared: their versions, bases and gradients.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +61,34 @@ def test_tensors_that_are_left_are_what_they_would_be(session: Remembering) -> N
     assert row.tolist() == [0.0, 0.0]  # a view of it still
     assert w.grad.zero_().sum().item() == 0.0
     assert session.tensors[w._id].grad.tolist() == np.zeros((4, 2)).tolist()
+
+
+def test_a_view_made_under_no_grad_is_used_while_its_base_stays_as_it_was(session: Remembering) -> None:
+    """As in torch, it could not be used if its base had been modified since."""
+
+    def rounds(lib: Any) -> Any:
+        w = numbers(lib, (3,), 0).requires_grad_()
+        base = w * 1
+        base.mul_(2)
+        base.sum().item()
+        for step in range(8):
+            x = numbers(lib, (3,), step)
+            with lib.no_grad():
+                part = base[:2]
+            (x * 2).sum().item()
+            yield (part * 2).tolist()
+
+    for ours, theirs in zip(rounds(tg), rounds(torch), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_the_versions_that_are_told_go_on() -> None:
+    here = Remembering(Compiler(tier=ALWAYS, after=2, choose=False))
+    here.tensors["x"] = engine_tensor([1.0, 2.0])
+    program = [Instruction("add_", ("x", 1.0)), Instruction("fetch", (("x",),)), Instruction("mul_", ("x", 0.5))]
+    told = [here.run(program).values["x"].description["version"] for _ in range(8)]
+    assert told == list(range(1, 17, 2))
+    assert last(here).reason is None
 
 
 def test_memory_is_counted_as_ever(session: Remembering) -> None:

@@ -1,4 +1,7 @@
-"""Tensors whose memory JAX and NumPy share: both see what is written there, and nobody else's is changed."""
+"""Tensors whose memory JAX and NumPy share: both see what is written there, and nobody else's is changed.
+
+Internals: whose memory a tensor has is shown by nothing else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Calls of random templates: planned, one instruction at a time, and in torch."""
+"""Calls of random templates: planned, one instruction at a time, and in torch.
+
+Internals: messages are made as the SDK makes them, but of random instructions.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Before a run it copies what the program takes to another session. Afterwards it runs the program there one instruction
 at a time, and everything that either leaves has to be the same: bit for bit as a plan, up to rounding under XLA.
+
+Internals: everything that a program leaves is compared, whether or not a client could see it.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from telegrad_engine import Tensor
 from telegrad_engine.compile import PLANNED, Compiler
 from telegrad_engine.compile.cache_entry import CacheEntry
 from telegrad_engine.compile.graphs import rebuild
@@ -23,7 +26,6 @@ from telegrad_engine.program.program_cache import Bound
 from telegrad_engine.program.result import Answer, describe
 from telegrad_engine.session.environment import Environment
 from telegrad_engine.session.session import Session
-from telegrad_engine.tensor.eager import Tensor
 
 TOLERANCE = {"float64": 1e-9, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
 """Error allowed, relative to the largest magnitude in the tensor: a sum of large terms may cancel."""

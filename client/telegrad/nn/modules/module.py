@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, NoReturn, Self, cast
+from typing import Any, NoReturn, Self, cast
 
 from telegrad_engine import dtypes
 from telegrad_engine.errors import InvalidArgument, InvalidValue
@@ -164,8 +165,6 @@ class Module(Tree, Called, Saved):
     call_super_init = False
     """Whether ``__init__`` passes its arguments on to the other base classes of a subclass."""
     forward: Callable[..., Any] = _missing_forward
-    _compile: ClassVar[Callable[..., Any]]
-    """``telegrad.compile``, which sets this when it is imported because it depends on this module."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if not self.call_super_init:
@@ -380,7 +379,8 @@ class Module(Tree, Called, Saved):
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile ``forward`` from the next call on. The arguments are those of ``telegrad.compile``."""
-        self.forward = self._compile(self.forward, *args, **kwargs)
+        package: Any = sys.modules[__name__.partition(".")[0]]  # its function compile depends on this module
+        self.forward = package.compile(self.forward, *args, **kwargs)
 
     def type(self, dst_type: Any) -> Self:
         """Convert parameters and all buffers to ``dst_type``: a dtype, a typed constructor or its name."""

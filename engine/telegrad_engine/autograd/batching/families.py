@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...dtypes import from_numpy, result_type
-from ...schema.op import Op, default_float
+from ...schema.op import Op
+from ...schema.promotion import default_float
 from .batched_call import BatchedCall, is_tensor, shape_of
 
 Rule = Callable[[BatchedCall], Any]

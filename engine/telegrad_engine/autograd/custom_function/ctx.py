@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ...context import state
 from ...errors import GraphFreed, InvalidArgument, InvalidChoice, InvalidOperation
-from ...graph.node import FREED, FREED_TEXT, Node, following, modified
+from ...graph.node import FREED, FREED_TEXT, Node, accumulator, following, modified
 from ...graph.saved_tensor_hooks import Pack, Packed
 from ...shapes import Spec
 
@@ -60,7 +60,7 @@ class PackedSaved:
         self.packed = Packed(tensor, *hooks)
         self.requires_grad = tensor._requires_grad
         self.output_nr = tensor._output_nr
-        self.place = tensor if tensor._node is None and tensor._requires_grad else tensor._node
+        self.place = accumulator(tensor) if tensor._node is None and tensor._requires_grad else tensor._node
         if tensor._node is node:
             self.place = None  # the node holds this object, so a reference back would form a cycle
 
@@ -120,7 +120,7 @@ class FunctionCtx:
             needed = x.requires_grad
             specs.append(Spec(x._data.shape, x._data.dtype))
             needs.append(needed)
-            places.append(None if not x._requires_grad else x if x._node is None else x._node)
+            places.append(None if not x._requires_grad else accumulator(x) if x._node is None else x._node)
             output_nrs.append(x._output_nr if needed else 0)
         self._specs = tuple(specs)
         """A Spec for each argument of forward, None for a non-tensor. The edges below are for the tensors only."""

@@ -131,7 +131,7 @@ class FunctionNode(MultiOutputNode):
         target = self.next_edges[edge]
         if grad is None or target is None:
             return
-        shape = target._data.shape if target.is_leaf_target else target.shape
+        shape = target.shape
         if self._output_nr(edge):
             shape = target.specs[self._output_nr(edge)][0]
         given = grad._data.shape

@@ -14,6 +14,7 @@ from ...context import observers
 from ...dtypes import FLOATING
 from ...errors import InplaceOnLeaf, InvalidOperation
 from ...graph.node import announce
+from ...tensor.in_place import ONE_OF_SEVERAL
 from .ctx import FunctionCtx, is_tensor
 from .node import FunctionNode
 
@@ -21,10 +22,6 @@ IN_FUNCTION = (
     "This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to "
     "handle view+inplace would override the custom backward associated with the custom Function, leading to incorrect "
     "gradients. This behavior is forbidden. You can fix this by cloning the output of the custom Function."
-)
-ONE_OF_SEVERAL = (
-    "This view is the output of a function that returns multiple views. Such functions do not allow the output views "
-    "to be modified inplace. You should replace the inplace operation by an out-of-place one."
 )
 
 

@@ -227,16 +227,15 @@ def suspendable(kind: Any) -> Any:
 
         def _complete(self, target: Any) -> None:
             """Schedule a leaf's hooks after the node whose derivatives completed its gradient, as in torch."""
-            hooks: TensorHooks | None = target._hooks
+            hooks: TensorHooks | None = target.leaf._hooks
             hook, after = awaited(hooks), None if hooks is None else awaited(hooks.stored)
-            around = awaited_around(None if hooks is None else hooks.around)
-            if hook is None and after is None and around == (None, None):
+            if hook is None and after is None and awaited_around(target.hooks) == (None, None):
                 super()._complete(target)
                 return
             grads = [self.pending.pop(target)]
             self.may_mutate.discard(target)
             if hook is not None:
-                self._wait(hook, grads, 0, _spec(target))
+                self._wait(hook, grads, 0, (target.shape, target.dtype))
             self.due.append(partial(self._keep, target, grads, after))
 
         def _keep(self, target: Any, grads: list[Any], after: ClientHook | None) -> None:
@@ -246,29 +245,25 @@ def suspendable(kind: Any) -> Any:
                 if not self.stores:
                     self.captured[target, 0] = grads[0]
                     return
-            before, _ = awaited_around(target._hooks.around)
+            before, _ = awaited_around(target.hooks)
             steps: list[Any] = [partial(self._store, target, grads, after)]
             if before is not None:
-                steps.insert(0, Stop(before, before.kind, grads, [_spec(target)], _replacing(grads, self.values)))
+                steps.insert(0, Stop(before, before.kind, grads, _specs(target), _replacing(grads, self.values)))
             self.due.extendleft(reversed(steps))
 
         def _store(self, target: Any, grads: list[Any], stored: ClientHook | None) -> None:
             if grads[0] is None:
                 return
-            self.accumulate(target, grads[0], False)
+            self.accumulate(target.leaf, grads[0], False)
             steps = []
             if stored is not None:
                 steps.append(Stop(stored, stored.kind, [], [], lambda results: None))
-            _, after = awaited_around(target._hooks.around)
+            _, after = awaited_around(target.hooks)
             if after is not None:
-                steps.append(Stop(after, after.kind, grads, [_spec(target)], lambda results: None, 0))
+                steps.append(Stop(after, after.kind, grads, _specs(target), lambda results: None, 0))
             self.due.extendleft(reversed(steps))
 
     return Suspendable
-
-
-def _spec(leaf: Any) -> tuple[Any, Any]:
-    return leaf._data.shape, leaf._data.dtype
 
 
 def _specs(node: Node) -> list[Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...dtypes import FLOATING, bool_, widened
 from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
+from ...schema.declaration import FUNCTION, LINALG_FUNCTION, named, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, ManyArrays, OptionalStr, Str
 from ...shapes import Spec, size_at, wrap_dim
@@ -20,7 +21,7 @@ def _or_zeros(F: Any, grad: Any, like: Any) -> Any:
 # Cholesky ---------------------------------------------------------------------------------------------
 
 
-@op(square_rule("linalg.cholesky"), namespace="torch.linalg", node="LinalgCholeskyExBackward0", scratch=4.0)
+@op(square_rule("linalg.cholesky"), variants=LINALG_FUNCTION, node="LinalgCholeskyExBackward0", memory=scratch(4.0))
 def cholesky(xp: Any, input: Array, *, upper: Bool = False) -> Any:
     """The triangular L with ``L @ L.mT == input``, or its transpose; of ``input`` one triangle is read."""
     lower = input.mT if upper else input
@@ -93,7 +94,7 @@ def _qr_rule(A: Any, mode: str) -> list[Spec]:
     return [Spec((0,) if mode == "r" else (*batch, m, k), A.dtype), Spec((*batch, k, n), A.dtype)]
 
 
-@op(_qr_rule, outputs=("Q", "R"), namespace="torch.linalg", scratch=4.0)
+@op(_qr_rule, variants=LINALG_FUNCTION, results=named("Q", "R"), memory=scratch(4.0))
 def qr(xp: Any, A: Array, mode: Str = "reduced") -> Any:
     """Q with orthonormal columns and R, upper triangular, with ``Q @ R == A``; mode "r" leaves Q empty."""
     if mode == "r":
@@ -141,7 +142,7 @@ def _eigh_rule(input: Any, UPLO: str) -> list[Spec]:
     return [Spec(input.shape[:-1], input.dtype), Spec(input.shape, input.dtype)]
 
 
-@op(_eigh_rule, outputs=("eigenvalues", "eigenvectors"), namespace="torch.linalg", scratch=4.0)
+@op(_eigh_rule, variants=LINALG_FUNCTION, results=named("eigenvalues", "eigenvectors"), memory=scratch(4.0))
 def eigh(xp: Any, input: Array, UPLO: Str = "L") -> Any:
     """The eigenvalues of symmetric matrices, ascending, and the eigenvectors; of ``input`` one triangle is read."""
     try:
@@ -170,7 +171,7 @@ def _eigh_grad(F: Any, grads: Any, eigenvalues: Any, eigenvectors: Any) -> Any:
 eigh.derivative(input=_eigh_grad)
 
 
-@composite(namespace="torch.linalg")
+@composite(variants=LINALG_FUNCTION)
 def eigvalsh(F: Any, input: Array, UPLO: Str = "L") -> Any:
     """The eigenvalues of symmetric matrices, ascending."""
     return F.linalg_eigh(input, UPLO)[0]
@@ -191,7 +192,7 @@ def _svd_rule(A: Any, full_matrices: bool, driver: str | None) -> list[Spec]:
     return [Spec((*batch, *shape), A.dtype) for shape in shapes]
 
 
-@op(_svd_rule, outputs=("U", "S", "Vh"), namespace="torch.linalg", scratch=4.0)
+@op(_svd_rule, variants=LINALG_FUNCTION, results=named("U", "S", "Vh"), memory=scratch(4.0))
 def svd(xp: Any, A: Array, full_matrices: Bool = True, *, driver: OptionalStr = None) -> Any:
     """U, the singular values S, descending, and Vh with ``U @ diag(S) @ Vh == A``."""
     refuse_nonfinite(xp, A)
@@ -226,7 +227,7 @@ def _svd_grad(F: Any, grads: Any, A_shape: Any, U: Any, S: Any, Vh: Any) -> Any:
 svd.derivative(A=_svd_grad)
 
 
-@composite(namespace="torch.linalg")
+@composite(variants=LINALG_FUNCTION)
 def svdvals(F: Any, A: Array, *, driver: OptionalStr = None) -> Any:
     """The singular values, descending."""
     return F.linalg_svd(A, False, driver=driver)[1]
@@ -281,7 +282,7 @@ def cholesky_inverse(F: Any, L: Array, upper: Bool = False) -> Any:
     return F.cholesky_solve(F.expand(eye, tuple(L.shape)), L, upper)
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def chain_matmul(F: Any, matrices: ManyArrays) -> Any:
     """The product of several matrices; ``linalg.multi_dot`` is its new name."""
     if not matrices:
@@ -289,25 +290,25 @@ def chain_matmul(F: Any, matrices: ManyArrays) -> Any:
     return F.clone(matrices[0]) if len(matrices) == 1 else F.linalg_multi_dot(matrices)
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def frobenius_norm(F: Any, input: Array, dim: IntOrInts, keepdim: Bool = False) -> Any:
     """The square root of the sum of squares over ``dim``."""
     return F.linalg_vector_norm(input, 2, dim, keepdim)
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def nuclear_norm(F: Any, input: Array, keepdim: Bool = False) -> Any:
     """The sum of a matrix's singular values."""
     return F.linalg_matrix_norm(input, "nuc", (-2, -1), keepdim)
 
 
-@composite(key="nuclear_norm.dim", method=False)
+@composite(key="nuclear_norm.dim", variants=FUNCTION)
 def nuclear_norm_dim(F: Any, input: Array, dim: IntOrInts, keepdim: Bool = False) -> Any:
     """The sums of the singular values of the matrices in two dimensions."""
     return F.linalg_matrix_norm(input, "nuc", dim, keepdim)
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def norm_except_dim(F: Any, v: Array, pow: Int = 2, dim: Int = 0) -> Any:
     """The norms of the slices along ``dim``, in a shape that broadcasts with them; of all elements if -1."""
     if dim == -1:
@@ -321,7 +322,7 @@ def norm_except_dim(F: Any, v: Array, pow: Int = 2, dim: Int = 0) -> Any:
     return F.linalg_vector_norm(v, pow, others, True) if others else F.abs(v)
 
 
-@composite(outputs=("solution", "cloned_coefficient"))
+@composite(results=named("solution", "cloned_coefficient"))
 def triangular_solve(
     F: Any, input: Array, A: Array, upper: Bool = True, transpose: Bool = False, unitriangular: Bool = False
 ) -> Any:

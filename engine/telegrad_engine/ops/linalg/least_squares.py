@@ -6,6 +6,7 @@ from typing import Any
 
 from ...dtypes import int64
 from ...errors import DataDependentShape, DTypeMismatch, InvalidOperation, ShapeMismatch
+from ...schema.declaration import LINALG_FUNCTION, Results, scratch
 from ...schema.op import op
 from ...schema.parameters import Array, OptionalNumber, OptionalStr
 from ...shapes import Spec, broadcast_shapes
@@ -61,10 +62,9 @@ def _rule(input: Any, b: Any, driver: str | None) -> list[Spec]:
 
 @op(
     _rule,
-    namespace="torch.linalg",
-    outputs=("solution", "residuals", "rank", "singular_values"),
-    constants=("singular_values",),
-    scratch=4.0,
+    variants=LINALG_FUNCTION,
+    results=Results(("solution", "residuals", "rank", "singular_values"), constants=("singular_values",)),
+    memory=scratch(4.0),
 )
 def lstsq(xp: Any, input: Array, b: Array, rcond: OptionalNumber = None, *, driver: OptionalStr = None) -> Any:
     """The X of smallest norm that minimises the norm of ``input @ X - b``.

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...dtypes import float32, float64
 from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
+from ...schema.declaration import LINALG_FUNCTION, named, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, NumberOrStr, OptionalDType, OptionalNumber, Str
 from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
@@ -29,7 +30,7 @@ def _pinv_rule(input: Any, hermitian: bool) -> Spec:
     return Spec((*batch, n, m), input.dtype)
 
 
-@op(_pinv_rule, namespace="torch.linalg", scratch=4.0)
+@op(_pinv_rule, variants=LINALG_FUNCTION, memory=scratch(4.0))
 def pinv(
     xp: Any, input: Array, *, atol: OptionalNumber = None, rtol: OptionalNumber = None, hermitian: Bool = False
 ) -> Any:
@@ -59,7 +60,7 @@ def pinv_grad(F: Any, grad: Any, input: Any, result: Any) -> Any:
 pinv.derivative(input=pinv_grad)
 
 
-@composite(key="pinv.rcond", namespace="torch.linalg")
+@composite(key="pinv.rcond", variants=LINALG_FUNCTION)
 def pinv_rcond(F: Any, input: Array, rcond: Number, hermitian: Bool = False) -> Any:
     """The pseudo-inverse by the older name of ``rtol``."""
     return F.linalg_pinv(input, rtol=rcond, hermitian=hermitian)
@@ -87,7 +88,7 @@ def _keep_dims(F: Any, result: Any, input: Any, dim: tuple[int, ...], keepdim: b
     return F.reshape(result, reduced_shape(shape, wrap_dims(dim, len(shape)), True)) if keepdim else result
 
 
-@composite(namespace="torch.linalg")
+@composite(variants=LINALG_FUNCTION)
 def matrix_norm(
     F: Any, input: Array, ord: Str = "fro", dim: Ints = (-2, -1), keepdim: Bool = False, *, dtype: OptionalDType = None
 ) -> Any:
@@ -100,7 +101,7 @@ def matrix_norm(
     return _keep_dims(F, norms, input, dim, keepdim)
 
 
-@composite(key="matrix_norm.ord", namespace="torch.linalg")
+@composite(key="matrix_norm.ord", variants=LINALG_FUNCTION)
 def matrix_norm_ord(
     F: Any, input: Array, ord: Number, dim: Ints = (-2, -1), keepdim: Bool = False, *, dtype: OptionalDType = None
 ) -> Any:
@@ -123,7 +124,7 @@ def matrix_norm_ord(
 # Rank and condition -----------------------------------------------------------------------------------
 
 
-@composite(namespace="torch.linalg")
+@composite(variants=LINALG_FUNCTION)
 def matrix_rank(
     F: Any, input: Array, *, atol: OptionalNumber = None, rtol: OptionalNumber = None, hermitian: Bool = False
 ) -> Any:
@@ -151,19 +152,19 @@ def _rank(F: Any, input: Any, atol: Any, rtol: Any, hermitian: bool) -> Any:
     return F.sum(F.gt(sizes, at_least(F.amax(sizes, (-1,), True) * relative, absolute)), (-1,))
 
 
-@composite(key="matrix_rank.tol_tensor", namespace="torch.linalg")
+@composite(key="matrix_rank.tol_tensor", variants=LINALG_FUNCTION)
 def matrix_rank_tol_tensor(F: Any, input: Array, tol: Array, hermitian: Bool = False) -> Any:
     """How many singular values of each matrix exceed its ``tol``."""
     return _rank(F, input, tol, 0.0, hermitian)
 
 
-@composite(key="matrix_rank.tensor", namespace="torch.linalg")
+@composite(key="matrix_rank.tensor", variants=LINALG_FUNCTION)
 def matrix_rank_tensor(F: Any, input: Array, *, atol: Array = None, rtol: Array = None, hermitian: Bool = False) -> Any:
     """``matrix_rank`` by tolerances that are tensors, with one for each matrix."""
     return _rank(F, input, atol, rtol, hermitian)
 
 
-@composite(key="matrix_rank.tol", namespace="torch.linalg")
+@composite(key="matrix_rank.tol", variants=LINALG_FUNCTION)
 def matrix_rank_tol(F: Any, input: Array, tol: Number, hermitian: Bool = False) -> Any:
     """How many singular values exceed ``tol``."""
     if input.ndim > 1 and input.dtype.name not in EPSILON:
@@ -174,7 +175,7 @@ def matrix_rank_tol(F: Any, input: Array, tol: Number, hermitian: Bool = False) 
     return F.linalg_matrix_rank(input, atol=tol, rtol=0.0, hermitian=hermitian)
 
 
-@composite(namespace="torch.linalg")
+@composite(variants=LINALG_FUNCTION)
 def cond(F: Any, input: Array, p: NumberOrStr = None) -> Any:
     """The condition number: the norm of each matrix times that of its inverse; infinite for a singular one."""
     if input.ndim < 2:
@@ -221,7 +222,7 @@ def det(F: Any, input: Array) -> Any:
     return F.linalg_det(input)
 
 
-@composite(outputs=("sign", "logabsdet"))
+@composite(results=named("sign", "logabsdet"))
 def slogdet(F: Any, input: Array) -> Any:
     """The sign of each determinant and the logarithm of its magnitude; 0 and -inf for a singular matrix."""
     return slogdet.bundle(F.linalg_slogdet(input))
@@ -250,13 +251,13 @@ def cholesky(F: Any, input: Array, upper: Bool = False) -> Any:
         raise LinAlgError(error.detail.removeprefix("linalg.")) from None
 
 
-@composite(outputs=("Q", "R"))
+@composite(results=named("Q", "R"))
 def qr(F: Any, input: Array, some: Bool = True) -> Any:
     """Q with orthonormal columns and R, upper triangular, with ``Q @ R == input``; all of Q unless ``some``."""
     return qr.bundle(F.linalg_qr(input, "reduced" if some else "complete"))
 
 
-@composite(outputs=("U", "S", "V"))
+@composite(results=named("U", "S", "V"))
 def svd(F: Any, input: Array, some: Bool = True, compute_uv: Bool = True) -> Any:
     """U, the singular values S and V with ``U @ diag(S) @ V.mT == input``; zeros for U and V unless asked for."""
     if input.ndim < 2:

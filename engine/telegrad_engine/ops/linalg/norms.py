@@ -9,6 +9,17 @@ from typing import Any
 
 from ...dtypes import bool_, float32, int64, is_floating, promote_types, widened
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
+from ...schema.declaration import (
+    FUNCTION,
+    INPLACE,
+    INTERNAL,
+    LINALG_FUNCTION,
+    MAY_ALIAS,
+    METHOD,
+    NN_FUNCTION,
+    blocks,
+    scratch,
+)
 from ...schema.memory_admission import BLOCK, reserved
 from ...schema.op import composite, op
 from ...schema.parameters import (
@@ -64,13 +75,7 @@ def _vector_norm_rule(input: Any, ord: float, dim: Any, keepdim: bool, dtype: An
     return spec
 
 
-@op(
-    _vector_norm_rule,
-    namespace="torch.linalg",
-    nondifferentiable_inputs=lambda ord: ("input",) if ord == 0 else (),  # it only counts
-    scratch=2.0,
-    blocked=True,
-)
+@op(_vector_norm_rule, variants=LINALG_FUNCTION, memory=blocks(2.0))
 def vector_norm(
     xp: Any,
     input: Array,
@@ -86,6 +91,9 @@ def vector_norm(
         return widened(x if dtype is None else x.astype(dtype.numpy))
 
     return norm_of(xp, term, (input,), ord, axes(dim, input.ndim), keepdim)
+
+
+vector_norm.without_gradient(lambda ord: ("input",) if ord == 0 else ())  # it only counts
 
 
 def norm_of(
@@ -147,7 +155,7 @@ def norm(
     return F.linalg_vector_norm(input, 2 if p in ("fro", None) else p, dim, keepdim, dtype=dtype)
 
 
-@composite(key="norm", namespace="torch.linalg")
+@composite(key="norm", variants=LINALG_FUNCTION)
 def linalg_norm(
     F: Any,
     input: Array,
@@ -177,7 +185,7 @@ def _norm_dims(input: Any, dim: Any) -> tuple[int, ...]:
     return tuple(range(input.ndim)) if dim is None else tuple(dim)
 
 
-@composite(key="norm.word", namespace="torch.linalg")
+@composite(key="norm.word", variants=LINALG_FUNCTION)
 def linalg_norm_word(
     F: Any, input: Array, ord: Str, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None
 ) -> Any:
@@ -193,7 +201,7 @@ def _nansum_rule(input: Any, dim: Any, keepdim: bool, dtype: Any) -> Spec:
     return sum_rule(input, dim, keepdim, dtype=dtype)
 
 
-@op(_nansum_rule, scratch=3.0, blocked=True)
+@op(_nansum_rule, memory=blocks(3.0))
 def nansum(
     xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None
 ) -> Any:
@@ -229,7 +237,7 @@ def nanmean(
     return F.div(F.nansum(input, dim, keepdim, dtype=dtype), present)
 
 
-@op(lambda input, dim: reduced(input, dim, False, int64.numpy), scratch=2.0, blocked=True)
+@op(lambda input, dim: reduced(input, dim, False, int64.numpy), memory=blocks(2.0))
 def count_nonzero(xp: Any, input: Array, dim: OptionalInts = None) -> Any:
     """How many elements are not zero over ``dim``, or in all."""
     count = partial(xp.sum, dtype=int64.numpy)
@@ -239,7 +247,7 @@ def count_nonzero(xp: Any, input: Array, dim: OptionalInts = None) -> Any:
 # Sums to a size, renormalization, special matrices and cumulative integrals ------------------------------
 
 
-@composite(may_alias=True)
+@composite(memory=MAY_ALIAS)
 def sum_to_size(F: Any, input: Array, size: Ints) -> Any:
     """The sums over the dimensions that ``size`` lacks or has as 1, so that the result is of that size."""
     shape = tuple(input.shape)
@@ -255,7 +263,7 @@ def sum_to_size(F: Any, input: Array, size: Ints) -> Any:
     return F.sum(result, lone, True) if lone else result
 
 
-@composite(inplace=True)
+@composite(variants=FUNCTION | METHOD | INPLACE)
 def renorm(F: Any, input: Array, p: Number, dim: Int, maxnorm: Number) -> Any:
     """The slices along ``dim`` whose p-norm is above ``maxnorm`` scaled down to it."""
     if not p > 0:
@@ -276,7 +284,7 @@ def diagflat(F: Any, input: Array, offset: Int = 0) -> Any:
     return F.diag(F.reshape(input, (-1,)), offset)
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def vander(F: Any, x: Array, N: OptionalInt = None, increasing: Bool = False) -> Any:
     """Vandermonde's matrix: the powers N - 1 to 0 of the elements of a vector, or 0 to N - 1 if ``increasing``."""
     if x.ndim != 1:
@@ -291,7 +299,7 @@ def vander(F: Any, x: Array, N: OptionalInt = None, increasing: Bool = False) ->
     return F.pow(F.unsqueeze(base, -1), powers)
 
 
-@composite(key="cumulative_trapezoid.dx", method=False)
+@composite(key="cumulative_trapezoid.dx", variants=FUNCTION)
 def cumulative_trapezoid_dx(F: Any, y: Array, *, dx: Number = 1, dim: Int = -1) -> Any:
     """The running area below the lines that join neighbours along ``dim``, ``dx`` apart."""
     if y.dtype is bool_:
@@ -300,7 +308,7 @@ def cumulative_trapezoid_dx(F: Any, y: Array, *, dx: Number = 1, dim: Int = -1) 
     return F.cumsum(_areas(F, y, dx, axis), axis)
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def cumulative_trapezoid(F: Any, y: Array, x: Array, *, dim: Int = -1) -> Any:
     """The running area below the lines that join neighbours along ``dim``, which are at ``x``."""
     if bool_ in (x.dtype, y.dtype):
@@ -314,7 +322,7 @@ def cumulative_trapezoid(F: Any, y: Array, x: Array, *, dim: Int = -1) -> Any:
 MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def cdist(F: Any, x1: Array, x2: Array, p: Number = 2.0, compute_mode: Str = MODES[0]) -> Any:
     """The ``p``-norms of the differences of every row of ``x1`` and every row of ``x2``: (…, rows, rows).
 
@@ -365,7 +373,7 @@ def _pairs_scratch(x1: Any, x2: Any) -> int:
     return int(4 * _block_bytes(x1, x2) + 3 * _pairs_rule(x1, x2).size * max(x1.dtype.itemsize, 4))
 
 
-@op(_pairs_rule, internal=True, method=False, node="CdistBackward0", scratch=_pairs_scratch)
+@op(_pairs_rule, variants=INTERNAL, node="CdistBackward0", memory=scratch(_pairs_scratch))
 def cdist_in_blocks(xp: Any, x1: Array, x2: Array, p: Number) -> Any:
     """``cdist`` of so many rows that not all differences are computed at once."""
     rows, columns = x1[..., None, :], x2[..., None, :, :]
@@ -403,7 +411,7 @@ def _sum_slopes(F: Any, arrays: Any, p: float, axis: tuple[int, ...]) -> Any:
     return reduce_in_blocks(F.xp, F.xp.sum, slopes, arrays, axis, True, whole=1)
 
 
-@composite(functional=True, method=False)
+@composite(variants=FUNCTION | NN_FUNCTION)
 def pdist(F: Any, input: Array, p: Number = 2.0) -> Any:
     """The ``p``-norms of the differences of every two rows of (N, M): N (N - 1) / 2 of them, those of row 0 first."""
     if input.dim() != 2:

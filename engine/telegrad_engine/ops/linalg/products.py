@@ -9,6 +9,7 @@ from typing import Any
 
 from ...dtypes import FLOATING, bool_, int64, parse, widened
 from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
+from ...schema.declaration import FUNCTION, INPLACE, LINALG_FUNCTION, MAY_ALIAS, METHOD, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Arrays, Int, IntsKind, Items, ManyArrays, Number, OptionalInt, Str
 from ...schema.signature import REQUIRED, Param, Signature
@@ -17,7 +18,7 @@ from ..guards import kernel_name
 from .solving import check_floating, kind_names
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def tensordot(F: Any, a: Array, b: Array, dims: Int = 2) -> Any:
     """The sum of products over the last ``dims`` dimensions of ``a`` and the first of ``b``."""
     if dims < 0:
@@ -27,7 +28,7 @@ def tensordot(F: Any, a: Array, b: Array, dims: Int = 2) -> Any:
     return _contract(F, a, b, tuple(range(-dims, 0)), tuple(range(dims)))
 
 
-@composite(key="tensordot.dims", method=False)
+@composite(key="tensordot.dims", variants=FUNCTION)
 def tensordot_dims(F: Any, a: Array, b: Array, dims: Items) -> Any:
     """The sum of products over pairs of dimensions: those of ``a``, then those of ``b``."""
     if len(dims) != 2:
@@ -116,7 +117,7 @@ def _cross_rule(input: Any, other: Any, dim: int) -> Spec:
     return Spec(shape, input.dtype)
 
 
-@op(_cross_rule, key="cross", namespace="torch.linalg", scratch=1.25)
+@op(_cross_rule, key="cross", variants=LINALG_FUNCTION, memory=scratch(1.25))
 def linalg_cross(xp: Any, input: Array, other: Array, *, dim: Int = -1) -> Any:
     """The cross product of vectors of three along ``dim``."""
     return xp.cross(input, other, axis=dim)
@@ -138,7 +139,7 @@ def cross(F: Any, input: Array, other: Array, dim: OptionalInt = None) -> Any:
     return F.linalg_cross(input, other, dim=dim)
 
 
-@composite(namespace="torch.linalg")
+@composite(variants=LINALG_FUNCTION)
 def vecdot(F: Any, x: Array, y: Array, *, dim: Int = -1) -> Any:
     """The inner products of vectors along ``dim``."""
     check_floating(x._data, "linalg.vecdot")
@@ -150,13 +151,13 @@ def vecdot(F: Any, x: Array, y: Array, *, dim: Int = -1) -> Any:
     return F.dot(x, y) if x.ndim == y.ndim == 1 else F.sum(x * y, (dim,))
 
 
-@composite(key="matmul", namespace="torch.linalg")
+@composite(key="matmul", variants=LINALG_FUNCTION)
 def linalg_matmul(F: Any, input: Array, other: Array) -> Any:
     """The matrix product: ``matmul``."""
     return F.matmul(input, other)
 
 
-@composite(namespace="torch.linalg")
+@composite(variants=LINALG_FUNCTION)
 def multi_dot(F: Any, tensors: Arrays) -> Any:
     """The product of several matrices in the order that costs least; the first and the last may be vectors."""
     if len(tensors) < 2:
@@ -205,7 +206,7 @@ def _trace_rule(input: Any) -> Spec:
     return Spec((), input.dtype if input.dtype in FLOATING else int64.numpy)
 
 
-@op(_trace_rule, scratch=3.0)
+@op(_trace_rule, memory=scratch(3.0))
 def trace(xp: Any, input: Array) -> Any:
     """The sum of the diagonal of a matrix."""
     return xp.asarray(xp.trace(widened(input.astype(_trace_rule(input).dtype))))
@@ -214,7 +215,7 @@ def trace(xp: Any, input: Array) -> Any:
 trace.derivative(input=lambda F, grad, input_shape: grad * F.eye(*input_shape, dtype=parse(grad.dtype)))
 
 
-@composite(inplace=True)
+@composite(variants=FUNCTION | METHOD | INPLACE)
 def addr(F: Any, input: Array, vec1: Array, vec2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * outer(vec1, vec2)``."""
     for name, vec in (("vec1", vec1), ("vec2", vec2)):
@@ -316,7 +317,7 @@ def _subscript_sizes(terms: list[str], shapes: list[Any]) -> dict[str, int]:
     return sizes
 
 
-@composite(may_alias=True, method=False)
+@composite(variants=FUNCTION, memory=MAY_ALIAS)
 def einsum(F: Any, equation: Str, operands: ManyArrays = ()) -> Any:
     """The sum of products that ``equation`` names: ``"ij,jk->ik"`` is a matrix product."""
     if not operands:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import FLOATING, float32, float64, parse, widened
 from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
+from ...schema.declaration import LINALG_FUNCTION, named, scratch
 from ...schema.derivative_plan import Rule
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, OptionalInts
@@ -74,7 +75,7 @@ def square_rule(name: str, *, kernel: str = "", outputs: int = 0) -> Rule:
     return rule
 
 
-@op(square_rule("linalg.inv"), namespace="torch.linalg", node="LinalgInvExBackward0", scratch=4.0)
+@op(square_rule("linalg.inv"), variants=LINALG_FUNCTION, node="LinalgInvExBackward0", memory=scratch(4.0))
 def inv(xp: Any, A: Array) -> Any:
     """The inverse of each matrix."""
     try:
@@ -90,7 +91,7 @@ def inv(xp: Any, A: Array) -> Any:
 inv.derivative(A=lambda F, grad, result: -(result.mT @ grad @ result.mT))
 
 
-@composite(namespace="torch.linalg")
+@composite(variants=LINALG_FUNCTION)
 def matrix_power(F: Any, input: Array, n: Int) -> Any:
     """The product of ``n`` equal square matrices, by repeated squaring; a negative ``n`` inverts them first."""
     check_square(input, "linalg.matrix_power")
@@ -109,7 +110,7 @@ def matrix_power(F: Any, input: Array, n: Int) -> Any:
 # Determinants -----------------------------------------------------------------------------------------
 
 
-@op(square_rule("linalg.det", kernel="lu_cpu", outputs=1), namespace="torch.linalg", scratch=4.0)
+@op(square_rule("linalg.det", kernel="lu_cpu", outputs=1), variants=LINALG_FUNCTION, memory=scratch(4.0))
 def det(xp: Any, A: Array) -> Any:
     """The determinant of each matrix."""
     with np.errstate(invalid="ignore"):  # NumPy's linalg would warn about NaN
@@ -140,9 +141,9 @@ det.derivative(A=lambda F, grad, A, result: F.reshape(grad, (*grad.shape, 1, 1))
 
 @op(
     square_rule("linalg.slogdet", kernel="lu_cpu", outputs=2),
-    namespace="torch.linalg",
-    outputs=("sign", "logabsdet"),
-    scratch=4.0,
+    variants=LINALG_FUNCTION,
+    results=named("sign", "logabsdet"),
+    memory=scratch(4.0),
 )
 def slogdet(xp: Any, A: Array) -> Any:
     """The sign of each determinant and the logarithm of its magnitude; 0 and -inf for a singular matrix."""
@@ -194,7 +195,7 @@ def _solve_rule(A: Any, B: Any, left: bool) -> Spec:
     return Spec(shape[:-1] if vector else shape, A.dtype)
 
 
-@op(_solve_rule, namespace="torch.linalg", node="LinalgSolveExBackward0", scratch=2.0)
+@op(_solve_rule, variants=LINALG_FUNCTION, node="LinalgSolveExBackward0", memory=scratch(2.0))
 def solve(xp: Any, A: Array, B: Array, *, left: Bool = True) -> Any:
     """The solution of ``A @ X = B``, or of ``X @ A = B`` where not ``left``; B may be vectors."""
     vector = is_vector(A.shape, B.shape)
@@ -234,7 +235,7 @@ def _triangular_rule(input: Any, B: Any, left: bool) -> Spec:
     return Spec(shape, input.dtype)
 
 
-@op(_triangular_rule, namespace="torch.linalg", scratch=3.0)
+@op(_triangular_rule, variants=LINALG_FUNCTION, memory=scratch(3.0))
 def solve_triangular(
     xp: Any, input: Array, B: Array, *, upper: Bool, left: Bool = True, unitriangular: Bool = False
 ) -> Any:
@@ -269,7 +270,7 @@ def _rows_of_square(A: Any, at: int, named: str) -> int:
     return first
 
 
-@composite(namespace="torch.linalg")
+@composite(variants=LINALG_FUNCTION)
 def tensorinv(F: Any, input: Array, ind: Int = 2) -> Any:
     """The inverse for ``tensordot``, the first ``ind`` dimensions being the rows."""
     if ind <= 0:
@@ -281,7 +282,7 @@ def tensorinv(F: Any, input: Array, ind: Int = 2) -> Any:
     return F.reshape(F.linalg_inv(F.reshape(input, (n, n))), (*shape[ind:], *shape[:ind]))
 
 
-@composite(namespace="torch.linalg")
+@composite(variants=LINALG_FUNCTION)
 def tensorsolve(F: Any, input: Array, other: Array, dims: OptionalInts = None) -> Any:
     """The X with ``tensordot(input, X, X.ndim) == other``; first ``dims`` are moved to the end."""
     A = input if dims is None else F.movedim(input, dims, tuple(range(input.ndim - len(dims), input.ndim)))

@@ -8,8 +8,10 @@ from typing import Any
 
 from ...dtypes import FLOATING, LOW, bool_, element, float64, from_numpy, widened
 from ...errors import DTypeMismatch, InvalidOperation
-from ...schema.op import common_dtype, composite, elementwise
+from ...schema.declaration import FUNCTION, MAY_ALIAS, METHOD, scratch
+from ...schema.op import composite, elementwise
 from ...schema.parameters import Array, NoneOnly, Number, Operand, Str
+from ...schema.promotion import FLOATS, UNWIDENED, WHOLE, common_dtype
 from ..guards import divisible, is_whole, no_bools, no_kernel, refuse_zero
 from ..node_names import by_operand, by_operands
 from .declarations import binary, not_implemented_derivative, unary, zero_gradient
@@ -59,7 +61,7 @@ def _check_difference(input: Any, other: Any, alpha: Any) -> None:
     _check_alpha(input, other, alpha)
 
 
-@elementwise(guard=_check_alpha, widens=False)
+@elementwise(guard=_check_alpha, promotion=UNWIDENED)
 def add(xp: Any, input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
     """``input + alpha * other``."""
     return xp.add(input, other if alpha == 1 else _scaled(xp, other, alpha))
@@ -71,7 +73,7 @@ add.derivative(
 )
 
 
-@elementwise(aliases=("subtract",), guard=_check_difference, widens=False)
+@elementwise(aliases=("subtract",), guard=_check_difference, promotion=UNWIDENED)
 def sub(xp: Any, input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
     """``input - alpha * other``."""
     return xp.subtract(input, other if alpha == 1 else _scaled(xp, other, alpha))
@@ -83,7 +85,7 @@ sub.derivative(
 )
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def rsub(F: Any, input: Array, other: Operand, *, alpha: Number = 1) -> Any:
     """``other - alpha * input``."""
     return F.sub(other, input, alpha=alpha)
@@ -95,7 +97,7 @@ binary("mul", "``input * other``.", calls="multiply", operands=(Operand, Operand
 )
 
 
-@elementwise(floats=True, aliases=("divide", "true_divide"))
+@elementwise(aliases=("divide", "true_divide"), promotion=FLOATS)
 def div(xp: Any, input: Operand, other: Operand, *, rounding_mode: NoneOnly = None) -> Any:
     """``input / other``; integers divide to the default floating dtype."""
     return xp.true_divide(input, other)
@@ -119,7 +121,7 @@ def _check_rounding(input: Any, other: Any, rounding_mode: str) -> None:
         )
 
 
-@elementwise(key="div.mode", aliases=("divide",), node="DivBackward2", guard=_check_rounding)
+@elementwise(key="div.mode", aliases=("divide",), guard=_check_rounding, node="DivBackward2")
 def div_mode(xp: Any, input: Operand, other: Operand, *, rounding_mode: Str) -> Any:
     """``input / other`` rounded: "floor" down, "trunc" towards zero."""
     if rounding_mode == "floor":
@@ -134,7 +136,7 @@ def div_mode(xp: Any, input: Operand, other: Operand, *, rounding_mode: Str) -> 
 div_mode.derivative(input=zero_gradient, other=zero_gradient)
 
 
-@elementwise(node="torch::autograd::NotImplemented", guard=divisible("div_floor_cpu"))
+@elementwise(guard=divisible("div_floor_cpu"), node="torch::autograd::NotImplemented")
 def floor_divide(xp: Any, input: Operand, other: Operand) -> Any:
     """``input / other`` rounded down."""
     return _divide_down(xp, input, other)
@@ -144,7 +146,7 @@ _no_derivative = not_implemented_derivative("floor_divide")
 floor_divide.derivative(input=_no_derivative, other=_no_derivative)
 
 
-@elementwise(node=by_operand("Remainder", tensor=1, number=0), guard=divisible("remainder_cpu"), widens=False)
+@elementwise(guard=divisible("remainder_cpu"), node=by_operand("Remainder", tensor=1, number=0), promotion=UNWIDENED)
 def remainder(xp: Any, input: Operand, other: Operand) -> Any:
     """The remainder of ``input / other``, with the sign of ``other``, as Python's ``%``."""
     refuse_zero(xp, input, other)
@@ -170,7 +172,7 @@ unary("neg", "``-input``.", calls="negative", aliases=("negative",), guard=_no_b
 )
 
 
-@composite(may_alias=True)
+@composite(memory=MAY_ALIAS)
 def positive(F: Any, input: Array) -> Any:
     """``input`` itself."""
     if input.dtype is bool_:
@@ -214,7 +216,7 @@ def _whole_power(xp: Any, input: Any, exponent: Any) -> Any:
     return xp.power(base, xp.where(negative, 2 - exponent % 2, exponent))
 
 
-@elementwise(node=by_operands("Pow", tensors=1, number_first=2, number_second=0), guard=_check_powers)
+@elementwise(guard=_check_powers, node=by_operands("Pow", tensors=1, number_first=2, number_second=0))
 def pow_(xp: Any, input: Operand, exponent: Operand) -> Any:
     """``input`` to the power ``exponent``."""
     if isinstance(exponent, (int, float)) and exponent == 2:
@@ -272,13 +274,13 @@ def _shift(xp: Any, shift: Any, input: Any, other: Any, rest: Any) -> Any:
     return xp.where(inside, shift(input, xp.where(inside, other, 0)), rest(input)).astype(dtype)
 
 
-@elementwise(guard=_whole_numbers("lshift"), keeps_dtype=False)
+@elementwise(guard=_whole_numbers("lshift"), promotion=WHOLE)
 def bitwise_left_shift(xp: Any, input: Operand, other: Operand) -> Any:
     """The bits of ``input`` moved up by ``other`` places; 0 if that is no number of places that there are."""
     return _shift(xp, xp.left_shift, input, other, xp.zeros_like)
 
 
-@elementwise(guard=_whole_numbers("rshift"), keeps_dtype=False)
+@elementwise(guard=_whole_numbers("rshift"), promotion=WHOLE)
 def bitwise_right_shift(xp: Any, input: Operand, other: Operand) -> Any:
     """The bits of ``input`` moved down by ``other`` places; the sign alone if that is no number of places."""
     return _shift(xp, xp.right_shift, input, other, lambda x: xp.where(x < 0, -1, 0))
@@ -288,7 +290,7 @@ for _name, _doc in (
     ("gcd", "The greatest common divisor, which is not negative."),
     ("lcm", "The least common multiple, which is not negative."),
 ):
-    binary(_name, _doc, guard=_whole_numbers(_name), keeps_dtype=False)
+    binary(_name, _doc, guard=_whole_numbers(_name), promotion=WHOLE)
 
 
 # Bounds: clamp_min, clamp_max, fmax and fmin -------------------------------------------------------------
@@ -299,13 +301,13 @@ def _no_bool_bound(kernel: str) -> Callable[..., None]:
     return lambda input, bound: None if hasattr(bound, "dtype") else refuse(input, bound)
 
 
-@elementwise(node=by_operand("ClampMin", tensor=1, number=0), guard=_no_bool_bound("clamp_min_scalar_cpu"))
+@elementwise(guard=_no_bool_bound("clamp_min_scalar_cpu"), node=by_operand("ClampMin", tensor=1, number=0))
 def clamp_min(xp: Any, input: Array, min: Operand) -> Any:
     """``input``, or ``min`` where that is larger; ties go to ``input``."""
     return xp.maximum(input, min)
 
 
-@elementwise(node=by_operand("ClampMax", tensor=1, number=0), guard=_no_bool_bound("clamp_max_scalar_cpu"))
+@elementwise(guard=_no_bool_bound("clamp_max_scalar_cpu"), node=by_operand("ClampMax", tensor=1, number=0))
 def clamp_max(xp: Any, input: Array, max: Operand) -> Any:
     """``input``, or ``max`` where that is smaller; ties go to ``input``."""
     return xp.minimum(input, max)
@@ -324,7 +326,7 @@ clamp_max.derivative(
 binary(
     "fmax",
     "The larger of two, or the one that is not NaN; where they are equal ``input`` gets all the gradient.",
-    inplace=False,
+    variants=FUNCTION | METHOD,
 ).derivative(
     input=lambda F, grad, input, other: F.where(F.logical_or(input >= other, F.isnan(other)), grad, 0.0),
     other=lambda F, grad, input, other: F.where(F.logical_or(input >= other, F.isnan(other)), 0.0, grad),
@@ -332,7 +334,7 @@ binary(
 binary(
     "fmin",
     "The smaller of two, or the one that is not NaN; where they are equal ``input`` gets all the gradient.",
-    inplace=False,
+    variants=FUNCTION | METHOD,
 ).derivative(
     input=lambda F, grad, input, other: F.where(F.logical_or(input <= other, F.isnan(other)), grad, 0.0),
     other=lambda F, grad, input, other: F.where(F.logical_or(input <= other, F.isnan(other)), 0.0, grad),
@@ -353,7 +355,7 @@ def _check_lerp(input: Any, end: Any, weight: Any) -> None:
         raise no_kernel("lerp_kernel_tensor" if weighted else "lerp_kernel_scalar", dtype)
 
 
-@elementwise(node=by_operand("Lerp", at=2, tensor=1, number=0), guard=_check_lerp, scratch=1.25)
+@elementwise(guard=_check_lerp, node=by_operand("Lerp", at=2, tensor=1, number=0), memory=scratch(1.25))
 def lerp(xp: Any, input: Array, end: Array, weight: Operand) -> Any:
     """``input + weight * (end - input)``, exact at both ends."""
     span = end - input

@@ -6,8 +6,10 @@ from typing import Any
 
 from ...dtypes import bool_, float32, is_floating
 from ...errors import DTypeMismatch
+from ...schema.declaration import FUNCTION, INPLACE, METHOD
 from ...schema.op import elementwise
 from ...schema.parameters import Array, Operand
+from ...schema.promotion import TO_BOOL, WHOLE, Promotion
 from ..guards import kernel_name, no_kernel
 from .declarations import binary, unary, zero_gradient
 
@@ -20,14 +22,20 @@ for _name, _calls, _aliases, _doc in (
     ("ge", "greater_equal", ("greater_equal",), "Whether greater or equal."),
 ):
     # Out of place, the result is bool and nothing is recorded; in place, the result has the tensor's own dtype.
-    binary(_name, _doc, calls=_calls, aliases=_aliases, operands=(Array, Operand), out="bool", inplace=True).derivative(
-        input=zero_gradient, other=zero_gradient
-    )
+    binary(
+        _name,
+        _doc,
+        calls=_calls,
+        operands=(Array, Operand),
+        aliases=_aliases,
+        variants=FUNCTION | METHOD | INPLACE,
+        promotion=TO_BOOL,
+    ).derivative(input=zero_gradient, other=zero_gradient)
 
-binary("logical_and", "Whether both are non-zero.", out="bool", inplace=True)
-binary("logical_or", "Whether either is non-zero.", out="bool", inplace=True)
-binary("logical_xor", "Whether exactly one is non-zero.", out="bool", inplace=True)
-unary("logical_not", "Whether zero.", out="bool", inplace=True)
+binary("logical_and", "Whether both are non-zero.", variants=FUNCTION | METHOD | INPLACE, promotion=TO_BOOL)
+binary("logical_or", "Whether either is non-zero.", variants=FUNCTION | METHOD | INPLACE, promotion=TO_BOOL)
+binary("logical_xor", "Whether exactly one is non-zero.", variants=FUNCTION | METHOD | INPLACE, promotion=TO_BOOL)
+unary("logical_not", "Whether zero.", variants=FUNCTION | METHOD | INPLACE, promotion=TO_BOOL)
 
 
 def _whole_numbers_or_bools(kernel: str) -> Any:
@@ -45,19 +53,19 @@ for _name, _doc in (
     ("bitwise_xor", "Exclusive or, bit by bit; of bools, logical."),
 ):
     _guard = _whole_numbers_or_bools(f"{_name}_cpu")
-    binary(_name, _doc, operands=(Operand, Operand), guard=_guard, keeps_dtype=False)
+    binary(_name, _doc, operands=(Operand, Operand), guard=_guard, promotion=WHOLE)
 
 unary(
     "bitwise_not",
     "Every bit flipped; of bools, not.",
     calls="invert",
     guard=_whole_numbers_or_bools("bitwise_not_cpu"),
-    keeps_dtype=False,
+    promotion=WHOLE,
 )
 
-unary("isnan", "Whether not a number.", out="bool")
-unary("isinf", "Whether infinite.", out="bool")
-unary("isfinite", "Whether neither infinite nor not a number.", out="bool")
+unary("isnan", "Whether not a number.", promotion=TO_BOOL)
+unary("isinf", "Whether infinite.", promotion=TO_BOOL)
+unary("isfinite", "Whether neither infinite nor not a number.", promotion=TO_BOOL)
 
 
 # where ---------------------------------------------------------------------------------------------------
@@ -70,7 +78,7 @@ def _bool_condition(condition: Any, *_: Any) -> None:
         )
 
 
-@elementwise(guard=_bool_condition, unpromoted=1, inplace=False, method=False)
+@elementwise(guard=_bool_condition, variants=FUNCTION, promotion=Promotion(widens=True, unpromoted=1))
 def where(xp: Any, condition: Array, input: Operand, other: Operand) -> Any:
     """``input`` where the condition holds, else ``other``."""
     return xp.where(condition, input, other)

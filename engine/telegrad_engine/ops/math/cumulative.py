@@ -8,6 +8,7 @@ from typing import Any
 
 from ...dtypes import bool_, int64, widened
 from ...errors import IndexOutOfRange, InvalidOperation, ShapeMismatch
+from ...schema.declaration import FUNCTION, INPLACE, LIST, METHOD, named, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Arrays, Bool, Int, Number, NumberOrNumbers, OptionalDType, OptionalInts
 from ...shapes import Spec, reduced_shape, size_at, wrap_dim
@@ -16,7 +17,7 @@ from .reduction import accumulated, accumulated_dtype, running_rule
 from .sorting import route, values_and_indices
 
 
-@op(partial(running_rule, "cumprod_out_cpu"), inplace=True)
+@op(partial(running_rule, "cumprod_out_cpu"), variants=FUNCTION | METHOD | INPLACE)
 def cumprod(xp: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> Any:
     """The running product along ``dim``."""
     wide = accumulated(input, dtype)
@@ -62,7 +63,7 @@ def _prod_rule(input: Any, dim: int, keepdim: bool, dtype: Any) -> Spec:
     return Spec(reduced_shape(input.shape, (axis,), keepdim), accumulated_dtype(input, dtype))
 
 
-@op(_prod_rule, key="prod.dim", node="ProdBackward1", scratch=1.25)
+@op(_prod_rule, key="prod.dim", node="ProdBackward1", memory=scratch(1.25))
 def prod_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False, *, dtype: OptionalDType = None) -> Any:
     """The product along ``dim``."""
     wide = accumulated(input, dtype)
@@ -105,13 +106,13 @@ def _running(xp: Any, extreme: str, input: Any, dim: int) -> Any:
     return values, xp.running("maximum", newest, dim)
 
 
-@op(partial(_running_rule, "cummax"), outputs=("values", "indices"))
+@op(partial(_running_rule, "cummax"), results=named("values", "indices"))
 def cummax(xp: Any, input: Array, dim: Int) -> Any:
     """The running maximum along ``dim`` and its indices, the last of equals; the gradient goes to the index."""
     return _running(xp, "maximum", input, dim)
 
 
-@op(partial(_running_rule, "cummin"), outputs=("values", "indices"))
+@op(partial(_running_rule, "cummin"), results=named("values", "indices"))
 def cummin(xp: Any, input: Array, dim: Int) -> Any:
     """The running minimum along ``dim`` and its indices, the last of equals; the gradient goes to the index."""
     return _running(xp, "minimum", input, dim)
@@ -185,7 +186,7 @@ def _widths(F: Any, y: Any, x: Any, axis: int) -> Any:
     return F.reshape(F.diff(x), [-1 if d == axis else 1 for d in range(y.ndim)])
 
 
-@composite(key="trapezoid.dx", method=False, aliases=("trapz",))
+@composite(key="trapezoid.dx", aliases=("trapz",), variants=FUNCTION)
 def trapezoid_dx(F: Any, y: Array, *, dx: Number = 1, dim: Int = -1) -> Any:
     """The area below the lines that join neighbours along ``dim``, ``dx`` apart."""
     if y.dtype is bool_:
@@ -194,7 +195,7 @@ def trapezoid_dx(F: Any, y: Array, *, dx: Number = 1, dim: Int = -1) -> Any:
     return F.sum(_areas(F, y, dx, axis), axis)
 
 
-@composite(method=False, aliases=("trapz",))
+@composite(aliases=("trapz",), variants=FUNCTION)
 def trapezoid(F: Any, y: Array, x: Array, *, dim: Int = -1) -> Any:
     """The area below the lines that join neighbours along ``dim``, which are at ``x``."""
     if bool_ in (x.dtype, y.dtype):
@@ -217,7 +218,7 @@ def _gradients(slopes: Any, F: Any, input: Any, axes: list[int], spacings: Any, 
     return tuple([slopes(F, input, axis, spacing, edge_order) for axis, spacing in zip(axes, spacings, strict=True)])
 
 
-@composite(key="gradient.tensorarray", method=False, lists_outputs=True)
+@composite(key="gradient.tensorarray", variants=FUNCTION, results=LIST)
 def gradient_tensorarray(
     F: Any, input: Array, *, spacing: Arrays, dim: OptionalInts = None, edge_order: Int = 1
 ) -> Any:
@@ -274,7 +275,7 @@ def _slopes_at(F: Any, x: Any, axis: int, coordinates: Any, edge_order: int) -> 
     return F.cat([first, middle, last], axis)
 
 
-@composite(method=False, lists_outputs=True)
+@composite(variants=FUNCTION, results=LIST)
 def gradient(
     F: Any, input: Array, *, spacing: NumberOrNumbers = None, dim: OptionalInts = None, edge_order: Int = 1
 ) -> Any:

@@ -9,8 +9,9 @@ from typing import Any
 from ...dtypes import FLOATING
 from ...errors import DataDependentShape, InvalidOperation
 from ...schema.derivative_plan import Rule
-from ...schema.op import Op, common_dtype, elementwise
+from ...schema.op import Op, elementwise
 from ...schema.parameters import Array
+from ...schema.promotion import FLOATS, common_dtype
 from ...shapes import Spec
 from ..guards import no_kernel
 
@@ -26,7 +27,7 @@ def unary(name: str, doc: str, *, calls: str = "", **options: Any) -> Op:
     return elementwise(**options)(kernel)
 
 
-float_unary = partial(unary, floats=True)
+float_unary = partial(unary, promotion=FLOATS)
 """Like :func:`unary`, for functions that compute integers in the default floating dtype."""
 
 

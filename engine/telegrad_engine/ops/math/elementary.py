@@ -7,9 +7,11 @@ from typing import Any
 
 from ...dtypes import FLOATING
 from ...errors import InvalidOperation
+from ...schema.declaration import FUNCTION, INPLACE, METHOD, NN_FUNCTION, PRIVATE, scratch
 from ...schema.derivative_plan import Rule
 from ...schema.op import elementwise
 from ...schema.parameters import Array, Int, Operand
+from ...schema.promotion import COUNTS, FLOATS
 from ..guards import no_bools, no_kernel
 from .declarations import binary, float_unary, floating, unary, zero_gradient
 
@@ -24,7 +26,7 @@ float_unary("log1p", "``log(1 + input)``, accurate near 0.", node="Log1PBackward
 float_unary("sqrt", "The square root.").derivative(input=lambda F, grad, result: grad / (2 * result))
 
 
-@elementwise(floats=True)
+@elementwise(promotion=FLOATS)
 def rsqrt(xp: Any, input: Array) -> Any:
     """One over the square root."""
     return 1 / xp.sqrt(input)
@@ -33,7 +35,7 @@ def rsqrt(xp: Any, input: Array) -> Any:
 rsqrt.derivative(input=lambda F, grad, result: -0.5 * grad * F.pow(result, 3))
 
 
-@elementwise(counts=True, node="PowBackward0")
+@elementwise(node="PowBackward0", promotion=COUNTS)
 def square(xp: Any, input: Array) -> Any:
     """``input`` times itself."""
     return xp.multiply(input, input)
@@ -42,7 +44,7 @@ def square(xp: Any, input: Array) -> Any:
 square.derivative(input=lambda F, grad, input: grad * (2 * input))
 
 
-@elementwise(floats=True)
+@elementwise(promotion=FLOATS)
 def reciprocal(xp: Any, input: Array) -> Any:
     """``1 / input``."""
     return 1 / input
@@ -56,12 +58,12 @@ reciprocal.derivative(input=lambda F, grad, result: -grad * (result * result))
 
 float_unary("sin", "The sine, of radians.").derivative(input=lambda F, grad, input: grad * F.cos(input))
 float_unary("cos", "The cosine, of radians.").derivative(input=lambda F, grad, input: -grad * F.sin(input))
-float_unary("tanh", "The hyperbolic tangent.", functional=True).derivative(
+float_unary("tanh", "The hyperbolic tangent.", variants=FUNCTION | METHOD | INPLACE | NN_FUNCTION).derivative(
     input=lambda F, grad, result: F.tanh_backward(grad, result)
 )
 
 
-@elementwise(private=True, inplace=False)
+@elementwise(variants=PRIVATE)
 def tanh_backward(xp: Any, grad_output: Array, output: Array) -> Any:
     """The gradient of tanh where its value is ``output``: ``grad_output * (1 - output**2)``."""
     return xp.tanh_slope(grad_output, output)
@@ -73,12 +75,12 @@ tanh_backward.derivative(
 )
 
 
-float_unary("sigmoid", "``1 / (1 + exp(-input))``.", functional=True).derivative(
+float_unary("sigmoid", "``1 / (1 + exp(-input))``.", variants=FUNCTION | METHOD | INPLACE | NN_FUNCTION).derivative(
     input=lambda F, grad, result: F.sigmoid_backward(grad, result)
 )
 
 
-@elementwise(private=True, inplace=False)
+@elementwise(variants=PRIVATE)
 def sigmoid_backward(xp: Any, grad_output: Array, output: Array) -> Any:
     """The gradient of sigmoid where its value is ``output``: ``grad_output * (1 - output) * output``."""
     return xp.sigmoid_slope(grad_output, output)
@@ -99,7 +101,7 @@ for _name, _doc, _aliases in (
     ("trunc", "The whole number next towards zero.", ("fix",)),
 ):
     _guard = no_bools(f"{_name}_vml_cpu")
-    unary(_name, _doc, guard=_guard, aliases=_aliases).derivative(input=zero_gradient)
+    unary(_name, _doc, aliases=_aliases, guard=_guard).derivative(input=zero_gradient)
 
 
 @elementwise(guard=no_bools("round_vml_cpu"))
@@ -113,7 +115,7 @@ def _check_decimals(input: Any, decimals: int) -> None:
         raise no_kernel("round_cpu" if decimals else "round_vml_cpu", input.dtype)
 
 
-@elementwise(key="round.decimals", node="RoundBackward1", guard=_check_decimals)
+@elementwise(key="round.decimals", guard=_check_decimals, node="RoundBackward1")
 def round_decimals(xp: Any, input: Array, *, decimals: Int) -> Any:
     """The nearest number with so many decimals, or, below 0, with so many zeros before the point."""
     scale = 10.0 ** abs(decimals) if abs(decimals) < 309 else math.inf
@@ -131,8 +133,8 @@ def _check_clamp(input: Any, min: Any, max: Any) -> None:
 
 @elementwise(
     aliases=("clip",),
-    node=lambda node: f"ClampBackward{1 if node.next_edges[1] is node.next_edges[2] is None else 0}",
     guard=_check_clamp,
+    node=lambda node: f"ClampBackward{1 if node.next_edges[1] is node.next_edges[2] is None else 0}",
 )
 def clamp(xp: Any, input: Array, min: Operand = None, max: Operand = None) -> Any:
     """``input`` kept between ``min`` and ``max``; the slope on the boundary is 1."""
@@ -168,11 +170,15 @@ def _half_on_ties(F: Any, grad: Any, wins: Any, ties: Any) -> Any:
     return grad * wins + grad * ties * 0.5
 
 
-binary("maximum", "The larger of two; where they are equal each gets half the gradient.", inplace=False).derivative(
+binary(
+    "maximum", "The larger of two; where they are equal each gets half the gradient.", variants=FUNCTION | METHOD
+).derivative(
     input=lambda F, grad, input, other: _half_on_ties(F, grad, input > other, input == other),
     other=lambda F, grad, input, other: _half_on_ties(F, grad, other > input, input == other),
 )
-binary("minimum", "The smaller of two; where they are equal each gets half the gradient.", inplace=False).derivative(
+binary(
+    "minimum", "The smaller of two; where they are equal each gets half the gradient.", variants=FUNCTION | METHOD
+).derivative(
     input=lambda F, grad, input, other: _half_on_ties(F, grad, input < other, input == other),
     other=lambda F, grad, input, other: _half_on_ties(F, grad, other < input, input == other),
 )
@@ -214,7 +220,7 @@ def _sinc_grad(F: Any, grad: Any, input: Any) -> Any:
     return F.where(input == 0, 0.0, grad * slope)
 
 
-float_unary("sinc", "``sin(pi * input) / (pi * input)``, and 1 at 0.", scratch=2.0).derivative(input=_sinc_grad)
+float_unary("sinc", "``sin(pi * input) / (pi * input)``, and 1 at 0.", memory=scratch(2.0)).derivative(input=_sinc_grad)
 
 
 def _over_square(F: Any, input: Any, other: Any) -> Any:
@@ -226,8 +232,8 @@ binary(
     "atan2",
     "The angle, in radians, of the point (``other``, ``input``); its slope at the origin is 0.",
     calls="arctan2",
-    floats=True,
     aliases=("arctan2",),
+    promotion=FLOATS,
 ).derivative(
     input=lambda F, grad, input, other: grad * other * _over_square(F, input, other),
     other=lambda F, grad, input, other: -grad * input * _over_square(F, input, other),
@@ -243,13 +249,13 @@ binary(
 )
 
 
-@elementwise(node="Deg2RadBackward0", floats=True)
+@elementwise(node="Deg2RadBackward0", promotion=FLOATS)
 def deg2rad(xp: Any, input: Array) -> Any:
     """Degrees as radians."""
     return input * (math.pi / 180)
 
 
-@elementwise(node="Rad2DegBackward0", floats=True)
+@elementwise(node="Rad2DegBackward0", promotion=FLOATS)
 def rad2deg(xp: Any, input: Array) -> Any:
     """Radians as degrees."""
     return input * (180 / math.pi)

@@ -7,27 +7,29 @@ from typing import Any
 
 from ...dtypes import FLOATING, bool_, int32, is_floating, widened
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
-from ...schema.op import composite, default_float, elementwise, op
+from ...schema.declaration import FUNCTION, INPLACE, MAY_ALIAS, METHOD, TRUTH, named, scratch
+from ...schema.op import composite, elementwise, op
 from ...schema.parameters import Array, Bool, Number, Operand, OptionalNumber
+from ...schema.promotion import FLOATS, TO_BOOL, UNWIDENED, default_float
 from ...shapes import Spec, broadcast_shapes
 from ..guards import divisible, kernel_name, no_kernel, refuse_zero
 from ..node_names import by_operand
 from .declarations import binary, floating, not_implemented_derivative, zero_gradient
 
 
-@elementwise(out="bool")
+@elementwise(promotion=TO_BOOL)
 def signbit(xp: Any, input: Array) -> Any:
     """Whether the sign is a minus, which a zero and NaN may have too."""
     return xp.signbit(input) if is_floating(input.dtype) else xp.less(input, 0)
 
 
-@elementwise(out="bool")
+@elementwise(promotion=TO_BOOL)
 def isposinf(xp: Any, input: Array) -> Any:
     """Whether each element is infinity."""
     return xp.equal(input, math.inf)
 
 
-@elementwise(out="bool")
+@elementwise(promotion=TO_BOOL)
 def isneginf(xp: Any, input: Array) -> Any:
     """Whether each element is minus infinity."""
     return xp.equal(input, -math.inf)
@@ -49,7 +51,7 @@ _no_derivative = not_implemented_derivative("heaviside")
 heaviside.derivative(input=_no_derivative, values=_no_derivative)
 
 
-@elementwise(scratch=1.25)
+@elementwise(memory=scratch(1.25))
 def sgn(xp: Any, input: Array) -> Any:
     """-1, 0 or 1: of real numbers the same as ``sign``; 0 of NaN."""
     if input.dtype == bool_.numpy:
@@ -69,7 +71,7 @@ def frac(xp: Any, input: Array) -> Any:
 frac.derivative(input=lambda F, grad: grad)
 
 
-@elementwise(node=by_operand("Fmod", tensor=1, number=0), guard=divisible("fmod_cpu"), widens=False)
+@elementwise(guard=divisible("fmod_cpu"), node=by_operand("Fmod", tensor=1, number=0), promotion=UNWIDENED)
 def fmod(xp: Any, input: Array, other: Operand) -> Any:
     """The remainder of ``input / other``, with the sign of ``input``, as C's fmod."""
     refuse_zero(xp, input, other)
@@ -86,15 +88,15 @@ binary(
     "copysign",
     "The magnitude of ``input`` with the sign of ``other``, which may be that of a zero.",
     operands=(Array, Operand),
-    floats=True,
     node=by_operand("Copysign", tensor=0, number=1),
+    promotion=FLOATS,
 ).derivative(
     input=lambda F, grad, input, result: grad * F.where(input == 0, 0.0, result / input),
     other=zero_gradient,
 )
 
 
-@elementwise(widens=False, scratch=1.25)
+@elementwise(promotion=UNWIDENED, memory=scratch(1.25))
 def nan_to_num(
     xp: Any, input: Array, nan: OptionalNumber = None, posinf: OptionalNumber = None, neginf: OptionalNumber = None
 ) -> Any:
@@ -121,7 +123,7 @@ def _check_closeness(input: Any, other: Any, rtol: float, atol: float) -> None:
             raise InvalidOperation(f"{name} must be greater than or equal to zero, but got {tolerance:g}")
 
 
-@elementwise(out="bool", guard=_check_closeness, scratch=2.0)
+@elementwise(guard=_check_closeness, promotion=TO_BOOL, memory=scratch(2.0))
 def isclose(
     xp: Any, input: Array, other: Array, rtol: Number = 1e-05, atol: Number = 1e-08, equal_nan: Bool = False
 ) -> Any:
@@ -142,7 +144,7 @@ def _closeness_rule(input: Any, other: Any, rtol: float, atol: float) -> Spec:
     return Spec((), bool_.numpy)
 
 
-@op(_closeness_rule, truth=True, scratch=10.0)
+@op(_closeness_rule, results=TRUTH, memory=scratch(10.0))
 def allclose(
     xp: Any, input: Array, other: Array, rtol: Number = 1e-05, atol: Number = 1e-08, equal_nan: Bool = False
 ) -> Any:
@@ -150,7 +152,7 @@ def allclose(
     return xp.all(isclose.raw(xp, input, other, rtol, atol, equal_nan))
 
 
-@op(lambda input, other: Spec((), bool_.numpy), truth=True)
+@op(lambda input, other: Spec((), bool_.numpy), results=TRUTH)
 def equal(xp: Any, input: Array, other: Array) -> Any:
     """Whether both have the same shape and the same elements; a NaN equals nothing."""
     return xp.asarray(tuple(input.shape) == tuple(other.shape) and bool(xp.all(xp.equal(input, other))))
@@ -165,7 +167,7 @@ def _frexp_rule(input: Any) -> list[Spec]:
     return [Spec(input.shape, input.dtype), Spec(input.shape, int32.numpy)]
 
 
-@op(_frexp_rule, outputs=("mantissa", "exponent"))
+@op(_frexp_rule, results=named("mantissa", "exponent"))
 def frexp(xp: Any, input: Array) -> Any:
     """Mantissas from 0.5 to 1 and whole exponents with ``mantissa * 2 ** exponent == input``."""
     mantissa, exponent = xp.frexp(widened(input))
@@ -175,7 +177,7 @@ def frexp(xp: Any, input: Array) -> Any:
 frexp.joint_derivative(lambda F, grads, needs, exponent: (None if grads[0] is None else F.ldexp(grads[0], -exponent),))
 
 
-@composite(inplace=True)
+@composite(variants=FUNCTION | METHOD | INPLACE)
 def ldexp(F: Any, input: Array, other: Array) -> Any:
     """``input * 2 ** other``."""
     if other.dtype is bool_:
@@ -190,7 +192,7 @@ binary(
     "nextafter",
     "The next number that the dtype has after ``input`` in the direction of ``other``.",
     guard=floating("nextafter_cpu"),
-    widens=False,
+    promotion=UNWIDENED,
 ).derivative(
     input=lambda F, grad, input, other: F.where(input == other, 0.0, grad),
     other=zero_gradient,
@@ -199,21 +201,21 @@ binary(
 
 # Complex numbers: no tensor is complex yet, so a conjugate is the tensor itself --------------------------
 
-for _name, _doc, _inplace in (
-    ("conj", "The conjugate: the tensor itself.", False),
-    ("resolve_conj", "The tensor itself, whose conjugate bit is never set.", False),
-    ("resolve_neg", "The tensor itself, whose negative bit is never set.", False),
-    ("conj_physical", "The conjugate: the tensor itself.", True),
+for _name, _doc, _variants in (
+    ("conj", "The conjugate: the tensor itself.", FUNCTION | METHOD),
+    ("resolve_conj", "The tensor itself, whose conjugate bit is never set.", FUNCTION | METHOD),
+    ("resolve_neg", "The tensor itself, whose negative bit is never set.", FUNCTION | METHOD),
+    ("conj_physical", "The conjugate: the tensor itself.", FUNCTION | METHOD | INPLACE),
 ):
 
     def _itself(F: Any, input: Array) -> Any:
         return input
 
     _itself.__doc__ = _doc
-    composite(key=_name, may_alias=True, inplace=_inplace)(_itself)
+    composite(key=_name, variants=_variants, memory=MAY_ALIAS)(_itself)
 
 
-@composite(may_alias=True)
+@composite(memory=MAY_ALIAS)
 def adjoint(F: Any, input: Array) -> Any:
     """The conjugate transpose of matrices: the transpose."""
     ndim = len(input.shape)
@@ -224,13 +226,13 @@ def adjoint(F: Any, input: Array) -> Any:
     return F.transpose(input, -2, -1) if ndim else input
 
 
-@elementwise(out="bool")
+@elementwise(promotion=TO_BOOL)
 def isreal(xp: Any, input: Array) -> Any:
     """Whether the imaginary part is 0: always."""
     return xp.ones(input.shape, bool)
 
 
-@elementwise(floats=True, inplace=False)
+@elementwise(variants=FUNCTION | METHOD, promotion=FLOATS)
 def angle(xp: Any, input: Array) -> Any:
     """The angle from the positive axis: pi for negative numbers, else 0."""
     real = xp.where(input < 0, xp.asarray(math.pi, input.dtype), xp.asarray(0, input.dtype))

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...dtypes import LOW, bool_, float32, from_numpy, int64, is_floating, widened
 from ...errors import DTypeMismatch
+from ...schema.declaration import FUNCTION, INPLACE, LIST, METHOD, NO_SCRATCH, RESULT, Results, Variants, blocks
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, OptionalBool, OptionalDType, OptionalInts, OptionalNumber
 from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
@@ -73,7 +74,7 @@ def _by_dim(name: str) -> Callable[[Any], str]:
 # Sums and means ------------------------------------------------------------------------------------------
 
 
-@op(sum_rule, node=_by_dim("Sum"), scratch=0.0)
+@op(sum_rule, node=_by_dim("Sum"), memory=NO_SCRATCH)
 def sum_(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None) -> Any:
     """The sum over ``dim``, or over everything. Integers and bools sum in int64."""
     return _sum(xp, input, dim, keepdim, accumulated_dtype(input, dtype))
@@ -119,7 +120,7 @@ mean.derivative(
 )
 
 
-@op(lambda input, dtype: Spec((), accumulated_dtype(input, dtype)), scratch=1.25, blocked=True)
+@op(lambda input, dtype: Spec((), accumulated_dtype(input, dtype)), memory=blocks(1.25))
 def prod(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """The product of all elements."""
     wanted = accumulated_dtype(input, dtype)
@@ -148,7 +149,7 @@ prod.derivative(
 )
 
 
-@op(partial(running_rule, "cumsum_out_cpu"), inplace=True)
+@op(partial(running_rule, "cumsum_out_cpu"), variants=FUNCTION | METHOD | INPLACE)
 def cumsum(xp: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> Any:
     """The running sum along ``dim``."""
     wide = accumulated(input, dtype)
@@ -190,7 +191,7 @@ def _logsumexp_rule(input: Any, dim: Any, keepdim: bool) -> Spec:
     return reduced(input, dim, keepdim, None if is_floating(input.dtype) else float32.numpy)
 
 
-@op(_logsumexp_rule, scratch=3.0, blocked=True)
+@op(_logsumexp_rule, memory=blocks(3.0))
 def logsumexp(xp: Any, input: Array, dim: Ints, keepdim: Bool = False) -> Any:
     """``log(sum(exp(input)))`` over ``dim`` without overflow; -inf where all elements are."""
     axis, wide = axes(dim, input.ndim), _computed
@@ -232,7 +233,7 @@ def _correction(unbiased: Any, correction: Any) -> float:
     return 0.0 if unbiased is False else 1.0
 
 
-@op(_var_rule, scratch=3.0, blocked=True)
+@op(_var_rule, memory=blocks(3.0))
 def var(
     xp: Any,
     input: Array,
@@ -265,7 +266,7 @@ def _var_grad(F: Any, grad: Any, input: Any, dim: Any, unbiased: Any, keepdim: A
 var.derivative(input=_var_grad)
 
 
-@op(_var_rule, scratch=3.0, blocked=True)
+@op(_var_rule, memory=blocks(3.0))
 def std(
     xp: Any,
     input: Array,
@@ -306,21 +307,21 @@ def _declare_with_mean(name: str, doc: str) -> None:
         return spread, F.mean(input, dim, keepdim)
 
     function.__doc__ = doc
-    composite(key=f"{name}_mean", method=False, lists_outputs=True)(function)
+    composite(key=f"{name}_mean", variants=FUNCTION, results=LIST)(function)
 
 
 _declare_with_mean("var", "The variance over ``dim``, divided by n - correction (1 unless told), and the mean.")
 _declare_with_mean("std", "The standard deviation over ``dim``, as ``var_mean`` the variance, and the mean.")
 
 
-def _declare_unbiased(name: str, doc: str, **options: Any) -> None:
+def _declare_unbiased(name: str, doc: str, variants: Variants = FUNCTION | METHOD, results: Results = RESULT) -> None:
     """Declare the overload of the op ``name`` over all dimensions, which takes only ``unbiased``."""
 
     def function(F: Any, input: Array, unbiased: Bool) -> Any:
         return getattr(F, name)(input, None, unbiased)
 
     function.__doc__ = doc
-    composite(key=f"{name}.unbiased", **options)(function)
+    composite(key=f"{name}.unbiased", variants=variants, results=results)(function)
 
 
 _declare_unbiased("var", "The variance over all dimensions, divided by n - 1 if ``unbiased``, else by n.")
@@ -329,4 +330,4 @@ for _name, _doc in (
     ("var_mean", "The variance over all dimensions, as ``var`` divides, and the mean."),
     ("std_mean", "The standard deviation over all dimensions, as ``var`` divides, and the mean."),
 ):
-    _declare_unbiased(_name, _doc, method=False, lists_outputs=True)
+    _declare_unbiased(_name, _doc, variants=FUNCTION, results=LIST)

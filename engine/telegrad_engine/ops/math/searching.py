@@ -17,6 +17,7 @@ from ...errors import (
     InvalidOperation,
     ShapeMismatch,
 )
+from ...schema.declaration import FUNCTION, INTERNAL, LIST, MAY_ALIAS, named, scratch
 from ...schema.memory_admission import BLOCK
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, ManyArrays, Operand, OptionalInt, OptionalStr
@@ -79,7 +80,7 @@ def _counts_rule(repeats: Any, output_size: int | None) -> Spec:
     return Spec(check_nonnegative((size,), "repeat_interleave"), repeats.dtype)
 
 
-@op(_counts_rule, key="repeat_interleave.counts", method=False, scratch=2.0)
+@op(_counts_rule, key="repeat_interleave.counts", variants=FUNCTION, memory=scratch(2.0))
 def repeat_interleave_counts(xp: Any, repeats: Array, *, output_size: OptionalInt = None) -> Any:
     """Each position in ``repeats`` as often as the number there says."""
     if output_size is not None and output_size != int(repeats.sum()):
@@ -112,7 +113,7 @@ def _unique2_scratch(input: Any, return_inverse: bool, return_counts: bool) -> i
     return int(of_block + size * (4 * itemsize + 16 * return_counts))
 
 
-@op(_unique2_rule, method=False, internal=True, outputs=("values", "inverse", "counts"), scratch=_unique2_scratch)
+@op(_unique2_rule, variants=INTERNAL, results=named("values", "inverse", "counts"), memory=scratch(_unique2_scratch))
 def _unique2(
     xp: Any, input: Array, sorted: Bool = True, return_inverse: Bool = False, return_counts: Bool = False
 ) -> Any:
@@ -168,7 +169,7 @@ def _unique_dim_rule(input: Any, dim: int) -> list[Spec]:
     return [Spec(input.shape, input.dtype), indices, indices]
 
 
-@op(_unique_dim_rule, method=False, internal=True, outputs=("values", "inverse", "counts"), scratch=4.0)
+@op(_unique_dim_rule, variants=INTERNAL, results=named("values", "inverse", "counts"), memory=scratch(4.0))
 def unique_dim(
     xp: Any, input: Array, dim: Int, sorted: Bool = True, return_inverse: Bool = False, return_counts: Bool = False
 ) -> Any:
@@ -248,7 +249,7 @@ def _bincount_rule(input: Any, weights: Any, minlength: int) -> Spec:
     return Spec((max(int(input.max()) + 1 if input.size else 0, minlength),), dtype)
 
 
-@op(_bincount_rule, scratch=4.0)
+@op(_bincount_rule, memory=scratch(4.0))
 def bincount(xp: Any, input: Array, weights: Array = None, minlength: Int = 0) -> Any:
     """How often each whole number from 0 occurs, or the sums of the weights where it does."""
     return xp.bincount(input, weights, minlength)
@@ -257,7 +258,7 @@ def bincount(xp: Any, input: Array, weights: Array = None, minlength: Int = 0) -
 # Membership, bucketing, and combinations of elements -----------------------------------------------------
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def isin(
     F: Any, elements: Operand, test_elements: Operand, *, assume_unique: Bool = False, invert: Bool = False
 ) -> Any:
@@ -272,7 +273,7 @@ def isin(
     return F.logical_not(found) if invert else found
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def bucketize(F: Any, input: Operand, boundaries: Array, *, out_int32: Bool = False, right: Bool = False) -> Any:
     """How many of the ascending ``boundaries`` are below each value (or, with ``right``, not above it)."""
     if boundaries.ndim != 1:
@@ -280,7 +281,7 @@ def bucketize(F: Any, input: Operand, boundaries: Array, *, out_int32: Bool = Fa
     return F.searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
-@composite(may_alias=True, method=False)
+@composite(variants=FUNCTION, memory=MAY_ALIAS)
 def cartesian_prod(F: Any, tensors: ManyArrays) -> Any:
     """A row for every way of taking one element of each vector."""
     for x in tensors:
@@ -295,7 +296,7 @@ def _check_vector(x: Any) -> None:
         raise ShapeMismatch(f"Expect a 1D vector, but got shape {list(x.shape)}")
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def combinations(F: Any, input: Array, r: Int = 2, with_replacement: Bool = False) -> Any:
     """A row for every choice of ``r`` elements of a vector, each once or, with replacement, repeatedly."""
     _check_vector(input)
@@ -316,7 +317,7 @@ def argwhere(F: Any, input: Array) -> Any:
     return F.nonzero(input)
 
 
-@composite(key="where.condition", method=False, lists_outputs=True)
+@composite(key="where.condition", variants=FUNCTION, results=LIST)
 def where_condition(F: Any, condition: Array) -> Any:
     """The indices of the elements that are not zero, a vector a dimension."""
     return F.nonzero(condition, as_tuple=True)
@@ -342,7 +343,7 @@ def _runs_rule(input: Any, dim: int) -> list[Spec]:
     return [Spec(input.shape, input.dtype), indices, indices]
 
 
-@op(_runs_rule, method=False, internal=True, outputs=("values", "inverse", "counts"), scratch=4.0)
+@op(_runs_rule, variants=INTERNAL, results=named("values", "inverse", "counts"), memory=scratch(4.0))
 def _runs(xp: Any, input: Array, dim: Int = 0) -> Any:
     """The slices along ``dim``, of equal neighbours one; the run that each belongs to; and how long each run is."""
     n = input.shape[dim]
@@ -406,7 +407,7 @@ def _searchsorted_rule(
     return Spec(found, (int32 if out_int32 else int64).numpy)
 
 
-@op(_searchsorted_rule, method=False, scratch=5.0)
+@op(_searchsorted_rule, variants=FUNCTION, memory=scratch(5.0))
 def searchsorted(
     xp: Any,
     sorted_sequence: Array,

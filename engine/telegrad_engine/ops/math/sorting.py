@@ -8,6 +8,7 @@ from typing import Any
 
 from ...dtypes import bool_, float32, from_numpy, int64, is_floating, widened
 from ...errors import DTypeMismatch, IndexOutOfBounds, IndexOutOfRange, InvalidOperation
+from ...schema.declaration import NO_SCRATCH, named, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, OptionalBool, OptionalInt, OptionalInts
 from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
@@ -61,26 +62,26 @@ def _argsort_rule(input: Any, dim: int) -> Spec:
     return _sort_rule(input, dim)[1]
 
 
-@op(_sort_rule, outputs=("values", "indices"))
+@op(_sort_rule, results=named("values", "indices"))
 def sort(xp: Any, input: Array, dim: Int = -1, descending: Bool = False) -> Any:
     """The elements in order along ``dim``, and their indices; equals keep their order, NaN is above all."""
     order = sort_order(xp, input, dim, descending)
     return _take(xp, input, order, dim), order
 
 
-@op(_sort_rule, key="sort.stable", outputs=("values", "indices"), node="SortBackward1", scratch=2.0)
+@op(_sort_rule, key="sort.stable", node="SortBackward1", results=named("values", "indices"), memory=scratch(2.0))
 def sort_stable(xp: Any, input: Array, *, stable: OptionalBool, dim: Int = -1, descending: Bool = False) -> Any:
     """``sort``, which is always stable."""
     return sort.raw(xp, input, dim, descending)
 
 
-@op(_argsort_rule, scratch=1.25)
+@op(_argsort_rule, memory=scratch(1.25))
 def argsort(xp: Any, input: Array, dim: Int = -1, descending: Bool = False) -> Any:
     """The indices that sort along ``dim``; equals keep their order, NaN is above all."""
     return sort_order(xp, input, dim, descending)
 
 
-@op(_argsort_rule, key="argsort.stable", scratch=2.0)
+@op(_argsort_rule, key="argsort.stable", memory=scratch(2.0))
 def argsort_stable(xp: Any, input: Array, *, stable: Bool, dim: Int = -1, descending: Bool = False) -> Any:
     """``argsort``, which is always stable."""
     return sort_order(xp, input, dim, descending)
@@ -95,7 +96,7 @@ def _topk_rule(input: Any, k: int, dim: int) -> list[Spec]:
     return values_and_indices(input, tuple(k if d == axis else n for d, n in enumerate(input.shape)))
 
 
-@op(_topk_rule, outputs=("values", "indices"), scratch=2.0)
+@op(_topk_rule, results=named("values", "indices"), memory=scratch(2.0))
 def topk(xp: Any, input: Array, k: Int, dim: Int = -1, largest: Bool = True, sorted: Bool = True) -> Any:
     """The ``k`` largest (or smallest) elements along ``dim`` in order, and their indices; NaN is above all."""
     order = sort_order(xp, input, dim, largest)
@@ -145,7 +146,7 @@ def _take_one(xp: Any, input: Any, indices: Any, dim: int, keepdim: bool) -> Any
     return (values, indices) if keepdim else (xp.squeeze(values, dim), xp.squeeze(indices, dim))
 
 
-@op(_kthvalue_rule, outputs=("values", "indices"), scratch=2.0)
+@op(_kthvalue_rule, results=named("values", "indices"), memory=scratch(2.0))
 def kthvalue(xp: Any, input: Array, k: Int, dim: Int = -1, keepdim: Bool = False) -> Any:
     """The ``k``-th smallest element along ``dim``, counted from 1, and its index."""
     order = sort_order(xp, input, dim)
@@ -159,7 +160,7 @@ def _median_rule(input: Any) -> Spec:
     return Spec((), input.dtype)
 
 
-@op(_median_rule, scratch=1.25)
+@op(_median_rule, memory=scratch(1.25))
 def median(xp: Any, input: Array) -> Any:
     """The middle element, the lower of two, or NaN if there is any; ties share the gradient evenly."""
     floating = is_floating(input.dtype)
@@ -180,9 +181,9 @@ median.derivative(input=_median_grad)
 @op(
     partial(pick_rule, "median", "median_out"),
     key="median.dim",
-    outputs=("values", "indices"),
     node="MedianBackward1",
-    scratch=4.0,
+    results=named("values", "indices"),
+    memory=scratch(4.0),
 )
 def median_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
     """The middle element along ``dim``, the lower of two, and its index; the first NaN if there is any."""
@@ -194,7 +195,7 @@ def median_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
     return pick(xp, input, order, xp.where(nans > 0, n - nans, (n - 1) // 2), dim, keepdim)
 
 
-@op(partial(pick_rule, "mode", None), outputs=("values", "indices"), scratch=10.0)
+@op(partial(pick_rule, "mode", None), results=named("values", "indices"), memory=scratch(10.0))
 def mode(xp: Any, input: Array, dim: Int = -1, keepdim: Bool = False) -> Any:
     """The most frequent element along ``dim``, the smallest of several, and the last index where it is."""
     order = sort_order(xp, input, dim)
@@ -216,7 +217,7 @@ for _picking in (kthvalue, median_dim, mode):
 # The largest and the smallest elements -------------------------------------------------------------------
 
 
-@composite(outputs=("min", "max"))
+@composite(results=named("min", "max"))
 def aminmax(F: Any, input: Array, *, dim: OptionalInt = None, keepdim: Bool = False) -> Any:
     """The smallest and the largest elements along ``dim``, or of all; ties share the gradient evenly."""
     over = () if dim is None else (dim,)
@@ -273,13 +274,13 @@ def _by_argument(xp: Any, find: Any, input: Any, dim: int, keepdim: bool) -> Any
     return _take_one(xp, input, find(input, axis=dim, keepdims=True), dim, keepdim)
 
 
-@op(partial(pick_rule, "max", None), key="max.dim", outputs=("values", "indices"), scratch=1.25)
+@op(partial(pick_rule, "max", None), key="max.dim", results=named("values", "indices"), memory=scratch(1.25))
 def max_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
     """The largest elements along ``dim`` and their indices; the gradient goes to the index."""
     return _by_argument(xp, xp.argmax, input, dim, keepdim)
 
 
-@op(partial(pick_rule, "min", None), key="min.dim", outputs=("values", "indices"), scratch=1.25)
+@op(partial(pick_rule, "min", None), key="min.dim", results=named("values", "indices"), memory=scratch(1.25))
 def min_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
     """The smallest elements along ``dim`` and their indices; the gradient goes to the index."""
     return _by_argument(xp, xp.argmin, input, dim, keepdim)
@@ -309,13 +310,13 @@ def _extreme_rule(name: str, input: Any, dim: Any, keepdim: bool) -> Spec:
     return reduced(input, dim, keepdim)
 
 
-@op(partial(_extreme_rule, "amax"), scratch=0.0)
+@op(partial(_extreme_rule, "amax"), memory=NO_SCRATCH)
 def amax(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False) -> Any:
     """The largest elements over ``dim``; ties share the gradient evenly."""
     return xp.max(input, axis=axes(dim, input.ndim), keepdims=keepdim)
 
 
-@op(partial(_extreme_rule, "amin"), scratch=0.0)
+@op(partial(_extreme_rule, "amin"), memory=NO_SCRATCH)
 def amin(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False) -> Any:
     """The smallest elements over ``dim``; ties share the gradient evenly."""
     return xp.min(input, axis=axes(dim, input.ndim), keepdims=keepdim)
@@ -343,13 +344,13 @@ def _arg_rule(name: str, input: Any, dim: int | None, keepdim: bool) -> Spec:
     return Spec((1,) * len(input.shape) if keepdim else (), int64.numpy)
 
 
-@op(partial(_arg_rule, "argmax"), scratch=1.25)
+@op(partial(_arg_rule, "argmax"), memory=scratch(1.25))
 def argmax(xp: Any, input: Array, dim: OptionalInt = None, keepdim: Bool = False) -> Any:
     """The index of the largest element, of the flattened input unless ``dim`` is given."""
     return xp.argmax(input, axis=dim if input.ndim else None, keepdims=keepdim)
 
 
-@op(partial(_arg_rule, "argmin"), scratch=1.25)
+@op(partial(_arg_rule, "argmin"), memory=scratch(1.25))
 def argmin(xp: Any, input: Array, dim: OptionalInt = None, keepdim: Bool = False) -> Any:
     """The index of the smallest element, of the flattened input unless ``dim`` is given."""
     return xp.argmin(input, axis=dim if input.ndim else None, keepdims=keepdim)

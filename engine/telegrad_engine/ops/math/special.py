@@ -7,8 +7,10 @@ from typing import Any
 
 from ...dtypes import bool_
 from ...errors import InvalidOperation
-from ...schema.op import common_float, composite, elementwise, op
+from ...schema.declaration import FUNCTION, INPLACE, METHOD, scratch
+from ...schema.op import composite, elementwise, op
 from ...schema.parameters import Array, Int, Operand, OptionalNumber
+from ...schema.promotion import FLOATS, Promotion, common_float
 from ...shapes import Spec
 from ..node_names import by_operands
 from .declarations import binary, float_unary, floating
@@ -20,20 +22,28 @@ float_unary("log2", "The logarithm to base 2.").derivative(input=lambda F, grad,
 float_unary("log10", "The logarithm to base 10.").derivative(input=lambda F, grad, input: grad / (input * math.log(10)))
 
 binary(
-    "logaddexp", "``log(exp(input) + exp(other))`` without overflow.", inplace=False, guard=floating("logaddexp_cpu")
+    "logaddexp",
+    "``log(exp(input) + exp(other))`` without overflow.",
+    guard=floating("logaddexp_cpu"),
+    variants=FUNCTION | METHOD,
 ).derivative(
     input=lambda F, grad, input, other: grad / (1 + F.exp(other - input)),
     other=lambda F, grad, input, other: grad / (1 + F.exp(input - other)),
 )
 binary(
-    "logaddexp2", "``log2(2**input + 2**other)`` without overflow.", inplace=False, guard=floating("logaddexp_cpu")
+    "logaddexp2",
+    "``log2(2**input + 2**other)`` without overflow.",
+    guard=floating("logaddexp_cpu"),
+    variants=FUNCTION | METHOD,
 ).derivative(
     input=lambda F, grad, input, other: grad / (1 + F.exp2(other - input)),
     other=lambda F, grad, input, other: grad / (1 + F.exp2(input - other)),
 )
 
 
-@elementwise(floats=True, node=by_operands("Xlogy", tensors=0, number_first=1, number_second=2), scratch=1.25)
+@elementwise(
+    node=by_operands("Xlogy", tensors=0, number_first=1, number_second=2), promotion=FLOATS, memory=scratch(1.25)
+)
 def xlogy(xp: Any, input: Operand, other: Operand) -> Any:
     """``input * log(other)``, and 0 where ``input`` is 0 unless ``other`` is NaN."""
     if not hasattr(other, "dtype"):
@@ -48,7 +58,7 @@ xlogy.derivative(
 )
 
 
-@elementwise(floats=True, widens=False)
+@elementwise(promotion=Promotion(common_float))
 def logit(xp: Any, input: Array, eps: OptionalNumber = None) -> Any:
     """``log(input / (1 - input))`` of the input kept between ``eps`` and ``1 - eps``, if that is given."""
     if eps is not None and eps >= 0:
@@ -69,7 +79,9 @@ logit.derivative(input=_logit_grad)
 
 
 float_unary(
-    "erf", "The error function: the integral of ``2 / sqrt(pi) * exp(-t * t)`` from 0 to ``input``.", scratch=3.0
+    "erf",
+    "The error function: the integral of ``2 / sqrt(pi) * exp(-t * t)`` from 0 to ``input``.",
+    memory=scratch(3.0),
 ).derivative(input=lambda F, grad, input: grad * (2 / math.sqrt(math.pi) * F.exp(-input * input)))
 float_unary("erfc", "``1 - erf(input)``, accurate where that is near 0.").derivative(
     input=lambda F, grad, input: grad * (-2 / math.sqrt(math.pi) * F.exp(-input * input))
@@ -81,7 +93,7 @@ float_unary("erfinv", "The inverse of the error function, between -1 and 1.").de
 # Gamma functions -----------------------------------------------------------------------------------------
 
 
-float_unary("lgamma", "The logarithm of the gamma function's magnitude.", scratch=2.5).derivative(
+float_unary("lgamma", "The logarithm of the gamma function's magnitude.", memory=scratch(2.5)).derivative(
     input=lambda F, grad, input: grad * F.digamma(input)
 )
 float_unary("digamma", "The derivative of ``lgamma``.").derivative(
@@ -96,7 +108,7 @@ def _polygamma_rule(n: int, input: Any) -> Spec:
 
 
 # torch's method takes the order last.
-@op(_polygamma_rule, common=common_float, method=False, scratch=3.0)
+@op(_polygamma_rule, variants=FUNCTION, promotion=Promotion(common_float), memory=scratch(3.0))
 def polygamma(xp: Any, n: Int, input: Array) -> Any:
     """The derivative of order ``n`` of ``digamma``."""
     return xp.polygamma(n, input)
@@ -105,7 +117,7 @@ def polygamma(xp: Any, n: Int, input: Array) -> Any:
 polygamma.derivative(input=lambda F, grad, n, input: grad * F.polygamma(n + 1, input))
 
 
-@composite(inplace=True)
+@composite(variants=FUNCTION | METHOD | INPLACE)
 def mvlgamma(F: Any, input: Array, p: Int) -> Any:
     """The logarithm of the multivariate gamma function of dimension ``p``."""
     if p < 1:

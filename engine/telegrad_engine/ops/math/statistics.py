@@ -9,6 +9,7 @@ from typing import Any
 
 from ...dtypes import FLOATING, bool_, float32, float64, from_numpy, int64
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
+from ...schema.declaration import hiding, named, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Operand, OptionalInt, OptionalNumbers, Str
 from ...shapes import Spec, is_array, reduced_shape, wrap_dim
@@ -104,7 +105,7 @@ def _histc_rule(input: Any, bins: int, min: float, max: float) -> Spec:
     return Spec((bins,), input.dtype)
 
 
-@op(_histc_rule, scratch=10.0)
+@op(_histc_rule, memory=scratch(10.0))
 def histc(xp: Any, input: Array, bins: Int = 100, min: Number = 0, max: Number = 0) -> Any:
     """How many elements lie in each of ``bins`` equal parts of ``min`` to ``max``, by default their own range."""
     flat = xp.reshape(input, (-1,))
@@ -169,7 +170,7 @@ def _histogram(xp: Any, flat: Any, edges: Any, weight: Any, density: bool) -> tu
     return shares.astype(flat.dtype), edges
 
 
-@op(_histogram_rule, outputs=("hist", "bin_edges"), scratch=10.0)
+@op(_histogram_rule, results=named("hist", "bin_edges"), memory=scratch(10.0))
 def histogram(
     xp: Any, input: Array, bins: Int, *, range: OptionalNumbers = None, weight: Array = None, density: Bool = False
 ) -> Any:
@@ -201,7 +202,7 @@ def _histogram_edges_rule(input: Any, bins: Any, weight: Any) -> list[Spec]:
     return [Spec((bins.shape[0] - 1,), input.dtype), Spec(bins.shape, bins.dtype)]
 
 
-@op(_histogram_edges_rule, key="histogram.edges", outputs=("hist", "bin_edges"), scratch=10.0)
+@op(_histogram_edges_rule, key="histogram.edges", results=named("hist", "bin_edges"), memory=scratch(10.0))
 def histogram_edges(xp: Any, input: Array, bins: Array, *, density: Bool = False, weight: Array = None) -> Any:
     """How many elements, or what weight of them, lie between neighbouring edges, and these."""
     return _histogram(xp, xp.reshape(input, (-1,)), bins.copy(), weight, density)
@@ -222,9 +223,9 @@ def nanmedian(F: Any, input: Array) -> Any:
 @op(
     partial(pick_rule, "median", "median_out"),
     key="nanmedian.dim",
-    outputs=("values", "indices"),
     node="NanmedianBackward1",
-    scratch=2.5,
+    results=named("values", "indices"),
+    memory=scratch(2.5),
 )
 def nanmedian_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
     """The median along ``dim`` of the elements that are no NaN, and its index."""
@@ -285,16 +286,7 @@ def _quantile_hidden(input: Any, q: Any, dim: int | None) -> tuple[Spec, Spec]:
     return spec, spec
 
 
-_declare_quantile = op(
-    _quantile_rule,
-    nondifferentiable_inputs=lambda interpolation: () if interpolation == "linear" else ("q",),  # q only selects
-    hidden=("lower", "upper"),
-    hidden_rule=_quantile_hidden,
-    scratch=4.0,
-)
-
-
-@_declare_quantile
+@op(_quantile_rule, results=hiding("lower", "upper", rule=_quantile_hidden), memory=scratch(4.0))
 def quantile(
     xp: Any, input: Array, q: Operand, dim: OptionalInt = None, keepdim: Bool = False, *, interpolation: Str = "linear"
 ) -> Any:
@@ -374,10 +366,16 @@ def _quantile_q_grad(F: Any, grad: Any, input: Any, lower: Any, upper: Any, dim:
     return _slopes(F, grad, rows, rows.shape[-1] - 1, lower, upper)
 
 
+def _only_selects(interpolation: str) -> tuple[str, ...]:
+    """``q``, unless the result varies with it between two elements."""
+    return () if interpolation == "linear" else ("q",)
+
+
 quantile.derivative(input=_quantile_grad, q=_quantile_q_grad)
+quantile.without_gradient(_only_selects)
 
 
-@_declare_quantile
+@op(_quantile_rule, results=hiding("lower", "upper", rule=_quantile_hidden), memory=scratch(4.0))
 def nanquantile(
     xp: Any, input: Array, q: Operand, dim: OptionalInt = None, keepdim: Bool = False, *, interpolation: Str = "linear"
 ) -> Any:
@@ -413,3 +411,4 @@ def _nanquantile_q_grad(
 
 
 nanquantile.derivative(input=_nanquantile_grad, q=_nanquantile_q_grad)
+nanquantile.without_gradient(_only_selects)

@@ -5,13 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import ml_dtypes
 
 from ...dtypes import bool_, is_floating, uint8, widened
 from ...errors import InvalidOperation, InvalidValue, ShapeMismatch
-from ...schema.op import Op, composite, elementwise, op
+from ...schema.declaration import (
+    FUNCTION,
+    INPLACE,
+    INPLACE_ARGUMENT,
+    METHOD,
+    NN_FUNCTION,
+    NO_SCRATCH,
+    PRIVATE,
+    scratch,
+)
+from ...schema.op import Op, Options, composite, elementwise, op
 from ...schema.parameters import Array, Int, Number, OptionalDType, Str
 from ...shapes import Spec, wrap_dim
 from ..guards import check_floats, kernel_name, no_bools, no_kernel
@@ -23,7 +33,9 @@ def _refuse_bools(input: Any) -> None:
         raise InvalidOperation("Boolean inputs not supported for relu")
 
 
-@elementwise(functional=True, takes_inplace=True, guard=_refuse_bools, scratch=0.0)
+@elementwise(
+    guard=_refuse_bools, variants=FUNCTION | METHOD | INPLACE | NN_FUNCTION | INPLACE_ARGUMENT, memory=NO_SCRATCH
+)
 def relu(xp: Any, input: Array) -> Any:
     """The input where positive, else 0; its slope at 0 is 0."""
     return xp.maximum(input, xp.zero(input))
@@ -32,7 +44,7 @@ def relu(xp: Any, input: Array) -> Any:
 relu.derivative(input=lambda F, grad, result: F.relu_backward(grad, result))
 
 
-@elementwise(private=True, inplace=False, node="ThresholdBackwardBackward0")
+@elementwise(variants=PRIVATE, node="ThresholdBackwardBackward0")
 def relu_backward(xp: Any, grad_output: Array, result: Array) -> Any:
     """The gradient where relu let its input pass. An op, so that it requires grad when torch's does."""
     return grad_output * (result > xp.zero(result))
@@ -52,7 +64,7 @@ def _softmax_rule(name: str, input: Any, dim: int, dtype: Any) -> Spec:
     return result
 
 
-@op(partial(_softmax_rule, "softmax"), functional=True)
+@op(partial(_softmax_rule, "softmax"), variants=FUNCTION | METHOD | NN_FUNCTION)
 def softmax(xp: Any, input: Array, dim: Int, dtype: OptionalDType = None) -> Any:
     """``exp(input)`` scaled to sum to 1 along ``dim``."""
     input = widened(input if dtype is None else input.astype(dtype.numpy))
@@ -78,7 +90,7 @@ def _softmax_grad(F: Any, grad: Any, result: Any, dim: int) -> Any:
 softmax.derivative(input=_softmax_grad)
 
 
-@op(partial(_softmax_rule, "log_softmax"), functional=True)
+@op(partial(_softmax_rule, "log_softmax"), variants=FUNCTION | METHOD | NN_FUNCTION)
 def log_softmax(xp: Any, input: Array, dim: Int, dtype: OptionalDType = None) -> Any:
     """The logarithm of the softmax along ``dim``, without overflow."""
     input = widened(input if dtype is None else input.astype(dtype.numpy))
@@ -94,23 +106,21 @@ def _log_softmax_grad(F: Any, grad: Any, result: Any, dim: int) -> Any:
 log_softmax.derivative(input=_log_softmax_grad)
 
 
-def _activation(
-    guard: str | Callable[..., None], in_torch: bool = False, **options: Any
-) -> Callable[[Callable[..., Any]], Op]:
-    """Declare an activation in torch.nn.functional or, if ``in_torch``, in torch too.
+def _activation(guard: str | Callable[..., None], **options: Unpack[Options]) -> Callable[[Callable[..., Any]], Op]:
+    """Declare an activation, which by default is only in torch.nn.functional.
 
     ``guard`` checks input and attributes; a string is the name of torch's kernel, which supports only floats.
     """
     if isinstance(guard, str):
         guard = partial(check_floats, guard)
-    place: dict[str, Any] = {"functional": True, "method": False} if in_torch else {"namespace": "torch.nn.functional"}
-    return elementwise(guard=guard, inplace=False, **{**place, **options})
+    options = {"variants": NN_FUNCTION, **options}
+    return elementwise(guard=guard, **options)
 
 
 # Piecewise linear ----------------------------------------------------------------------------------------
 
 
-@_activation("leaky_relu_cpu", takes_inplace=True)
+@_activation("leaky_relu_cpu", variants=NN_FUNCTION | INPLACE_ARGUMENT)
 def leaky_relu(xp: Any, input: Array, negative_slope: Number = 0.01) -> Any:
     """The input where positive, else scaled by ``negative_slope``, which is its slope at 0 too."""
     return xp.where(input > 0, input, input * negative_slope)
@@ -141,7 +151,7 @@ def _prelu_rule(input: Any, weight: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_prelu_rule, functional=True, node="PreluKernelBackward0")
+@op(_prelu_rule, variants=FUNCTION | METHOD | NN_FUNCTION, node="PreluKernelBackward0")
 def prelu(xp: Any, input: Array, weight: Array) -> Any:
     """The input where positive, else scaled by ``weight``: one number, or one for each channel (dim 1)."""
     return xp.where(input > 0, input, input * _channelwise(xp, weight, input.ndim))
@@ -169,7 +179,7 @@ def _check_limits(input: Any, min_val: float, max_val: float) -> None:
         raise InvalidOperation("cannot do hardtanh on an unsigned type with negative limits")
 
 
-@_activation(_check_limits, takes_inplace=True)
+@_activation(_check_limits, variants=NN_FUNCTION | INPLACE_ARGUMENT)
 def hardtanh(xp: Any, input: Array, min_val: Number = -1.0, max_val: Number = 1.0) -> Any:
     """``input`` kept between ``min_val`` and ``max_val``; the slope on the boundary is 0."""
     return xp.clip(input, min_val, max_val)
@@ -180,7 +190,9 @@ hardtanh.derivative(
 )
 
 
-@_activation(lambda input: _check_limits(input, 0, 6), takes_inplace=True, node="HardtanhBackward0")
+@_activation(
+    lambda input: _check_limits(input, 0, 6), variants=NN_FUNCTION | INPLACE_ARGUMENT, node="HardtanhBackward0"
+)
 def relu6(xp: Any, input: Array) -> Any:
     """``input`` kept between 0 and 6; the slope on the boundary is 0."""
     return xp.clip(input, 0, 6)
@@ -189,7 +201,7 @@ def relu6(xp: Any, input: Array) -> Any:
 relu6.derivative(input=lambda F, grad, input: grad * F.logical_and(input > 0, input < 6))
 
 
-@_activation("hardsigmoid_cpu", takes_inplace=True)
+@_activation("hardsigmoid_cpu", variants=NN_FUNCTION | INPLACE_ARGUMENT)
 def hardsigmoid(xp: Any, input: Array) -> Any:
     """``relu6(input + 3) / 6``."""
     return xp.clip(input + 3, 0, 6) / 6
@@ -199,7 +211,7 @@ def hardsigmoid(xp: Any, input: Array) -> Any:
 hardsigmoid.derivative(input=lambda F, grad, input: grad * F.logical_and(input > -3, input < 3) / 6)
 
 
-@_activation("hardswish_cpu", takes_inplace=True)
+@_activation("hardswish_cpu", variants=NN_FUNCTION | INPLACE_ARGUMENT)
 def hardswish(xp: Any, input: Array) -> Any:
     """``input * relu6(input + 3) / 6``; its slope is 0 at -3 and 1 at 3."""
     return input * xp.clip(input + 3, 0, 6) / 6
@@ -223,7 +235,7 @@ def _elu_grad(F: Any, grad: Any, input: Any, alpha: float, scale: float) -> Any:
     return F.where(input > 0, grad * scale, grad * F.exp(below) * (alpha * scale))
 
 
-@_activation("elu_cpu", takes_inplace=True, scratch=1.25)
+@_activation("elu_cpu", variants=NN_FUNCTION | INPLACE_ARGUMENT, memory=scratch(1.25))
 def elu(xp: Any, input: Array, alpha: Number = 1.0) -> Any:
     """The input where positive, else ``alpha * (exp(input) - 1)``."""
     return _elu(xp, input, alpha, 1.0)
@@ -232,7 +244,7 @@ def elu(xp: Any, input: Array, alpha: Number = 1.0) -> Any:
 elu.derivative(input=lambda F, grad, input, alpha: _elu_grad(F, grad, input, alpha, 1.0))
 
 
-@_activation("elu_cpu", in_torch=True, takes_inplace=True, node="EluBackward0", scratch=1.25)
+@_activation("elu_cpu", variants=FUNCTION | NN_FUNCTION | INPLACE_ARGUMENT, node="EluBackward0", memory=scratch(1.25))
 def selu(xp: Any, input: Array) -> Any:
     """elu, scaled so that layers keep mean 0 and variance 1 (Klambauer et al. 2017)."""
     return _elu(xp, input, SELU_ALPHA, SELU_SCALE)
@@ -241,7 +253,7 @@ def selu(xp: Any, input: Array) -> Any:
 selu.derivative(input=lambda F, grad, input: _elu_grad(F, grad, input, SELU_ALPHA, SELU_SCALE))
 
 
-@_activation("silu_cpu", takes_inplace=True)
+@_activation("silu_cpu", variants=NN_FUNCTION | INPLACE_ARGUMENT)
 def silu(xp: Any, input: Array) -> Any:
     """``input * sigmoid(input)``, also called swish."""
     return input / (1 + xp.exp(-input))
@@ -255,7 +267,7 @@ def _silu_grad(F: Any, grad: Any, input: Any) -> Any:
 silu.derivative(input=_silu_grad)
 
 
-@_activation("softplus_cpu", scratch=1.25)
+@_activation("softplus_cpu", memory=scratch(1.25))
 def softplus(xp: Any, input: Array, beta: Number = 1, threshold: Number = 20) -> Any:
     """``log(1 + exp(beta * input)) / beta``; the input itself where ``beta * input`` is above ``threshold``."""
     scaled = input * beta
@@ -271,7 +283,7 @@ def _softplus_grad(F: Any, grad: Any, input: Any, beta: float, threshold: float)
 softplus.derivative(input=_softplus_grad)
 
 
-@_activation("mish_cpu", takes_inplace=True)
+@_activation("mish_cpu", variants=NN_FUNCTION | INPLACE_ARGUMENT)
 def mish(xp: Any, input: Array) -> Any:
     """``input * tanh(softplus(input))``."""
     return input * xp.tanh(xp.log1p(xp.exp(input)))
@@ -285,7 +297,7 @@ def _mish_grad(F: Any, grad: Any, input: Any) -> Any:
 mish.derivative(input=_mish_grad)
 
 
-@_activation("log_sigmoid_cpu", node="LogSigmoidBackward0", scratch=1.25)
+@_activation("log_sigmoid_cpu", node="LogSigmoidBackward0", memory=scratch(1.25))
 def logsigmoid(xp: Any, input: Array) -> Any:
     """The logarithm of the sigmoid, without overflow."""
     return xp.minimum(input, 0) - xp.log1p(xp.exp(-xp.absolute(input)))
@@ -329,13 +341,13 @@ def _gelu_grad(F: Any, grad: Any, input: Any, approximate: str) -> Any:
 gelu.derivative(input=_gelu_grad)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def softmin(F: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> Any:
     """The softmax of ``-input`` along ``dim``."""
     return F.softmax(-input, dim, dtype=dtype)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def glu(F: Any, input: Array, dim: Int = -1) -> Any:
     """The first half along ``dim`` times the sigmoid of the second (Dauphin et al. 2017)."""
     if not input.shape:
@@ -349,13 +361,13 @@ def glu(F: Any, input: Array, dim: Int = -1) -> Any:
     return F.narrow(input, axis, 0, size // 2) * F.sigmoid(F.narrow(input, axis, size // 2, size // 2))
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def softsign(F: Any, input: Array) -> Any:
     """``input / (1 + abs(input))``."""
     return input / (F.abs(input) + 1)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def tanhshrink(F: Any, input: Array) -> Any:
     """``input - tanh(input)``."""
     return input - F.tanh(input)
@@ -367,7 +379,7 @@ def _check_celu(input: Any, alpha: float) -> None:
     check_floats("elu_cpu", input)
 
 
-@_activation(_check_celu, in_torch=True, takes_inplace=True)
+@_activation(_check_celu, variants=FUNCTION | NN_FUNCTION | INPLACE_ARGUMENT)
 def celu(xp: Any, input: Array, alpha: Number = 1.0) -> Any:
     """The input where positive, else ``alpha * (exp(input / alpha) - 1)`` (Barron 2017)."""
     return xp.where(input > 0, input, alpha * xp.expm1(xp.where(input > 0, 0, input) / alpha))
@@ -379,7 +391,7 @@ celu.derivative(
 )
 
 
-@_activation("hardshrink_cpu", in_torch=True, method=True)
+@_activation("hardshrink_cpu", variants=FUNCTION | METHOD | NN_FUNCTION)
 def hardshrink(xp: Any, input: Array, lambd: Number = 0.5) -> Any:
     """0 where the input is from ``-lambd`` to ``lambd``, else the input."""
     return xp.where(xp.logical_and(input >= -lambd, input <= lambd), 0, input)
@@ -400,7 +412,7 @@ def _check_softshrink(input: Any, lambd: float) -> None:
         raise InvalidOperation(f"lambda must be in range [0, {most:g}] for input dtype {kind}, but found {lambd:g}")
 
 
-@_activation(_check_softshrink, scratch=2.0)
+@_activation(_check_softshrink, memory=scratch(2.0))
 def softshrink(xp: Any, input: Array, lambd: Number = 0.5) -> Any:
     """The input brought nearer to 0 by ``lambd``."""
     return xp.where(input > lambd, input - lambd, xp.where(input < -lambd, input + lambd, input * 0))
@@ -409,7 +421,7 @@ def softshrink(xp: Any, input: Array, lambd: Number = 0.5) -> Any:
 softshrink.derivative(input=_shrink_grad)
 
 
-@_activation(no_bools("threshold_cpu"), in_torch=True, takes_inplace=True)
+@_activation(no_bools("threshold_cpu"), variants=FUNCTION | NN_FUNCTION | INPLACE_ARGUMENT)
 def threshold(xp: Any, input: Array, threshold: Number, value: Number) -> Any:
     """The input where it is above ``threshold``, else ``value``."""
     return xp.where(input <= threshold, xp.asarray(value).astype(input.dtype), input)

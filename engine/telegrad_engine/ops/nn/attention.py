@@ -9,6 +9,7 @@ from typing import Any
 
 from ...dtypes import FLOATING, bool_, widened
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
+from ...schema.declaration import INTERNAL, NN_FUNCTION, hiding, scratch
 from ...schema.memory_admission import BLOCK, elements, reserved
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Number, OptionalNumber
@@ -45,7 +46,7 @@ def _check_attention(query: Any, key: Any, value: Any, attn_mask: Any, dropout_p
         raise InvalidOperation(f"dropout probability has to be between 0 and 1, but got {dropout_p:g}")
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def scaled_dot_product_attention(
     F: Any,
     query: Array,
@@ -148,12 +149,10 @@ def _attend_node(node: Any) -> str:
 
 @op(
     _attend_rule,
-    internal=True,
-    method=False,
+    variants=INTERNAL,
     node=_attend_node,
-    hidden=("weights",),
-    hidden_rule=lambda query, key, value: [Spec((*query.shape[:-1], key.shape[-2]), query.dtype)],
-    scratch=lambda query, key, value: 5 * _scores_bytes(query, key) + 4 * elements(query, key, value) * 4,
+    results=hiding("weights", rule=lambda query, key, value: [Spec((*query.shape[:-1], key.shape[-2]), query.dtype)]),
+    memory=scratch(lambda query, key, value: 5 * _scores_bytes(query, key) + 4 * elements(query, key, value) * 4),
 )
 def attend(xp: Any, query: Array, key: Array, value: Array, scale: Number, is_causal: Bool) -> Any:
     """``softmax(scale * query @ key.mT) @ value``, all of one batch shape; each query sees the keys up to its own."""
@@ -229,11 +228,12 @@ def _block_bytes(query: Any, key: Any) -> int:
 
 @op(
     _blocks_rule,
-    internal=True,
-    method=False,
+    variants=INTERNAL,
     node=_attend_node,
-    scratch=lambda query, key, value, attn_mask: (
-        6 * _block_bytes(query, key) + 4 * elements(query, key, value) * _itemsize(query)
+    memory=scratch(
+        lambda query, key, value, attn_mask: (
+            6 * _block_bytes(query, key) + 4 * elements(query, key, value) * _itemsize(query)
+        )
     ),
 )
 def attend_in_blocks(

@@ -14,6 +14,7 @@ from ...errors import (
     NotImplementedForDType,
     ShapeMismatch,
 )
+from ...schema.declaration import FUNCTION, INTERNAL, MAY_ALIAS, NN_FUNCTION, hiding, scratch
 from ...schema.memory_admission import elements
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, Ints, Number, OptionalInt, Sizes
@@ -68,12 +69,10 @@ def _sums(input: Any, axis: int, count: int, size: int, stride: int) -> Any:
 
 @op(
     _average_rule,
-    internal=True,
-    method=False,
+    variants=INTERNAL,
     node=lambda node: f"AvgPool{len(node.attrs['kernel_size'])}DBackward0",
-    hidden=("divisors",),
-    hidden_rule=_divisors_rule,
-    scratch=2.0,
+    results=hiding("divisors", rule=_divisors_rule),
+    memory=scratch(2.0),
 )
 def average(
     xp: Any,
@@ -135,14 +134,14 @@ def _declare_avg_pool(ndim: int) -> Op:
         return F.average(input, *windows[:3], ceil_mode, count_include_pad, divisor_override)
 
     avg_pool.__doc__ = f"""The average of each window of {INPUTS[ndim]}."""
-    return composite(key=f"avg_pool{ndim}d", namespace="torch.nn.functional")(avg_pool)
+    return composite(key=f"avg_pool{ndim}d", variants=NN_FUNCTION)(avg_pool)
 
 
 for _ndim in (2, 3):
     _declare_avg_pool(_ndim)
 
 
-@composite(functional=True, method=False)
+@composite(variants=FUNCTION | NN_FUNCTION)
 def avg_pool1d(
     F: Any,
     input: Array,
@@ -216,12 +215,10 @@ def _averages(xp: Any, input: Any, count: int) -> Any:
 
 @op(
     _adaptive_rule,
-    internal=True,
-    method=False,
+    variants=INTERNAL,
     node="AdaptiveAvgPool2DBackward0",
-    hidden=("rows", "columns"),
-    hidden_rule=_adaptive_hidden,
-    scratch=_adaptive_scratch,
+    results=hiding("rows", "columns", rule=_adaptive_hidden),
+    memory=scratch(_adaptive_scratch),
 )
 def _adaptive_avg_pool2d(xp: Any, input: Array, output_size: Ints) -> Any:
     """The averages of a grid of windows that cover an image."""
@@ -235,7 +232,7 @@ _adaptive_avg_pool2d.derivative(
 )
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def adaptive_avg_pool2d(F: Any, input: Array, output_size: Sizes) -> Any:
     """The averages of a grid of ``output_size`` windows that cover each of (N, C, H, W) or (C, H, W)."""
     sizes = sizes_of(input, output_size, 2)
@@ -244,7 +241,7 @@ def adaptive_avg_pool2d(F: Any, input: Array, output_size: Sizes) -> Any:
     return F.mean(input, (-1, -2), True) if sizes == (1, 1) else F._adaptive_avg_pool2d(input, sizes)
 
 
-@composite(functional=True, method=False)
+@composite(variants=FUNCTION | NN_FUNCTION)
 def adaptive_avg_pool1d(F: Any, input: Array, output_size: IntOrInts) -> Any:
     """The averages of ``output_size`` windows that cover each of (N, C, L) or (C, L)."""
     check_signal("adaptive_avg_pool1d", input)
@@ -252,7 +249,7 @@ def adaptive_avg_pool1d(F: Any, input: Array, output_size: IntOrInts) -> Any:
     return F.squeeze(F.adaptive_avg_pool2d(F.unsqueeze(input, -2), (1, size)), -2)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def adaptive_avg_pool3d(F: Any, input: Array, output_size: Sizes) -> Any:
     """The averages of a grid of ``output_size`` windows that cover each of (N, C, D, H, W) or (C, D, H, W)."""
     sizes = sizes_of(input, output_size, 3)
@@ -295,7 +292,7 @@ def _norm_of_means(F: Any, means: Any, norm_type: float, size: int) -> Any:
     return F.pow(F.sign(means) * F.relu(F.abs(means)) * size, 1.0 / norm_type)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def lp_pool1d(
     F: Any, input: Array, norm_type: Number, kernel_size: Int, stride: IntOrInts = None, ceil_mode: Bool = False
 ) -> Any:
@@ -324,14 +321,14 @@ def _declare_lp_pool(ndim: int) -> Op:
         return _norm_of_means(F, means, norm_type, math.prod(sizes))
 
     lp_pool.__doc__ = f"""The ``norm_type``-th root of the sums of that power over windows of {INPUTS[ndim]}."""
-    return composite(key=f"lp_pool{ndim}d", namespace="torch.nn.functional")(lp_pool)
+    return composite(key=f"lp_pool{ndim}d", variants=NN_FUNCTION)(lp_pool)
 
 
 for _ndim in (2, 3):
     _declare_lp_pool(_ndim)
 
 
-@composite(may_alias=True, namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION, memory=MAY_ALIAS)
 def local_response_norm(
     F: Any, input: Array, size: Int, alpha: Number = 1e-4, beta: Number = 0.75, k: Number = 1.0
 ) -> Any:
@@ -356,7 +353,7 @@ def local_response_norm(
     return input / F.pow(mean * alpha + k, beta)
 
 
-@composite(functional=True, method=False)
+@composite(variants=FUNCTION | NN_FUNCTION)
 def bilinear(F: Any, input1: Array, input2: Array, weight: Array, bias: Array = None) -> Any:
     """``input1 @ weight[k] @ input2 + bias[k]`` for each feature k of the result: (…, features)."""
     if input1.ndim != input2.ndim:

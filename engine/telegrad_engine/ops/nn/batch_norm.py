@@ -8,6 +8,7 @@ from typing import Any
 from ...context import no_grad, state
 from ...dtypes import widened
 from ...errors import GradRequired, InvalidOperation, InvalidValue, ShapeMismatch
+from ...schema.declaration import INTERNAL, NN_FUNCTION, hiding, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Number
 from ...shapes import Spec, size_at, torch_size, wrap_dim
@@ -70,13 +71,15 @@ def _batch_rule(input: Any, running_mean: Any, running_var: Any, weight: Any, bi
 
 @op(
     _batch_rule,
-    internal=True,
-    method=False,
+    variants=INTERNAL,
     node="NativeBatchNormBackward0",
-    outputs=("result", "batch_mean", "batch_var"),
-    hidden=("mean", "scale"),
-    hidden_rule=lambda input, *_: moments_of(input, input.shape[1]),
-    scratch=2.0,
+    results=hiding(
+        "mean",
+        "scale",
+        rule=lambda input, *_: moments_of(input, input.shape[1]),
+        outputs=("result", "batch_mean", "batch_var"),
+    ),
+    memory=scratch(2.0),
 )
 def batch_norm_with_moments(
     xp: Any,
@@ -135,7 +138,7 @@ def _batch_grads(
     return by_input, None, None, by_weight, by_bias
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def batch_norm(
     F: Any,
     input: Array,
@@ -180,7 +183,7 @@ def _normalized(
     return result
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def instance_norm(
     F: Any,
     input: Array,

@@ -17,6 +17,7 @@ from ...errors import (
     NotImplementedForDType,
     ShapeMismatch,
 )
+from ...schema.declaration import INTERNAL, NN_FUNCTION, hiding, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Operand, Reduction
 from ...shapes import Spec, reduced_shape, wrap_dim
@@ -128,9 +129,12 @@ def _at_class(xp: Any, safe: Any, ndim: int) -> tuple[Any, ...]:
 
 @op(
     _nll_rule,
-    namespace="torch.nn.functional",
-    hidden=("safe", "scale"),
-    hidden_rule=lambda input, target, weight: (Spec(target.shape, int64.numpy), Spec(target.shape, input.dtype)),
+    variants=NN_FUNCTION,
+    results=hiding(
+        "safe",
+        "scale",
+        rule=lambda input, target, weight: (Spec(target.shape, int64.numpy), Spec(target.shape, input.dtype)),
+    ),
 )
 def nll_loss(
     xp: Any,
@@ -184,7 +188,7 @@ def _check_targets(xp: Any, input: Any, target: Any, _weight: Any, ignore_index:
 nll_loss.derivative(input=_nll_grad)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def cross_entropy(
     F: Any,
     input: Array,
@@ -256,7 +260,7 @@ def _smooth_loss(F: Any, logs: Any, target: Any, weight: Any, ignore_index: int,
 # Poisson and Gaussian negative log-likelihoods -----------------------------------------------------------
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def poisson_nll_loss(
     F: Any,
     input: Array,
@@ -276,7 +280,7 @@ def poisson_nll_loss(
     return reduce_loss(F, losses, reduction)
 
 
-@op(lambda var: Spec(var.shape, var.dtype), internal=True, method=False, scratch=2.0)
+@op(lambda var: Spec(var.shape, var.dtype), variants=INTERNAL, memory=scratch(2.0))
 def checked_variance(xp: Any, var: Array) -> Any:
     """``var`` itself, if nothing in it is negative."""
     if xp.holds(xp.any(var < 0), False):
@@ -287,7 +291,7 @@ def checked_variance(xp: Any, var: Array) -> Any:
 checked_variance.derivative(var=lambda F, grad: grad)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def gaussian_nll_loss(
     F: Any,
     input: Array,

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...dtypes import DType, bfloat16, bool_, float32, from_numpy, widened
 from ...errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ...schema.declaration import FUNCTION, NN_FUNCTION, scratch
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, Ints, IntsOrStr
 from ...shapes import Shape, Spec
@@ -238,7 +239,7 @@ def _scratch(
     return int(2 * columns + itemsize * (copies + input.shape[0] * input.shape[1] * padded))
 
 
-@op(_rule, method=False, scratch=_scratch)
+@op(_rule, variants=FUNCTION, memory=scratch(_scratch))
 def convolution(
     xp: Any,
     input: Array,
@@ -497,7 +498,7 @@ def _declare_conv(ndim: int) -> Op:
 
     ``padding`` is numbers, or "valid" for none, or "same" for as much as keeps the size.
     """
-    return composite(key=f"conv{ndim}d", functional=True, method=False)(conv)
+    return composite(key=f"conv{ndim}d", variants=FUNCTION | NN_FUNCTION)(conv)
 
 
 def _declare_transpose(ndim: int) -> Op:
@@ -519,7 +520,7 @@ def _declare_transpose(ndim: int) -> Op:
         return _batched(F, f"conv_transpose{ndim}d", ndim, input, weight, bias, attrs)
 
     conv_transpose.__doc__ = f"""The transpose of ``conv{ndim}d`` as a linear map, with a weight (C, O / groups, …)."""
-    return composite(key=f"conv_transpose{ndim}d", functional=True, method=False)(conv_transpose)
+    return composite(key=f"conv_transpose{ndim}d", variants=FUNCTION | NN_FUNCTION)(conv_transpose)
 
 
 for _declare in (_declare_conv, _declare_transpose):
@@ -527,7 +528,7 @@ for _declare in (_declare_conv, _declare_transpose):
         _declare(_ndim)
 
 
-@composite(method=False, functional=True)
+@composite(variants=FUNCTION | NN_FUNCTION)
 def conv_tbc(F: Any, input: Array, weight: Array, bias: Array, pad: Int = 0) -> Any:
     """Convolution of sequences (L, N, C) with weights (K, C, D): (L', N, D)."""
     if input.ndim != 3:

@@ -8,6 +8,7 @@ from typing import Any
 from ...cancellation import check_cancelled
 from ...dtypes import float32, float64, int64
 from ...errors import InvalidOperation, ShapeMismatch
+from ...schema.declaration import INTERNAL, NN_FUNCTION, PRIVATE, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Reduction
 from ...shapes import Spec, wrap_dim
@@ -130,7 +131,7 @@ def _scratch(log_probs: Any, targets: Any, *_lengths: Any) -> int:
     return int(48 * lattice + 4 * log_probs.nbytes)
 
 
-@op(_loss_rule, internal=True, method=False, node="CtcLossBackward0", scratch=_scratch)
+@op(_loss_rule, variants=INTERNAL, node="CtcLossBackward0", memory=scratch(_scratch))
 def ctc_losses(
     xp: Any,
     log_probs: Array,
@@ -155,9 +156,8 @@ def ctc_losses(
 
 @op(
     lambda grad, log_probs, *_: Spec(log_probs.shape, log_probs.dtype),
-    private=True,
-    method=False,
-    scratch=lambda grad, *inputs: 2 * _scratch(*inputs),
+    variants=PRIVATE,
+    memory=scratch(lambda grad, *inputs: 2 * _scratch(*inputs)),
 )
 def ctc_losses_backward(
     xp: Any,
@@ -211,7 +211,7 @@ ctc_losses.derivative(
 )
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def ctc_loss(
     F: Any,
     log_probs: Array,
@@ -238,7 +238,7 @@ def ctc_loss(
     return F.squeeze(losses, 0) if single and reduction == "none" else reduce_loss(F, losses, reduction)
 
 
-@composite(key="ctc_loss.lengths", namespace="torch.nn.functional")
+@composite(key="ctc_loss.lengths", variants=NN_FUNCTION)
 def ctc_loss_lengths(
     F: Any,
     log_probs: Array,
@@ -254,7 +254,7 @@ def ctc_loss_lengths(
     return F.ctc_loss(log_probs, targets, *lengths, blank, reduction, zero_infinity)
 
 
-@op(lambda lengths: Spec((len(lengths),), int64.numpy), internal=True, method=False)
+@op(lambda lengths: Spec((len(lengths),), int64.numpy), variants=INTERNAL)
 def as_lengths(xp: Any, lengths: Ints) -> Any:
     """Lengths as an int64 tensor."""
     return xp.asarray(lengths, dtype=int64.numpy)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...dtypes import bool_
 from ...errors import DTypeMismatch, InvalidOperation, InvalidValue
+from ...schema.declaration import FUNCTION, INPLACE_ARGUMENT, INTERNAL, LIST, MAY_ALIAS, NN_FUNCTION, hiding, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, OptionalBool
 from ...shapes import Spec
@@ -39,7 +40,7 @@ def _dropped(F: Any, input: Any, p: float, training: bool, lead: int, alpha: boo
     return (input * kept + least * (1 - kept)) * scale - scale * p * least
 
 
-@composite(may_alias=True, namespace="torch.nn.functional", takes_inplace=True)
+@composite(variants=NN_FUNCTION | INPLACE_ARGUMENT, memory=MAY_ALIAS)
 def dropout1d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
     """Whole channels of (N, C, L) or (C, L) zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
     _check_chance(p)
@@ -52,21 +53,21 @@ def dropout1d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> A
     return _dropped(F, input, p, training, input.dim() - 1)
 
 
-@composite(may_alias=True, namespace="torch.nn.functional", takes_inplace=True)
+@composite(variants=NN_FUNCTION | INPLACE_ARGUMENT, memory=MAY_ALIAS)
 def dropout2d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
     """Whole channels of (N, C, …) zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
     _check_chance(p)
     return _dropped(F, input, p, training, 2)
 
 
-@composite(may_alias=True, namespace="torch.nn.functional", takes_inplace=True)
+@composite(variants=NN_FUNCTION | INPLACE_ARGUMENT, memory=MAY_ALIAS)
 def dropout3d(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
     """Whole channels of (N, C, D, H, W) or (C, D, H, W) zeroed with probability ``p``, the rest scaled."""
     _check_chance(p)
     return _dropped(F, input, p, training, 2 if input.dim() == 5 else 1)
 
 
-@composite(may_alias=True, functional=True, method=False, takes_inplace=True)
+@composite(variants=FUNCTION | NN_FUNCTION | INPLACE_ARGUMENT, memory=MAY_ALIAS)
 def alpha_dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = False) -> Any:
     """Elements set, with probability ``p``, to what selu tends to below, and all brought back to mean 0, variance 1.
 
@@ -76,14 +77,14 @@ def alpha_dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = False)
     return _dropped(F, input, p, training, input.dim(), alpha=True)
 
 
-@composite(may_alias=True, namespace="torch.nn.functional", takes_inplace=True)
+@composite(variants=NN_FUNCTION | INPLACE_ARGUMENT, memory=MAY_ALIAS)
 def feature_alpha_dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = False) -> Any:
     """As ``alpha_dropout``, for whole channels of (N, C, …)."""
     _check_chance(p)
     return _dropped(F, input, p, training, 2, alpha=True)
 
 
-@composite(may_alias=True, method=False)
+@composite(variants=FUNCTION, memory=MAY_ALIAS)
 def feature_dropout(F: Any, input: Array, p: Number, train: Bool) -> Any:
     """Whole channels of (N, C, …) zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
     if not 0 <= p <= 1:
@@ -93,7 +94,7 @@ def feature_dropout(F: Any, input: Array, p: Number, train: Bool) -> Any:
     return _dropped(F, input, p, train, 2)
 
 
-@composite(method=False, lists_outputs=True)
+@composite(variants=FUNCTION, results=LIST)
 def native_dropout(F: Any, input: Array, p: Number, train: OptionalBool) -> Any:
     """``nn.functional.dropout``, and what it keeps."""
     if train is False:
@@ -127,13 +128,10 @@ def _slopes_rule(input: Any, lower: float, upper: float) -> Spec:
 
 @op(
     _slopes_rule,
-    random=True,
-    internal=True,
-    method=False,
-    hidden=("slopes",),
-    hidden_rule=lambda input: (Spec(input.shape, input.dtype),),
+    variants=INTERNAL,
     node="RreluWithNoiseBackward0",
-    scratch=2.0,
+    results=hiding("slopes", rule=lambda input: (Spec(input.shape, input.dtype),)),
+    memory=scratch(2.0),
 )
 def leaky_drawn(xp: Any, rng: Any, input: Array, lower: Number, upper: Number) -> Any:
     """The input where positive, else times a slope drawn for each element between ``lower`` and ``upper``."""
@@ -145,7 +143,7 @@ def leaky_drawn(xp: Any, rng: Any, input: Array, lower: Number, upper: Number) -
 leaky_drawn.derivative(input=lambda F, grad, slopes: grad * slopes)
 
 
-@composite(namespace="torch.nn.functional", takes_inplace=True)
+@composite(variants=NN_FUNCTION | INPLACE_ARGUMENT)
 def rrelu(F: Any, input: Array, lower: Number = 1 / 8, upper: Number = 1 / 3, training: Bool = False) -> Any:
     """``leaky_relu`` with a slope drawn for each element while training, and the mean slope otherwise.
 
@@ -157,7 +155,7 @@ def rrelu(F: Any, input: Array, lower: Number = 1 / 8, upper: Number = 1 / 3, tr
     return F.leaky_drawn(input, lower, upper) if training else F.leaky_relu(input, (lower + upper) / 2)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def gumbel_softmax(
     F: Any, logits: Array, tau: Number = 1, hard: Bool = False, eps: Number = 1e-10, dim: Int = -1
 ) -> Any:

@@ -17,6 +17,7 @@ from ...errors import (
     NotImplementedForDType,
     ShapeMismatch,
 )
+from ...schema.declaration import INTERNAL, NN_FUNCTION, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, OptionalInt, OptionalNumber, Str
 from ...shapes import Spec, size_at, torch_size
@@ -39,7 +40,7 @@ def _rows_rule(input: Any, weight: Any) -> Spec:
     return Spec((*input.shape, weight.shape[1]), weight.dtype)
 
 
-@op(_rows_rule, internal=True, method=False, node="EmbeddingBackward0", scratch=2.0)
+@op(_rows_rule, variants=INTERNAL, node="EmbeddingBackward0", memory=scratch(2.0))
 def embedded(xp: Any, input: Array, weight: Array, padding_idx: Int, scale_grad_by_freq: Bool) -> Any:
     """The rows of ``weight`` that ``input`` numbers."""
     _check_rows(xp, input, weight)
@@ -77,7 +78,7 @@ def shorten(F: Any, input: Any, weight: Any, max_norm: float, norm_type: float) 
         weight.detach().index_copy_(0, rows, shorter)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def embedding(
     F: Any,
     input: Array,
@@ -167,7 +168,7 @@ def _places_rule(numbers: Any, offsets: Any) -> Spec:
     return Spec(numbers.shape, int64.numpy)
 
 
-@op(_places_rule, internal=True, method=False, scratch=2.0)
+@op(_places_rule, variants=INTERNAL, memory=scratch(2.0))
 def bag_places(xp: Any, numbers: Array, offsets: Array = None, bags: Int = 0, rows: Int = 0) -> Any:
     """Which bag each of the numbers is in, by where each bag starts or, without ``offsets``, in bags of one size.
 
@@ -199,7 +200,7 @@ def _check_numbers(xp: Any, numbers: Any, _offsets: Any, rows: int) -> None:
         raise IndexOutOfBounds(f"embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {wrong}")
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def embedding_bag(
     F: Any,
     input: Array,

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...dtypes import float32, from_numpy, int64, is_floating
 from ...errors import InvalidArgument, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
+from ...schema.declaration import FUNCTION, NN_FUNCTION, hiding, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import (
     Array,
@@ -150,7 +151,7 @@ def _weighted_sums(F: Any, input: Any, taps: list[list[tuple[Any, Any]]]) -> Any
     return F.reshape(F.sum(parts, (2,)), (n, channels, *shape))
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def grid_sample(
     F: Any,
     input: Array,
@@ -175,7 +176,7 @@ def _mode_names(mode: int, padding: int) -> tuple[str, str]:
     return SAMPLING_MODES[mode], PADDING_MODES[padding]
 
 
-@composite(method=False, aliases=("grid_sampler_2d",))
+@composite(aliases=("grid_sampler_2d",), variants=FUNCTION)
 def grid_sampler(
     F: Any, input: Array, grid: Array, interpolation_mode: Int, padding_mode: Int, align_corners: Bool
 ) -> Any:
@@ -183,7 +184,7 @@ def grid_sampler(
     return F.grid_sample(input, grid, *_mode_names(interpolation_mode, padding_mode), align_corners)
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def grid_sampler_3d(
     F: Any, input: Array, grid: Array, interpolation_mode: Int, padding_mode: Int, align_corners: Bool
 ) -> Any:
@@ -239,11 +240,10 @@ def _base(xp: Any, sizes: Any, aligned: bool, dtype: Any) -> Any:
 
 @op(
     _grid_rule,
-    namespace="torch.nn.functional",
+    variants=NN_FUNCTION,
     node="AffineGridGeneratorBackward0",
-    hidden=("base",),
-    hidden_rule=lambda theta, size: (Spec((math.prod(size[2:]), len(size) - 1), theta.dtype),),
-    scratch=2.0,
+    results=hiding("base", rule=lambda theta, size: (Spec((math.prod(size[2:]), len(size) - 1), theta.dtype),)),
+    memory=scratch(2.0),
 )
 def affine_grid(xp: Any, theta: Array, size: Ints, align_corners: OptionalBool = None) -> Any:
     """Where affine maps ``theta`` (N, 2, 3) send each element of images of ``size`` (N, C, H, W): (N, H, W, 2).
@@ -363,7 +363,7 @@ def _resize_between(F: Any, input: Any, axis: int, count: int, scale: float, mod
     return result
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def interpolate(
     F: Any,
     input: Array,
@@ -396,7 +396,7 @@ def interpolate(
     return input
 
 
-@composite(key="interpolate.factors", namespace="torch.nn.functional")
+@composite(key="interpolate.factors", variants=NN_FUNCTION)
 def interpolate_factors(
     F: Any,
     input: Array,

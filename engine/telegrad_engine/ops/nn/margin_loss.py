@@ -6,6 +6,7 @@ from typing import Any
 
 from ...dtypes import int64
 from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, ShapeMismatch
+from ...schema.declaration import FUNCTION, INTERNAL, NN_FUNCTION, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Reduction
 from ...shapes import Spec, check_keeps_shape, size_at, torch_size
@@ -13,13 +14,13 @@ from ..guards import check_dtype, kernel_name, no_kernel
 from .classification_loss import check_reduction, reduce_loss
 
 
-@composite(functional=True, method=False)
+@composite(variants=FUNCTION | NN_FUNCTION)
 def pairwise_distance(F: Any, x1: Array, x2: Array, p: Number = 2.0, eps: Number = 1e-6, keepdim: Bool = False) -> Any:
     """The ``p``-norm of ``x1 - x2 + eps`` along the last dimension."""
     return F.norm(x1 - x2 + eps, p, (-1,), keepdim)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def hinge_embedding_loss(
     F: Any, input: Array, target: Array, margin: Number = 1.0, *, reduction: Reduction = "mean"
 ) -> Any:
@@ -29,7 +30,7 @@ def hinge_embedding_loss(
     return reduce_loss(F, F.where(target == -1, 0, input) + F.where(target == 1, 0, lacking), reduction)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def margin_ranking_loss(
     F: Any, input1: Array, input2: Array, target: Array, margin: Number = 0, *, reduction: Reduction = "mean"
 ) -> Any:
@@ -44,7 +45,7 @@ def margin_ranking_loss(
     return reduce_loss(F, F.clamp(-target * (input1 - input2) + margin, min=0), reduction)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def soft_margin_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean") -> Any:
     """``log(1 + exp(-target * input))``."""
     check_reduction(reduction)
@@ -54,7 +55,7 @@ def soft_margin_loss(F: Any, input: Array, target: Array, *, reduction: Reductio
     return reduce_loss(F, F.to(-F.logsigmoid(target * input), dtype=input.dtype), reduction)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def multilabel_soft_margin_loss(
     F: Any, input: Array, target: Array, weight: Array = None, *, reduction: Reduction = "mean"
 ) -> Any:
@@ -84,7 +85,7 @@ def _check_classes(input: Any, target: Any, p: int, weight: Any) -> None:
     check_dtype(weight, input.dtype)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def multi_margin_loss(
     F: Any,
     input: Array,
@@ -113,7 +114,7 @@ def _listed_rule(target: Any) -> Spec:
     return Spec(target.shape, int64.numpy)
 
 
-@op(_listed_rule, internal=True, method=False, scratch=2.0)
+@op(_listed_rule, variants=INTERNAL, memory=scratch(2.0))
 def listed(xp: Any, target: Array, classes: Int) -> Any:
     """1 for each of the classes that rows list before their first -1, else 0. Raises for what is no class."""
     if target.size and not -1 <= int(target.min()) <= int(target.max()) < classes:
@@ -121,7 +122,7 @@ def listed(xp: Any, target: Array, classes: Int) -> Any:
     return xp.cumprod((target >= 0).astype(int64.numpy), axis=-1)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def multilabel_margin_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean") -> Any:
     """What each class that is no target comes nearer than 1 to each that is, over all classes.
 
@@ -146,7 +147,7 @@ def multilabel_margin_loss(F: Any, input: Array, target: Array, *, reduction: Re
     return reduce_loss(F, losses if input.dim() == 2 else F.squeeze(losses, 0), reduction)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def triplet_margin_loss(
     F: Any,
     anchor: Array,

@@ -17,6 +17,7 @@ from ...errors import (
     NotImplementedForDType,
     ShapeMismatch,
 )
+from ...schema.declaration import FUNCTION, INTERNAL, NN_FUNCTION, named, scratch
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, IntOrInts, Ints, OptionalInts, Sizes
 from ...shapes import Shape, Spec
@@ -69,11 +70,10 @@ def _largest_scratch(input: Any, kernel_size: Any, stride: Any, padding: Any, di
 
 @op(
     _largest_rule,
-    scratch=_largest_scratch,
-    internal=True,
-    method=False,
-    outputs=("result", "taps"),
+    variants=INTERNAL,
     node=lambda node: f"MaxPool{len(node.attrs['kernel_size'])}DWithIndicesBackward0",
+    results=named("result", "taps"),
+    memory=scratch(_largest_scratch),
 )
 def largest(
     xp: Any, input: Array, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: Bool
@@ -154,7 +154,7 @@ def _places_rule(taps: Any, sizes: Any, kernel_size: Any, stride: Any, padding: 
     return Spec(taps.shape, int64.numpy)
 
 
-@op(_places_rule, internal=True, method=False, scratch=2.0)
+@op(_places_rule, variants=INTERNAL, memory=scratch(2.0))
 def window_places(
     xp: Any, taps: Array, sizes: Ints, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints
 ) -> Any:
@@ -230,7 +230,7 @@ def _declare_max_pool(ndim: int, doc: str) -> Op:
         return tuple(F.squeeze(x, -2) for x in rows) if return_indices else F.squeeze(rows, -2)
 
     max_pool.__doc__ = f"The largest element of each window of {INPUTS[ndim]}{doc}"
-    return composite(key=f"max_pool{ndim}d", functional=True, method=False)(max_pool)
+    return composite(key=f"max_pool{ndim}d", variants=FUNCTION | NN_FUNCTION)(max_pool)
 
 
 _declare_max_pool(
@@ -275,11 +275,10 @@ def _members(xp: Any, n: int, count: int) -> Any:
 
 @op(
     _adaptive_rule,
-    internal=True,
-    method=False,
-    outputs=("result", "indices"),
+    variants=INTERNAL,
     node=lambda node: f"AdaptiveMaxPool{len(node.attrs['output_size'])}DBackward0",
-    scratch=8.0,
+    results=named("result", "indices"),
+    memory=scratch(8.0),
 )
 def adaptive_largest(xp: Any, input: Array, output_size: Ints) -> Any:
     """The largest element of each window, the first of equals or the last NaN, and its place in its flattened plane."""
@@ -321,7 +320,7 @@ def _adaptive(F: Any, ndim: int, input: Any, output_size: Any, return_indices: b
     return tuple(pair) if return_indices else pair[0]
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def adaptive_max_pool1d(F: Any, input: Array, output_size: IntOrInts, return_indices: Bool = False) -> Any:
     """The largest elements of ``output_size`` windows that cover each of (N, C, L) or (C, L)."""
     check_signal("adaptive_max_pool1d", input)
@@ -331,7 +330,7 @@ def adaptive_max_pool1d(F: Any, input: Array, output_size: IntOrInts, return_ind
     return (result, indices) if return_indices else result
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def adaptive_max_pool2d(F: Any, input: Array, output_size: Sizes, return_indices: Bool = False) -> Any:
     """The largest elements of a grid of ``output_size`` windows that cover each of (N, C, H, W) or (C, H, W).
 
@@ -340,7 +339,7 @@ def adaptive_max_pool2d(F: Any, input: Array, output_size: Sizes, return_indices
     return _adaptive(F, 2, input, output_size, return_indices)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def adaptive_max_pool3d(F: Any, input: Array, output_size: Sizes, return_indices: Bool = False) -> Any:
     """The largest elements of a grid of ``output_size`` windows that cover each of (N, C, D, H, W) or (C, D, H, W)."""
     return _adaptive(F, 3, input, output_size, return_indices)
@@ -380,10 +379,9 @@ def _unpooled_rule(input: Any, indices: Any, sizes: Any) -> Spec:
 
 @op(
     _unpooled_rule,
-    internal=True,
-    method=False,
+    variants=INTERNAL,
     node=lambda node: f"MaxUnpool{len(node.attrs['sizes'])}DBackward0",
-    scratch=2.0,
+    memory=scratch(2.0),
 )
 def unpooled(xp: Any, input: Array, indices: Array, sizes: Ints) -> Any:
     """Zeros of ``sizes`` with the elements of each plane where ``indices`` say."""
@@ -462,7 +460,7 @@ def _declare_max_unpool(ndim: int) -> Op:
     max_unpool.__doc__ = (
         f"""What ``max_pool{ndim}d`` with ``return_indices`` gave, back in its places; the rest is zero."""
     )
-    return composite(key=f"max_unpool{ndim}d", namespace="torch.nn.functional")(max_unpool)
+    return composite(key=f"max_unpool{ndim}d", variants=NN_FUNCTION)(max_unpool)
 
 
 for _ndim in (1, 2, 3):

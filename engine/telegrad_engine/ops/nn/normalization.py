@@ -7,6 +7,7 @@ from typing import Any
 
 from ...dtypes import LOW, float32, float64, is_floating, widened
 from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, ShapeMismatch
+from ...schema.declaration import NN_FUNCTION, hiding
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Int, IntOrInts, Ints, Number, OptionalNumber
 from ...shapes import Spec
@@ -124,10 +125,13 @@ def _rows(x: Any, normalized_shape: Any) -> tuple[int, int]:
 
 @op(
     _layer_rule,
-    namespace="torch.nn.functional",
+    variants=NN_FUNCTION,
     node="NativeLayerNormBackward0",
-    hidden=("mean", "scale"),
-    hidden_rule=lambda input, normalized_shape, weight, bias: moments_of(input, _rows(input, normalized_shape)[0]),
+    results=hiding(
+        "mean",
+        "scale",
+        rule=lambda input, normalized_shape, weight, bias: moments_of(input, _rows(input, normalized_shape)[0]),
+    ),
 )
 def layer_norm(
     xp: Any, input: Array, normalized_shape: Ints, weight: Array = None, bias: Array = None, eps: Number = 1e-5
@@ -185,7 +189,7 @@ def _smallest(dtype: Any, eps: float | None) -> float:
     return eps if eps is not None else 2.0**-52 if dtype in (float64, float64.numpy) else 2.0**-23
 
 
-@op(_rms_rule, namespace="torch.nn.functional", node="MulBackward0")
+@op(_rms_rule, variants=NN_FUNCTION, node="MulBackward0")
 def rms_norm(xp: Any, input: Array, normalized_shape: Ints, weight: Array = None, eps: OptionalNumber = None) -> Any:
     """The input over its root mean square over the last dimensions, then scaled (Zhang and Sennrich 2019)."""
     rows = xp.reshape(widened(input), _rows(input, normalized_shape))
@@ -206,7 +210,7 @@ def _rms_grads(F: Any, grad: Any, needs: Any, input: Any, weight: Any, normalize
     )
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def normalize(F: Any, input: Array, p: Number = 2.0, dim: IntOrInts = 1, eps: Number = 1e-12) -> Any:
     """The input over its ``p``-norm along ``dim``, which counts as ``eps`` at least."""
     dims = (dim,) if isinstance(dim, int) else dim
@@ -265,10 +269,11 @@ def _group_rule(input: Any, num_groups: int, weight: Any, bias: Any) -> Spec:
 
 @op(
     _group_rule,
-    namespace="torch.nn.functional",
+    variants=NN_FUNCTION,
     node="NativeGroupNormBackward0",
-    hidden=("mean", "scale"),
-    hidden_rule=lambda input, num_groups, weight, bias: moments_of(input, input.shape[0] * num_groups),
+    results=hiding(
+        "mean", "scale", rule=lambda input, num_groups, weight, bias: moments_of(input, input.shape[0] * num_groups)
+    ),
 )
 def group_norm(
     xp: Any, input: Array, num_groups: Int, weight: Array = None, bias: Array = None, eps: Number = 1e-5

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import bool_
 from ...errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ...schema.declaration import FUNCTION, NN_FUNCTION, NO_SCRATCH, VIEW, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Int, IntOrInts, Ints, Number, OptionalNumber, Str
 from ...shapes import Shape, Spec, wrap_dim
@@ -39,7 +40,7 @@ def _pad_rule(input: Any, pad: Any) -> Spec:
     return Spec(tuple(shape), input.dtype)
 
 
-@op(_pad_rule, method=False, scratch=0.0)
+@op(_pad_rule, variants=FUNCTION, memory=NO_SCRATCH)
 def constant_pad_nd(xp: Any, input: Array, pad: Ints, value: Number = 0) -> Any:
     """With ``value`` added before and after the last dimensions, or elements taken away where ``pad`` is negative."""
     widths = _by_dim(input.shape, pad)
@@ -100,7 +101,7 @@ def _edges(F: Any, x: Any, mode: str, dim: int, before: int, after: int) -> Any:
     return F.cat([parts[0], kept, parts[1]], dim)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def pad(F: Any, input: Array, pad: Ints, mode: Str = "constant", value: OptionalNumber = None) -> Any:
     """Elements added around the last dimensions: a value, or with ``mode`` the tensor's own."""
     shape = tuple(input.shape)
@@ -140,7 +141,7 @@ def _unfold_rule(input: Any, dimension: int, size: int, step: int) -> Spec:
     return Spec((*shape[:axis], n, *shape[axis + 1 :], size) if input.shape else (size,), input.dtype)
 
 
-@op(_unfold_rule, view=True)
+@op(_unfold_rule, memory=VIEW)
 def unfold(xp: Any, input: Array, dimension: Int, size: Int, step: Int) -> Any:
     """The windows of ``size`` elements along ``dimension``, ``step`` apart, in a new last dimension."""
     if not input.ndim:
@@ -230,7 +231,7 @@ def _columns_rule(input: Any, kernel_size: Any, dilation: Any, padding: Any, str
     return Spec((*shape[:-3], columns, math.prod(counts)), input.dtype)
 
 
-@op(_columns_rule, namespace="torch.nn.functional", node="Im2ColBackward0")
+@op(_columns_rule, variants=NN_FUNCTION, node="Im2ColBackward0")
 def functional_unfold(
     xp: Any,
     input: Array,
@@ -281,7 +282,7 @@ def _fold_rule(input: Any, output_size: Any, kernel_size: Any, dilation: Any, pa
     return Spec((*shape[:-2], shape[-2] // window, *sizes), input.dtype)
 
 
-@op(_fold_rule, namespace="torch.nn.functional", node="Col2ImBackward0", scratch=1.25)
+@op(_fold_rule, variants=NN_FUNCTION, node="Col2ImBackward0", memory=scratch(1.25))
 def fold(
     xp: Any,
     input: Array,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
+from ...schema.declaration import FUNCTION, named
 from ...schema.op import Op, composite
 from ...schema.parameters import Array, Arrays, Bool, Int, Number
 from ...shapes import size_at
@@ -148,7 +149,7 @@ def _output_is_state(layer: Callable[..., Any], *attrs: Any) -> Any:
     return run
 
 
-@composite(method=False, outputs=("output", "h_n", "c_n"))
+@composite(variants=FUNCTION, results=named("output", "h_n", "c_n"))
 def lstm(
     F: Any,
     input: Array,
@@ -197,7 +198,7 @@ def _declare_stack(key: str, cells: str, direction: Callable[[Any], Any], lowest
         return _stacked(F, direction(F), input, (hx,), params, options, lowest)
 
     stack.__doc__ = f"""Layers of {cells} over a sequence: the output and the last states; see ``lstm``."""
-    return composite(key=key, method=False, outputs=("output", "h_n"))(stack)
+    return composite(key=key, variants=FUNCTION, results=named("output", "h_n"))(stack)
 
 
 _declare_stack("gru", "GRU cells", gru_direction, lowest=False)
@@ -245,7 +246,7 @@ def _step(
     return (state if elman else F.clone(state), *others)
 
 
-@composite(method=False, outputs=("h", "c"))
+@composite(variants=FUNCTION, results=named("h", "c"))
 def lstm_cell(
     F: Any, input: Array, hx: Arrays, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None
 ) -> Any:
@@ -259,7 +260,7 @@ def lstm_cell(
     return _step(F, lstm_direction(F), input, tuple(hx), Direction(w_ih, w_hh, b_ih, b_hh))
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def gru_cell(F: Any, input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None) -> Any:
     """One step of a GRU: input (N, I), state (N, H), weights (3H, I) and (3H, H), biases (3H)."""
     _check_input(input, w_ih)
@@ -278,7 +279,7 @@ def _declare_elman_cell(nonlinearity: str) -> Op:
 
     shapes = "input (N, I), state (N, H), weights (H, I) and (H, H), biases (H)"
     cell.__doc__ = f"""One step of an Elman network with {nonlinearity}: {shapes}."""
-    return composite(key=f"rnn_{nonlinearity}_cell", method=False)(cell)
+    return composite(key=f"rnn_{nonlinearity}_cell", variants=FUNCTION)(cell)
 
 
 # Integers are refused here, although torch's cells convert them to floating states.

@@ -18,6 +18,7 @@ from typing import Any
 from ...cancellation import check_cancelled
 from ...dtypes import FLOATING, from_numpy
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
+from ...schema.declaration import INTERNAL, hiding, scratch
 from ...schema.op import op
 from ...schema.parameters import Array, Bool, Str
 from ...shapes import Spec, broadcast_shapes, expanded_shape
@@ -88,7 +89,7 @@ def _rnn_rule(projected: Any, hidden: Any, weight: Any, bias: Any, nonlinearity:
     return _states_spec(1, projected, hidden, weight, bias, takes_integers=nonlinearity == "relu")
 
 
-@op(_rnn_rule, internal=True, method=False, node="RnnLayerBackward0", scratch=2.0)
+@op(_rnn_rule, variants=INTERNAL, node="RnnLayerBackward0", memory=scratch(2.0))
 def rnn_layer(
     xp: Any,
     projected: Array,
@@ -134,12 +135,10 @@ def _saved_specs(projected: Any, weight: Any) -> list[Spec]:
 
 @op(
     partial(_states_spec, 3),
-    internal=True,
-    method=False,
+    variants=INTERNAL,
     node="GruLayerBackward0",
-    hidden=("gates", "recalled"),
-    hidden_rule=lambda projected, hidden, weight, bias: _saved_specs(projected, weight),
-    scratch=2.0,
+    results=hiding("gates", "recalled", rule=lambda projected, hidden, weight, bias: _saved_specs(projected, weight)),
+    memory=scratch(2.0),
 )
 def gru_layer(
     xp: Any, projected: Array, hidden: Array, weight: Array, bias: Array = None, reverse: Bool = False
@@ -219,13 +218,15 @@ def _lstm_rule(projected: Any, hidden: Any, cell: Any, weight: Any, bias: Any) -
 
 @op(
     _lstm_rule,
-    internal=True,
-    method=False,
+    variants=INTERNAL,
     node="LstmLayerBackward0",
-    outputs=("result", "last"),
-    hidden=("gates", "cells"),
-    hidden_rule=lambda projected, hidden, cell, weight, bias: _saved_specs(projected, weight),
-    scratch=2.0,
+    results=hiding(
+        "gates",
+        "cells",
+        rule=lambda projected, hidden, cell, weight, bias: _saved_specs(projected, weight),
+        outputs=("result", "last"),
+    ),
+    memory=scratch(2.0),
 )
 def lstm_layer(
     xp: Any, projected: Array, hidden: Array, cell: Array, weight: Array, bias: Array = None, reverse: Bool = False

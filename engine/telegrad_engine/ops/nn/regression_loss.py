@@ -9,9 +9,11 @@ from typing import Any
 
 from ...dtypes import bool_, is_floating, widened
 from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, ShapeMismatch
+from ...schema.declaration import INTERNAL, NN_FUNCTION, blocks, scratch
 from ...schema.memory_admission import BLOCK
-from ...schema.op import common_dtype, composite, op
+from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Reduction
+from ...schema.promotion import UNWIDENED, common_dtype
 from ...shapes import Spec, broadcast_axes, broadcast_shapes, check_keeps_shape, torch_size
 from ..blocked_loops import reduce_in_blocks
 from ..guards import check_floats, kernel_name, no_kernel
@@ -38,14 +40,14 @@ def _share(grad: Any, losses_shape: Any, reduction: str) -> Any:
     return grad / max(math.prod(losses_shape), 1) if reduction == "mean" else grad
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def l1_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean", weight: Array = None) -> Any:
     """The absolute differences: their mean, weighted if there is a ``weight``, or as ``reduction`` says."""
     losses = F.abs(input - target)
     return reduce_loss(F, losses, reduction) if weight is None else weighted(F, losses, input, weight, reduction)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def mse_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean", weight: Array = None) -> Any:
     """The squared differences: their mean, weighted if there is a ``weight``, or as ``reduction`` says."""
     if weight is None and not input.is_floating_point() and not target.is_floating_point():
@@ -70,7 +72,7 @@ def _squared_errors_rule(input: Any, target: Any, reduction: str) -> Spec:
     return Spec((), input.dtype)
 
 
-@op(_squared_errors_rule, internal=True, method=False, node="MseLossBackward0", scratch=2.0, blocked=True)
+@op(_squared_errors_rule, variants=INTERNAL, node="MseLossBackward0", memory=blocks(2.0))
 def squared_errors(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean") -> Any:
     """The mean or the sum of the squared differences of large tensors, in blocks."""
 
@@ -98,7 +100,7 @@ squared_errors.derivative(
 )
 
 
-_pair_op = partial(op, common=common_dtype, blocked=True)
+_pair_op = partial(op, promotion=UNWIDENED)
 
 
 def _pair_spec(kernel: str, input: Any, target: Any, reduction: str, refusal: str | None) -> Spec:
@@ -117,7 +119,7 @@ def _smooth_rule(input: Any, target: Any, reduction: str, beta: float) -> Spec:
     return _pair_spec("smooth_l1_cpu", input, target, reduction, refusal)
 
 
-@_pair_op(_smooth_rule, namespace="torch.nn.functional", node="SmoothL1LossBackward0", scratch=3.0)
+@_pair_op(_smooth_rule, variants=NN_FUNCTION, node="SmoothL1LossBackward0", memory=blocks(3.0))
 def smooth_l1_loss(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean", beta: Number = 1.0) -> Any:
     """Half the squared differences over ``beta`` where they are below ``beta``, else the absolute ones less a half."""
 
@@ -154,7 +156,7 @@ def _check_cast(result: Any, out: Any) -> None:
         )
 
 
-@_pair_op(_huber_rule, internal=True, method=False, node="HuberLossBackward0", scratch=2.0)
+@_pair_op(_huber_rule, variants=INTERNAL, node="HuberLossBackward0", memory=blocks(2.0))
 def huber_losses(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean", delta: Number = 1.0) -> Any:
     """Half the squared differences up to ``delta``, from there on linear (Huber 1964)."""
 
@@ -177,7 +179,7 @@ huber_losses.derivative(
 )
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def huber_loss(
     F: Any, input: Array, target: Array, reduction: Reduction = "mean", delta: Number = 1.0, weight: Array = None
 ) -> Any:
@@ -209,7 +211,7 @@ def _binary_rule(input: Any, target: Any, weight: Any, reduction: str) -> Spec:
     return Spec(input.shape if reduction == "none" else (), input.dtype)
 
 
-@op(_binary_rule, namespace="torch.nn.functional", scratch=2.0)
+@op(_binary_rule, variants=NN_FUNCTION, memory=scratch(2.0))
 def binary_cross_entropy(
     xp: Any, input: Array, target: Array, weight: Array = None, *, reduction: Reduction = "mean"
 ) -> Any:
@@ -255,7 +257,7 @@ def _logits_rule(input: Any, target: Any, weight: Any, reduction: str, pos_weigh
     return Spec(input.shape if reduction == "none" else (), target.dtype)
 
 
-@op(_logits_rule, namespace="torch.nn.functional", scratch=3.0)
+@op(_logits_rule, variants=NN_FUNCTION, memory=scratch(3.0))
 def binary_cross_entropy_with_logits(
     xp: Any,
     input: Array,
@@ -288,7 +290,7 @@ binary_cross_entropy_with_logits.derivative(input=_logits_grad, target=_logits_t
 # Divergence and cosine losses ----------------------------------------------------------------------------
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def kl_div(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean", log_target: Bool = False) -> Any:
     """The divergence of ``exp(input)`` from ``target`` (its logarithm if ``log_target``), elementwise; then reduced."""
     if reduction != "batchmean":
@@ -301,7 +303,7 @@ def kl_div(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean"
     return F.sum(losses) / input.shape[0] if input.shape else F.sum(losses)
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def cosine_similarity(F: Any, x1: Array, x2: Array, dim: Int = 1, eps: Number = 1e-8) -> Any:
     """The cosine of the angle between vectors along ``dim``; lengths count as ``eps`` at least."""
     if not x1.is_floating_point() and not x2.is_floating_point():
@@ -316,7 +318,7 @@ def _unit(F: Any, x: Any, dim: int, eps: float) -> Any:
     return x / F.sqrt(F.clamp(F.sum(x * x, (dim,), True), min=eps * eps))
 
 
-@composite(namespace="torch.nn.functional")
+@composite(variants=NN_FUNCTION)
 def cosine_embedding_loss(
     F: Any, input1: Array, input2: Array, target: Array, margin: Number = 0, *, reduction: Reduction = "mean"
 ) -> Any:

@@ -12,8 +12,10 @@ import numpy as np
 from ...cancellation import check_cancelled
 from ...dtypes import int32, int64, is_floating
 from ...errors import DTypeMismatch, InvalidArgument, InvalidOperation
-from ...schema.op import default_float, op
+from ...schema.declaration import FUNCTION, INTERNAL, NEW, NN_FUNCTION, scratch
+from ...schema.op import op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, Operand, OptionalDType
+from ...schema.promotion import default_float
 from ...shapes import Spec, broadcast_shapes, is_array
 from ..guards import kernel_name, no_kernel
 from ..math.declarations import check_has_values, zero_gradient
@@ -26,7 +28,7 @@ def _logspace_rule(steps: int, dtype: Any) -> Spec:
     return sized("logspace", (steps,), dtype)
 
 
-@op(_logspace_rule, factory=True, scratch=4.0)
+@op(_logspace_rule, results=NEW, memory=scratch(4.0))
 def logspace(
     xp: Any, start: Number, end: Number, steps: Int, base: Number = 10.0, *, dtype: OptionalDType = None
 ) -> Any:
@@ -82,7 +84,7 @@ def _block_ends(ends: Any) -> Iterator[int]:
         first, before = last, int(ends[last - 1])
 
 
-@op(partial(_triangle_rule, "tril_indices", True), factory=True)
+@op(partial(_triangle_rule, "tril_indices", True), results=NEW)
 def tril_indices(xp: Any, row: Int, col: Int, offset: Int = 0, *, dtype: OptionalDType = None) -> Any:
     """The rows and columns of the elements of a lower triangle: (2, n)."""
     offset = min(max(offset, -row), col)  # a larger offset changes nothing, and might not fit an int64
@@ -91,7 +93,7 @@ def tril_indices(xp: Any, row: Int, col: Int, offset: Int = 0, *, dtype: Optiona
     return xp.asarray(_runs(rows, np.zeros_like(rows), counts, int64.numpy if dtype is None else dtype.numpy))
 
 
-@op(partial(_triangle_rule, "triu_indices", False), factory=True)
+@op(partial(_triangle_rule, "triu_indices", False), results=NEW)
 def triu_indices(xp: Any, row: Int, col: Int, offset: Int = 0, *, dtype: OptionalDType = None) -> Any:
     """The rows and columns of the elements of an upper triangle: (2, n)."""
     offset = min(max(offset, -row), col)
@@ -115,10 +117,9 @@ def _combinations_rule(n: int, r: int, with_replacement: bool) -> Spec:
 
 @op(
     _combinations_rule,
-    internal=True,
-    factory=True,
-    method=False,
-    scratch=lambda n, r, with_replacement: 8 * _choices(n, r, with_replacement) * (r + 6),
+    variants=INTERNAL,
+    results=NEW,
+    memory=scratch(lambda n, r, with_replacement: 8 * _choices(n, r, with_replacement) * (r + 6)),
 )
 def combination_indices(xp: Any, n: Int, r: Int, with_replacement: Bool) -> Any:
     """The positions of each choice of ``r`` of ``n`` elements, a row a choice, in lexicographic order."""
@@ -147,7 +148,7 @@ def _one_hot_rule(input: Any, num_classes: int) -> Spec:
     return Spec((*input.shape, num_classes), int64.numpy)
 
 
-@op(_one_hot_rule, namespace="torch.nn.functional")
+@op(_one_hot_rule, variants=NN_FUNCTION)
 def one_hot(xp: Any, input: Array, num_classes: Int = -1) -> Any:
     """A 1 in the place that each class names, among zeros, in a new last dimension."""
     n = _one_hot_rule(input, num_classes).shape[-1]
@@ -185,7 +186,7 @@ def _normal_size_rule(std: float, size: Any, dtype: Any) -> Spec:
     return spec
 
 
-@op(_normal_size_rule, key="normal.size", random=True, factory=True, scratch=4.0)
+@op(_normal_size_rule, key="normal.size", results=NEW, memory=scratch(4.0))
 def normal_size(xp: Any, rng: Any, mean: Number, std: Number, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Normal numbers of one mean and deviation."""
     return (mean + std * rng.standard_normal(size)).astype(default_float() if dtype is None else dtype.numpy)
@@ -200,7 +201,7 @@ def _normal_rule(mean: Any, std: Any) -> Spec:
     return Spec(broadcast_shapes(*[x.shape for x in given]), given[0].dtype)
 
 
-@op(_normal_rule, random=True, method=False, scratch=4.0)
+@op(_normal_rule, variants=FUNCTION, memory=scratch(4.0))
 def normal(xp: Any, rng: Any, mean: Operand, std: Operand = 1.0) -> Any:
     """Normal numbers, each of its own mean or deviation."""
     if is_array(std) and std.size and float(std.min()) < 0:
@@ -228,7 +229,7 @@ def _multinomial_rule(input: Any, num_samples: int, replacement: bool) -> Spec:
     return Spec((*input.shape[:-1], num_samples), int64.numpy)
 
 
-@op(_multinomial_rule, random=True, scratch=14.0)
+@op(_multinomial_rule, memory=scratch(14.0))
 def multinomial(xp: Any, rng: Any, input: Array, num_samples: Int, replacement: Bool = False) -> Any:
     """Positions in each row, drawn with the probabilities that it is proportional to."""
     weights = input.astype("float64")

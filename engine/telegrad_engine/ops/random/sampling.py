@@ -11,9 +11,21 @@ import numpy as np
 
 from ...dtypes import FLOATING, bool_, float16, from_numpy, int64, is_floating
 from ...errors import DTypeMismatch, InvalidOperation, InvalidValue
+from ...schema.declaration import (
+    FUNCTION,
+    INPLACE,
+    INPLACE_ARGUMENT,
+    INTERNAL,
+    MAY_ALIAS,
+    NEW,
+    NN_FUNCTION,
+    hiding,
+    scratch,
+)
 from ...schema.derivative_plan import Rule
-from ...schema.op import Op, composite, default_float, op
+from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, OptionalDType, OptionalInt
+from ...schema.promotion import default_float
 from ...shapes import Spec
 from ..guards import kernel_name, no_kernel
 from ..math.declarations import same_floating, zero_gradient
@@ -34,13 +46,13 @@ def uniform_numbers(xp: Any, rng: Any, size: Any, dtype: Any) -> Any:
     return xp.asarray(rng.integers(0, steps, size) / steps).astype(dtype)
 
 
-@op(partial(_size_rule, "rand", "check_uniform_bounds"), random=True, factory=True, scratch=4.0)
+@op(partial(_size_rule, "rand", "check_uniform_bounds"), results=NEW, memory=scratch(4.0))
 def rand(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Uniform numbers from [0, 1)."""
     return uniform_numbers(xp, rng, size, default_float() if dtype is None else dtype.numpy)
 
 
-@op(partial(_size_rule, "randn", "normal_kernel_cpu"), random=True, factory=True, scratch=4.0)
+@op(partial(_size_rule, "randn", "normal_kernel_cpu"), results=NEW, memory=scratch(4.0))
 def randn(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Normal numbers of mean 0 and deviation 1."""
     return xp.asarray(rng.standard_normal(size)).astype(default_float() if dtype is None else dtype.numpy)
@@ -50,13 +62,13 @@ def _like_rule(input: Any, dtype: Any) -> Spec:
     return same_floating("normal_kernel_cpu")(Spec(input.shape, input.dtype if dtype is None else dtype.numpy))
 
 
-@op(_like_rule, random=True, method=False, factory=True, scratch=4.0)
+@op(_like_rule, variants=FUNCTION, results=NEW, memory=scratch(4.0))
 def rand_like(xp: Any, rng: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Uniform numbers from [0, 1) in the shape of another tensor."""
     return uniform_numbers(xp, rng, input.shape, input.dtype if dtype is None else dtype.numpy)
 
 
-@op(_like_rule, random=True, method=False, factory=True, scratch=4.0)
+@op(_like_rule, variants=FUNCTION, results=NEW, memory=scratch(4.0))
 def randn_like(xp: Any, rng: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Normal numbers in the shape of another tensor."""
     return xp.asarray(rng.standard_normal(input.shape)).astype(input.dtype if dtype is None else dtype.numpy)
@@ -72,13 +84,13 @@ def _randint_rule(low: int, high: int, size: Any, dtype: Any) -> Spec:
     return sized("randint", size, int64 if dtype is None else dtype)
 
 
-@op(_randint_rule, random=True, factory=True, method=False, scratch=4.0)
+@op(_randint_rule, variants=FUNCTION, results=NEW, memory=scratch(4.0))
 def randint(xp: Any, rng: Any, low: Int, high: Int, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Whole numbers from ``low`` up to but without ``high``."""
     return xp.asarray(rng.integers(low, high, size)).astype(int64.numpy if dtype is None else dtype.numpy)
 
 
-@op(partial(_randint_rule, 0), key="randint.high", random=True, factory=True, scratch=4.0)
+@op(partial(_randint_rule, 0), key="randint.high", results=NEW, memory=scratch(4.0))
 def randint_high(xp: Any, rng: Any, high: Int, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Whole numbers from 0 up to but without ``high``."""
     return randint.raw(xp, rng, 0, high, size, dtype=dtype)
@@ -88,13 +100,13 @@ def _randint_like_rule(input: Any, low: int, high: int, dtype: Any) -> Spec:
     return _randint_rule(low, high, input.shape, from_numpy(input.dtype) if dtype is None else dtype)
 
 
-@op(_randint_like_rule, key="randint_like.low", random=True, method=False, factory=True)
+@op(_randint_like_rule, key="randint_like.low", variants=FUNCTION, results=NEW)
 def randint_like_low(xp: Any, rng: Any, input: Array, low: Int, high: Int, *, dtype: OptionalDType = None) -> Any:
     """Whole numbers from ``low`` up to but without ``high``, in the shape of another tensor."""
     return xp.asarray(rng.integers(low, high, input.shape)).astype(input.dtype if dtype is None else dtype.numpy)
 
 
-@op(lambda input, high, dtype: _randint_like_rule(input, 0, high, dtype), random=True, method=False, factory=True)
+@op(lambda input, high, dtype: _randint_like_rule(input, 0, high, dtype), variants=FUNCTION, results=NEW)
 def randint_like(xp: Any, rng: Any, input: Array, high: Int, *, dtype: OptionalDType = None) -> Any:
     """Whole numbers from 0 up to but without ``high``, in the shape of another tensor."""
     return randint_like_low.raw(xp, rng, input, 0, high, dtype=dtype)
@@ -104,7 +116,7 @@ MAX_RATE = 9e18
 """The largest rate whose number of events fits an int64."""
 
 
-@op(same_floating("poisson_cpu"), random=True, method=False)
+@op(same_floating("poisson_cpu"), variants=FUNCTION)
 def poisson(xp: Any, rng: Any, input: Array) -> Any:
     """Numbers of events whose expected number ``input`` gives for each element."""
     if input.size and float(input.min()) < 0:
@@ -117,13 +129,13 @@ def poisson(xp: Any, rng: Any, input: Array) -> Any:
 poisson.derivative(input=zero_gradient)
 
 
-@op(lambda n: sized("randperm", (n,), int64), random=True, factory=True, scratch=4.0)
+@op(lambda n: sized("randperm", (n,), int64), results=NEW, memory=scratch(4.0))
 def randperm(xp: Any, rng: Any, n: Int) -> Any:
     """The numbers 0 to n - 1 in random order."""
     return xp.asarray(rng.permutation(n)).astype(int64.numpy)
 
 
-@op(same_floating("bernoulli_tensor_cpu_p_"), random=True, scratch=4.0)
+@op(same_floating("bernoulli_tensor_cpu_p_"), memory=scratch(4.0))
 def bernoulli(xp: Any, rng: Any, input: Array) -> Any:
     """Ones with the probability that ``input`` gives for each element, else zeros."""
     if input.size and (float(input.min()) < 0 or float(input.max()) > 1):
@@ -145,12 +157,10 @@ def _drop_rule(input: Any, p: float) -> Spec:
 
 @op(
     _drop_rule,
-    random=True,
-    internal=True,
-    hidden=("mask",),
-    hidden_rule=lambda input, p: (Spec(input.shape, input.dtype),),
+    variants=INTERNAL,
     node="MulBackward0",
-    scratch=4.0,
+    results=hiding("mask", rule=lambda input, p: (Spec(input.shape, input.dtype),)),
+    memory=scratch(4.0),
 )
 def drop(xp: Any, rng: Any, input: Array, p: Number) -> Any:
     """Each element zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
@@ -161,7 +171,7 @@ def drop(xp: Any, rng: Any, input: Array, p: Number) -> Any:
 drop.derivative(input=lambda F, grad, mask: grad * mask)
 
 
-@composite(may_alias=True, namespace="torch.nn.functional", takes_inplace=True)
+@composite(variants=NN_FUNCTION | INPLACE_ARGUMENT, memory=MAY_ALIAS)
 def dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
     """Each element zeroed with probability ``p`` while training, the rest scaled by 1 / (1 - p)."""
     if math.isnan(p):
@@ -180,7 +190,7 @@ def _fill(rule: Rule, key: str) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op that overwrites its input, so the gradient is 0."""
 
     def declare(kernel: Callable[..., Any]) -> Op:
-        declared = op(rule, key=key, random=True, inplace=True, internal=True, method=True, scratch=4.0)(kernel)
+        declared = op(rule, key=key, variants=INPLACE, memory=scratch(4.0))(kernel)
         return declared.derivative(input=zero_gradient)
 
     return declare

@@ -12,8 +12,9 @@ from typing import Any
 from ...dtypes import bool_, element, from_numpy, int64
 from ...errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
 from ...memory_layout import ORDERS, preserve_format
+from ...schema.declaration import FUNCTION, INPLACE, INTERNAL, MAY_ALIAS, NEW, NO_SCRATCH, scratch
 from ...schema.derivative_plan import Rule
-from ...schema.op import composite, default_float, op
+from ...schema.op import composite, op
 from ...schema.parameters import (
     Array,
     Bool,
@@ -28,6 +29,7 @@ from ...schema.parameters import (
     OptionalMemoryFormat,
     OptionalNumber,
 )
+from ...schema.promotion import default_float
 from ...shapes import Spec, check_keeps_shape, check_nonnegative
 from ..node_names import by_operand
 
@@ -50,19 +52,19 @@ def sized(name: str, size: Any, dtype: Any) -> Spec:
     return Spec(shape, wanted)
 
 
-@op(lambda size, dtype: sized("zeros", size, dtype), factory=True, scratch=0.0)
+@op(lambda size, dtype: sized("zeros", size, dtype), results=NEW, memory=NO_SCRATCH)
 def zeros(xp: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """A tensor of zeros."""
     return xp.zeros(size, _numpy(dtype))
 
 
-@op(lambda size, dtype: sized("ones", size, dtype), factory=True, scratch=0.0)
+@op(lambda size, dtype: sized("ones", size, dtype), results=NEW, memory=NO_SCRATCH)
 def ones(xp: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """A tensor of ones."""
     return xp.ones(size, _numpy(dtype))
 
 
-@op(lambda size, dtype: sized("empty", size, dtype), factory=True, scratch=0.0)
+@op(lambda size, dtype: sized("empty", size, dtype), results=NEW, memory=NO_SCRATCH)
 def empty(xp: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """A tensor whose values mean nothing; on a shared server they are zeros."""
     # Uninitialized memory could contain another session's values.
@@ -79,7 +81,7 @@ def _full_dtype(fill_value: Any, dtype: Any) -> Any:
     return dtype
 
 
-@op(lambda size, fill_value, dtype: sized("full", size, _full_dtype(fill_value, dtype)), factory=True, scratch=0.0)
+@op(lambda size, fill_value, dtype: sized("full", size, _full_dtype(fill_value, dtype)), results=NEW, memory=NO_SCRATCH)
 def full(xp: Any, size: Ints, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
     """A tensor filled with one number."""
     return _filled(xp, size, fill_value, _numpy(_full_dtype(fill_value, dtype)))
@@ -92,25 +94,25 @@ def _like(input: Any, dtype: Any) -> Spec:
     return Spec(input.shape, _numpy(dtype, input))
 
 
-@op(_like, method=False, factory=True, scratch=0.0)
+@op(_like, variants=FUNCTION, results=NEW, memory=NO_SCRATCH)
 def zeros_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Zeros of the same shape and dtype."""
     return xp.zeros(input.shape, _numpy(dtype, input))
 
 
-@op(_like, method=False, factory=True, scratch=0.0)
+@op(_like, variants=FUNCTION, results=NEW, memory=NO_SCRATCH)
 def ones_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Ones of the same shape and dtype."""
     return xp.ones(input.shape, _numpy(dtype, input))
 
 
-@op(_like, method=False, factory=True)
+@op(_like, variants=FUNCTION, results=NEW)
 def empty_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """A tensor of the same shape and dtype whose values mean nothing; here, zeros."""
     return xp.zeros(input.shape, _numpy(dtype, input))
 
 
-@op(_like, method=False, factory=True, scratch=0.0)
+@op(_like, variants=FUNCTION, results=NEW, memory=NO_SCRATCH)
 def full_like(xp: Any, input: Array, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
     """The same shape and dtype, filled with one number."""
     return _filled(xp, input.shape, fill_value, _numpy(dtype, input))
@@ -120,19 +122,19 @@ def _new_rule(input: Any, size: Any, dtype: Any) -> Spec:
     return sized("new", size, from_numpy(_numpy(dtype, input)))
 
 
-@op(_new_rule, factory=True, scratch=0.0)
+@op(_new_rule, results=NEW, memory=NO_SCRATCH)
 def new_zeros(xp: Any, input: Array, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Zeros of another shape in the same dtype."""
     return xp.zeros(size, _numpy(dtype, input))
 
 
-@op(_new_rule, factory=True, scratch=0.0)
+@op(_new_rule, results=NEW, memory=NO_SCRATCH)
 def new_ones(xp: Any, input: Array, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Ones of another shape in the same dtype."""
     return xp.ones(size, _numpy(dtype, input))
 
 
-@op(_new_rule, factory=True, scratch=0.0)
+@op(_new_rule, results=NEW, memory=NO_SCRATCH)
 def new_full(xp: Any, input: Array, size: Ints, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
     """Another shape in the same dtype, filled with one number."""
     return _filled(xp, size, fill_value, _numpy(dtype, input))
@@ -159,7 +161,7 @@ def _arange_rule(start: Any, end: Any, step: Any, dtype: Any) -> Spec:
     return sized("arange", (math.ceil((stop - begin) / by),), from_numpy(wanted))
 
 
-@op(_arange_rule, factory=True)
+@op(_arange_rule, results=NEW)
 def arange(xp: Any, start: Number, end: OptionalNumber = None, step: Number = 1, *, dtype: OptionalDType = None) -> Any:
     """Numbers from ``start`` (0 if alone) up to but without ``end``, ``step`` apart."""
     begin, stop, by, wanted = _arange_plan(start, end, step, dtype)
@@ -172,7 +174,7 @@ def _linspace_rule(steps: int, dtype: Any) -> Spec:
     return sized("linspace", (steps,), dtype)
 
 
-@op(_linspace_rule, factory=True, scratch=3.0)
+@op(_linspace_rule, results=NEW, memory=scratch(3.0))
 def linspace(xp: Any, start: Number, end: Number, steps: Int, *, dtype: OptionalDType = None) -> Any:
     """``steps`` numbers from ``start`` to ``end``, both included, evenly apart."""
     return xp.linspace(start, end, steps).astype(_numpy(dtype))
@@ -186,7 +188,7 @@ def _eye_rule(n: int, m: int | None, dtype: Any) -> Spec:
     return sized("eye", (n, columns), dtype)
 
 
-@op(_eye_rule, factory=True)
+@op(_eye_rule, results=NEW)
 def eye(xp: Any, n: Int, m: OptionalInt = None, *, dtype: OptionalDType = None) -> Any:
     """The identity matrix."""
     return xp.eye(n, m, dtype=_numpy(dtype))
@@ -199,7 +201,7 @@ def _same(input: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_same, scratch=0.0)
+@op(_same, memory=NO_SCRATCH)
 def clone(xp: Any, input: Array) -> Any:
     """A copy that gradients flow through."""
     return xp.array(input)
@@ -219,7 +221,7 @@ def clone_formatted(F: Any, input: Array, *, memory_format: OptionalMemoryFormat
     return F.permute(F.clone(F.permute(input, order)), tuple(sorted(range(len(order)), key=order.__getitem__)))
 
 
-@op(_like, internal=True, method=False, node="ToCopyBackward0", scratch=0.0)
+@op(_like, variants=INTERNAL, node="ToCopyBackward0", memory=NO_SCRATCH)
 def cast(xp: Any, input: Array, dtype: DTypeArg) -> Any:
     """The values in another dtype."""
     return input.astype(dtype.numpy)
@@ -228,7 +230,7 @@ def cast(xp: Any, input: Array, dtype: DTypeArg) -> Any:
 cast.derivative(input=lambda F, grad, input_dtype: F.cast(grad, input_dtype))
 
 
-@composite(may_alias=True)
+@composite(memory=MAY_ALIAS)
 def to(
     F: Any,
     input: Array,
@@ -257,7 +259,7 @@ def _check_device(wanted: str, present: str) -> None:
         raise InvalidOperation(f"device {wanted!r} is not available; available: {present}")
 
 
-@composite(may_alias=True, key="to.dtype")
+@composite(key="to.dtype", memory=MAY_ALIAS)
 def to_dtype(
     F: Any,
     input: Array,
@@ -271,7 +273,7 @@ def to_dtype(
     return F.to(input, None, dtype, non_blocking, copy, memory_format=memory_format)
 
 
-@composite(may_alias=True, key="to.other")
+@composite(key="to.other", memory=MAY_ALIAS)
 def to_other(
     F: Any,
     input: Array,
@@ -286,7 +288,7 @@ def to_other(
     return F.to(input, None, from_numpy(data.dtype), non_blocking, copy, memory_format=memory_format)
 
 
-@composite(may_alias=True)
+@composite(memory=MAY_ALIAS)
 def contiguous(F: Any, input: Array, *, memory_format: OptionalMemoryFormat = None) -> Any:
     """The tensor in row-major order or that of a memory format: itself if it is so already, else a copy."""
     if memory_format in ORDERS:
@@ -305,7 +307,7 @@ def _copy_rule(input: Any, src: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_copy_rule, inplace=True, internal=True, node="torch::autograd::CopyBackwards", scratch=0.0)
+@op(_copy_rule, variants=INPLACE, node="torch::autograd::CopyBackwards", memory=NO_SCRATCH)
 def copy(xp: Any, input: Array, src: Operand) -> Any:
     """The values of ``src``, broadcast, in the shape and dtype of ``input``; ``copy_`` writes them."""
     return xp.broadcast_to(xp.asarray(src), input.shape).astype(input.dtype)
@@ -322,7 +324,7 @@ def _fill_rule(input: Any, value: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_fill_rule, inplace=True, internal=True, node=by_operand("Fill", tensor=1, number=0), scratch=0.0)
+@op(_fill_rule, variants=INPLACE, node=by_operand("Fill", tensor=1, number=0), memory=NO_SCRATCH)
 def fill(xp: Any, input: Array, value: Operand) -> Any:
     """One number everywhere; ``fill_`` writes it."""
     return xp.broadcast_to(xp.asarray(value), input.shape).astype(input.dtype)
@@ -331,7 +333,7 @@ def fill(xp: Any, input: Array, value: Operand) -> Any:
 fill.derivative(input=lambda F, grad: F.zeros_like(grad), value=lambda F, grad: F.sum(grad))
 
 
-@op(_same, inplace=True, internal=True, scratch=0.0)
+@op(_same, variants=INPLACE, memory=NO_SCRATCH)
 def zero(xp: Any, input: Array) -> Any:
     """Zeros; ``zero_`` writes them."""
     return xp.zeros(input.shape, input.dtype)
@@ -373,25 +375,25 @@ def _cosines(xp: Any, *weights: float) -> Callable[[Any], Any]:
     return lambda at: sum(w * xp.cos(2 * math.pi * i * at) for i, w in enumerate(weights))
 
 
-@op(_window_rule("bartlett_window"), factory=True, scratch=SCRATCH)
+@op(_window_rule("bartlett_window"), results=NEW, memory=scratch(SCRATCH))
 def bartlett_window(xp: Any, window_length: Int, periodic: Bool = True, *, dtype: OptionalDType = None) -> Any:
     """Bartlett's window: a triangle."""
     return _window(xp, window_length, periodic, dtype, lambda at: 1 - xp.abs(2 * at - 1))
 
 
-@op(_window_rule("blackman_window"), factory=True, scratch=SCRATCH)
+@op(_window_rule("blackman_window"), results=NEW, memory=scratch(SCRATCH))
 def blackman_window(xp: Any, window_length: Int, periodic: Bool = True, *, dtype: OptionalDType = None) -> Any:
     """Blackman's window: two cosines."""
     return _window(xp, window_length, periodic, dtype, _cosines(xp, 0.42, -0.5, 0.08))
 
 
-@op(_window_rule("hann_window"), factory=True, scratch=SCRATCH)
+@op(_window_rule("hann_window"), results=NEW, memory=scratch(SCRATCH))
 def hann_window(xp: Any, window_length: Int, periodic: Bool = True, *, dtype: OptionalDType = None) -> Any:
     """Hann's window: a cosine that begins at 0."""
     return _window(xp, window_length, periodic, dtype, _cosines(xp, 0.5, -0.5))
 
 
-@op(_window_rule("hamming_window"), factory=True, scratch=SCRATCH)
+@op(_window_rule("hamming_window"), results=NEW, memory=scratch(SCRATCH))
 def hamming_window(
     xp: Any,
     window_length: Int,
@@ -405,7 +407,7 @@ def hamming_window(
     return _window(xp, window_length, periodic, dtype, _cosines(xp, alpha, -beta))
 
 
-@op(_window_rule("kaiser_window"), factory=True, scratch=22.0)
+@op(_window_rule("kaiser_window"), results=NEW, memory=scratch(22.0))
 def kaiser_window(
     xp: Any, window_length: Int, periodic: Bool = True, beta: Number = 12.0, *, dtype: OptionalDType = None
 ) -> Any:
@@ -424,14 +426,14 @@ def _range_rule(start: Any, end: Any, step: Any, dtype: Any) -> Spec:
     return sized("arange", (math.floor((end - start) / step) + 1,), dtype)
 
 
-@op(_range_rule, factory=True)
+@op(_range_rule, results=NEW)
 def range_(xp: Any, start: Number, end: Number = 0, step: Number = 1, *, dtype: OptionalDType = None) -> Any:
     """Numbers from ``start`` to ``end``, both included, ``step`` apart; ``arange`` is like Python's own range."""
     n = math.floor((end - start) / step) + 1
     return (start + step * xp.arange(n)).astype(_numpy(dtype))
 
 
-@op(lambda dtype: sized("scalar_tensor", (), dtype), factory=True)
+@op(lambda dtype: sized("scalar_tensor", (), dtype), results=NEW)
 def scalar_tensor(xp: Any, s: Number, *, dtype: OptionalDType = None) -> Any:
     """A number as a tensor without dimensions, of the default dtype."""
     return xp.asarray(s).astype(_numpy(dtype))

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...dtypes import bool_, element, from_numpy, int32, int64
 from ...errors import DataDependentShape, DTypeMismatch, IndexOutOfRange, InvalidOperation, ShapeMismatch
+from ...schema.declaration import FUNCTION, INPLACE, INTERNAL, LIST, METHOD, NO_SCRATCH, PRIVATE, VIEW, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Index, Indices, Int, Items, Operand, OptionalInt, Places, Str
 from ...shapes import Spec, broadcast_shapes, check_keeps_shape, expands_to, size_at, wrap_dim
@@ -78,7 +79,7 @@ def _getitem_rule(input: Any, index: tuple[Any, ...]) -> Spec:
     return Spec(tuple(shape), input.dtype)
 
 
-@op(_getitem_rule, view=True, method=False, node=_getitem_node)
+@op(_getitem_rule, variants=FUNCTION, node=_getitem_node, memory=VIEW)
 def getitem(xp: Any, input: Array, index: Index) -> Any:
     """``input[index]`` for ints, slices, None and ellipsis: a view.
 
@@ -96,7 +97,7 @@ def _getitem_scatter_rule(input: Any, size: Any, index: Any) -> Spec:
     return result
 
 
-@op(_getitem_scatter_rule, private=True, method=False, scratch=2.0)
+@op(_getitem_scatter_rule, variants=PRIVATE, memory=scratch(2.0))
 def getitem_scatter(xp: Any, input: Array, size: Items, index: Index) -> Any:
     """Zeros of shape ``size`` with ``input`` at ``index``: what ``getitem`` does to a gradient."""
     return xp.index_set(xp.zeros(size, input.dtype), as_index(index), input)
@@ -146,7 +147,7 @@ def _check_read(xp: Any, input: Any, indices: Any, *_values: Any) -> None:
         _checked_index(xp, input, indices)
 
 
-@op(_index_rule, method=False, internal=True)
+@op(_index_rule, variants=INTERNAL)
 def index(xp: Any, input: Array, indices: Indices) -> Any:
     """``input`` at index tensors, null where a dimension is taken whole."""
     shape = _index_rule(input, indices).shape
@@ -177,7 +178,7 @@ def _index_put_rule(input: Any, indices: Any, values: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_index_put_rule, inplace=True, scratch=2.0)
+@op(_index_put_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(2.0))
 def index_put(xp: Any, input: Array, indices: Places, values: Operand, accumulate: Bool = False) -> Any:
     """``input`` with ``values`` put, or added if ``accumulate``, at index tensors."""
     if 0 in _index_rule(input, indices).shape:
@@ -197,7 +198,7 @@ index_put.derivative(
 )
 
 
-@composite(key="index_put.masks", inplace=True)
+@composite(key="index_put.masks", variants=FUNCTION | METHOD | INPLACE)
 def index_put_masks(F: Any, input: Array, indices: Indices, values: Operand, accumulate: Bool = False) -> Any:
     """``index_put`` where masks stand for the places of their true elements."""
     found: list[Any] = []
@@ -219,7 +220,7 @@ def _index_select_rule(input: Any, dim: int, index: Any) -> Spec:
     return Spec((*input.shape[:axis], n, *input.shape[axis + 1 :]) if input.shape else (), input.dtype)
 
 
-@op(_index_select_rule, scratch=0.0)
+@op(_index_select_rule, memory=NO_SCRATCH)
 def index_select(xp: Any, input: Array, dim: Int, index: Array) -> Any:
     """The slices along ``dim`` that ``index`` names."""
     _check_selected(xp, input, index, dim=dim)
@@ -253,7 +254,7 @@ def _masked_fill_rule(input: Any, mask: Any, value: Any) -> Spec:
     return Spec(broadcast_shapes(mask.shape, input.shape), input.dtype)
 
 
-@op(_masked_fill_rule, inplace=True, node=by_operand("MaskedFill", at=2, tensor=1, number=0))
+@op(_masked_fill_rule, variants=FUNCTION | METHOD | INPLACE, node=by_operand("MaskedFill", at=2, tensor=1, number=0))
 def masked_fill(xp: Any, input: Array, mask: Array, value: Operand) -> Any:
     """``input`` with ``value`` where the mask is true."""
     return xp.where(mask, xp.asarray(value).astype(input.dtype), input)
@@ -271,13 +272,13 @@ def _nonzero_rule(input: Any) -> Spec:
     return Spec((int((input != 0).sum()), len(input.shape)), int64.numpy)
 
 
-@op(_nonzero_rule, scratch=1.25)
+@op(_nonzero_rule, memory=scratch(1.25))
 def nonzero(xp: Any, input: Array) -> Any:
     """The indices of the elements that are not zero, a row each: (n, ndim), int64."""
     return xp.argwhere(input)
 
 
-@composite(key="nonzero.as_tuple", lists_outputs=True)
+@composite(key="nonzero.as_tuple", results=LIST)
 def nonzero_as_tuple(F: Any, input: Array, *, as_tuple: Bool) -> Any:
     """The indices of the elements that are not zero, a vector a dimension."""
     if not as_tuple:
@@ -320,7 +321,7 @@ def _masked_scatter_rule(input: Any, mask: Any, source: Any) -> Spec:
     return Spec(shape, input.dtype)
 
 
-@op(_masked_scatter_rule, inplace=True)
+@op(_masked_scatter_rule, variants=FUNCTION | METHOD | INPLACE)
 def masked_scatter(xp: Any, input: Array, mask: Array, source: Array) -> Any:
     """``input`` with the first elements of ``source``, in order, where the mask is true."""
     shape = broadcast_shapes(mask.shape, input.shape)
@@ -349,7 +350,7 @@ masked_scatter.derivative(input=lambda F, grad, mask: F.masked_fill(grad, mask, 
 # index_reduce --------------------------------------------------------------------------------------------
 
 
-@composite(inplace=True)
+@composite(variants=FUNCTION | METHOD | INPLACE)
 def index_reduce(
     F: Any, input: Array, dim: Int, index: Array, source: Array, reduce: Str, *, include_self: Bool = True
 ) -> Any:
@@ -445,7 +446,7 @@ def _start(xp: Any, reduce: str, dtype: Any) -> Any:
     return least if reduce == "amax" else greatest
 
 
-@op(_scatter_reduce_rule, inplace=True, scratch=3.0)
+@op(_scatter_reduce_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(3.0))
 def scatter_reduce(
     xp: Any, input: Array, dim: Int, index: Array, src: Array, reduce: Str, *, include_self: Bool = True
 ) -> Any:

@@ -17,8 +17,10 @@ from ...errors import (
     InvalidValue,
     ShapeMismatch,
 )
-from ...schema.op import Op, common_dtype, composite, op
+from ...schema.declaration import FUNCTION, LIST, MAY_ALIAS, NO_SCRATCH, VIEW
+from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Arrays, Int, IntOrInts, Ints, ManyArrays
+from ...schema.promotion import common_dtype
 from ...shapes import Spec, check_size, wrap_dim
 from ..guards import kernel_name
 
@@ -66,7 +68,7 @@ def _cat_rule(tensors: Any, dim: int) -> Spec:
     return Spec((*first[:axis], total, *first[axis + 1 :]), _joined_dtype(tensors))
 
 
-@op(_cat_rule, method=False, aliases=("concat", "concatenate"), scratch=0.0)
+@op(_cat_rule, aliases=("concat", "concatenate"), variants=FUNCTION, memory=NO_SCRATCH)
 def cat(xp: Any, tensors: Arrays, dim: Int = 0) -> Any:
     """The tensors joined along ``dim``."""
     given = [x for x in tensors if not _is_skipped(x.shape)]
@@ -104,7 +106,7 @@ def _stack_rule(tensors: Any, dim: int) -> Spec:
     return Spec((*first[:axis], len(tensors), *first[axis:]), _joined_dtype(tensors))
 
 
-@op(_stack_rule, method=False, scratch=0.0)
+@op(_stack_rule, variants=FUNCTION, memory=NO_SCRATCH)
 def stack(xp: Any, tensors: Arrays, dim: Int = 0) -> Any:
     """The tensors, all of one shape, along a new dimension."""
     return _join(xp.stack, tensors, dim)
@@ -182,7 +184,7 @@ def _split_node(node: Any) -> str:
     return "SplitBackward0" if isinstance(node.attrs["split_size"], int) else "SplitWithSizesBackward0"
 
 
-@op(_split_rule, view=True, node=_split_node, lists_outputs=True)
+@op(_split_rule, node=_split_node, results=LIST, memory=VIEW)
 def split(xp: Any, input: Array, split_size: IntOrInts, dim: Int = 0) -> Any:
     """Parts of ``split_size`` along ``dim``, the last maybe smaller; or parts of the given sizes."""
     return _parts(input, _split_sizes(input.shape, split_size, dim), dim)
@@ -215,7 +217,7 @@ def _chunk_node(node: Any) -> str:
     return "SplitBackward0" if part[node.attrs.get("dim", 0)] else "SplitWithSizesBackward0"
 
 
-@op(_chunk_rule, view=True, node=_chunk_node, lists_outputs=True)
+@op(_chunk_rule, node=_chunk_node, results=LIST, memory=VIEW)
 def chunk(xp: Any, input: Array, chunks: Int, dim: Int = 0) -> Any:
     """At most ``chunks`` equal parts along ``dim``."""
     return _parts(input, _chunk_sizes(input.shape, chunks, dim), dim)
@@ -235,7 +237,7 @@ def _unbind_rule(input: Any, dim: int) -> list[Spec]:
     return [Spec(input.shape[:axis] + input.shape[axis + 1 :], input.dtype)] * input.shape[axis]
 
 
-@op(_unbind_rule, view=True, lists_outputs=True)
+@op(_unbind_rule, results=LIST, memory=VIEW)
 def unbind(xp: Any, input: Array, dim: Int = 0) -> Any:
     """The slices along ``dim``."""
     before = (slice(None),) * (dim % input.ndim)
@@ -269,7 +271,7 @@ def _narrow_rule(input: Any, dim: int, start: int, length: int) -> Spec:
     return Spec((*input.shape[:axis], length, *input.shape[axis + 1 :]), input.dtype)
 
 
-@op(_narrow_rule, view=True, node="SliceBackward0")
+@op(_narrow_rule, node="SliceBackward0", memory=VIEW)
 def narrow(xp: Any, input: Array, dim: Int, start: Int, length: Int) -> Any:
     """``length`` elements along ``dim`` from ``start``."""
     axis = dim % input.ndim
@@ -298,7 +300,7 @@ def _select_rule(input: Any, dim: int, index: int) -> Spec:
     return Spec(input.shape[:axis] + input.shape[axis + 1 :], input.dtype)
 
 
-@op(_select_rule, view=True)
+@op(_select_rule, memory=VIEW)
 def select(xp: Any, input: Array, dim: Int, index: Int) -> Any:
     """The slice at ``index`` along ``dim``."""
     return input[(slice(None),) * (dim % input.ndim) + (index, ...)]
@@ -315,7 +317,7 @@ select.derivative(input=_select_grad)
 # Splitting by sections or indices, and flipping ---------------------------------------------------------
 
 
-@composite(may_alias=True, lists_outputs=True)
+@composite(results=LIST, memory=MAY_ALIAS)
 def tensor_split(F: Any, input: Array, indices_or_sections: IntOrInts, dim: Int = 0) -> Any:
     """So many parts along ``dim``, the first ones maybe larger by one; or the parts between indices."""
     if not input.ndim:
@@ -333,7 +335,7 @@ def tensor_split(F: Any, input: Array, indices_or_sections: IntOrInts, dim: Int 
     return tuple([F.narrow(input, dim, start, max(end - start, 0)) for start, end in itertools.pairwise(bounds)])
 
 
-@composite(key="tensor_split.tensor", may_alias=True, lists_outputs=True)
+@composite(key="tensor_split.tensor", results=LIST, memory=MAY_ALIAS)
 def tensor_split_tensor(F: Any, input: Array, tensor_indices_or_sections: Array, dim: Int = 0) -> Any:
     """``tensor_split`` by a tensor of int64: a number of parts, or the indices between them."""
     given = tensor_indices_or_sections
@@ -366,19 +368,19 @@ def _divide(F: Any, name: str, input: Any, indices_or_sections: Any, dim: int, l
     return F.tensor_split(input, indices_or_sections, dim)
 
 
-@composite(may_alias=True, lists_outputs=True)
+@composite(results=LIST, memory=MAY_ALIAS)
 def hsplit(F: Any, input: Array, indices_or_sections: IntOrInts) -> Any:
     """``tensor_split`` into equal parts side by side: along dimension 1, or 0 of a vector."""
     return _divide(F, "hsplit", input, indices_or_sections, min(input.ndim - 1, 1) if input.ndim else 0, 1)
 
 
-@composite(may_alias=True, lists_outputs=True)
+@composite(results=LIST, memory=MAY_ALIAS)
 def vsplit(F: Any, input: Array, indices_or_sections: IntOrInts) -> Any:
     """``tensor_split`` into equal parts one above the other: along dimension 0."""
     return _divide(F, "vsplit", input, indices_or_sections, 0, 2)
 
 
-@composite(may_alias=True, lists_outputs=True)
+@composite(results=LIST, memory=MAY_ALIAS)
 def dsplit(F: Any, input: Array, indices_or_sections: IntOrInts) -> Any:
     """``tensor_split`` into equal parts one behind the other: along dimension 2."""
     return _divide(F, "dsplit", input, indices_or_sections, 2, 3)
@@ -400,7 +402,7 @@ def flipud(F: Any, input: Array) -> Any:
     return F.flip(input, (0,))
 
 
-@composite(may_alias=True)
+@composite(memory=MAY_ALIAS)
 def ravel(F: Any, input: Array) -> Any:
     """All elements in one dimension."""
     return F.reshape(input, (-1,))
@@ -416,8 +418,8 @@ def _at_least(kernel: Callable[..., Any]) -> Op:
         return tuple(kernel(F, x) for x in tensors)
 
     each.__doc__ = f"Each of the tensors as ``{kernel.__name__}`` gives it."
-    alone = composite(method=False, may_alias=True)(kernel)
-    composite(method=False, may_alias=True, key=f"{kernel.__name__}.tensors", lists_outputs=True)(each)
+    alone = composite(variants=FUNCTION, memory=MAY_ALIAS)(kernel)
+    composite(key=f"{kernel.__name__}.tensors", variants=FUNCTION, results=LIST, memory=MAY_ALIAS)(each)
     return alone
 
 
@@ -442,7 +444,7 @@ def atleast_3d(F: Any, input: Array) -> Any:
 # Block-diagonal matrices ---------------------------------------------------------------------------------
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def block_diag(F: Any, tensors: ManyArrays = ()) -> Any:
     """A matrix with the tensors, as matrices, one after the other down its diagonal and zeros beside them."""
     for i, x in enumerate(tensors):
@@ -465,7 +467,7 @@ def block_diag(F: Any, tensors: ManyArrays = ()) -> Any:
 # Flat indices --------------------------------------------------------------------------------------------
 
 
-@composite(method=False, lists_outputs=True)
+@composite(variants=FUNCTION, results=LIST)
 def unravel_index(F: Any, indices: Array, shape: Ints) -> Any:
     """Numbers of elements, counted row by row, as an index for each dimension of ``shape``."""
     if indices.is_floating_point() or indices.dtype.name == "bool":

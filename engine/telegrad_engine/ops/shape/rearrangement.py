@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 from ...errors import IndexOutOfRange, InvalidOperation, InvalidValue, ShapeMismatch
+from ...schema.declaration import FUNCTION, LIST, MAY_ALIAS, NN_FUNCTION, NO_SCRATCH, RESULT
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Arrays, Bool, Int, IntOrInts, Ints, ManyArrays, OptionalInt, OptionalStr, Shifts
 from ...shapes import Spec, broadcast_shapes, check_nonnegative, infer_reshape, size_at, wrap_dim
@@ -14,7 +15,7 @@ from .scatter import sliced
 from .views import as_strided, diagonal, permute, t, transpose, unsqueeze
 
 
-@composite(may_alias=True)
+@composite(memory=MAY_ALIAS)
 def unflatten(F: Any, input: Array, dim: Int, sizes: Ints) -> Any:
     """Dimension ``dim`` as several of ``sizes``, one of which may be -1."""
     if not sizes:
@@ -39,7 +40,7 @@ def _several(value: Any) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else value
 
 
-@composite(may_alias=True, aliases=("moveaxis",))
+@composite(aliases=("moveaxis",), memory=MAY_ALIAS)
 def movedim(F: Any, input: Array, source: IntOrInts, destination: IntOrInts) -> Any:
     """The dimensions in ``source`` moved to ``destination``, the others kept in order."""
     ndim = len(input.shape)
@@ -82,7 +83,7 @@ def rot90(F: Any, input: Array, k: Int = 1, dims: Ints = (0, 1)) -> Any:
 # Repeating -----------------------------------------------------------------------------------------------
 
 
-@composite(may_alias=True)
+@composite(memory=MAY_ALIAS)
 def expand_as(F: Any, input: Array, other: Array) -> Any:
     """Dimensions of size 1 repeated, without copying, to the shape of ``other``."""
     return F.expand(input, tuple(other.shape))
@@ -137,7 +138,7 @@ def _roll_rule(input: Any, shifts: Any, dims: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_roll_rule, scratch=0.0)
+@op(_roll_rule, memory=NO_SCRATCH)
 def roll(xp: Any, input: Array, shifts: Shifts, dims: IntOrInts = ()) -> Any:
     """Moved by ``shifts`` along ``dims``, what leaves coming in at the other end; flattened if without ``dims``."""
     axes = _several(dims)
@@ -155,7 +156,7 @@ def _check_stack(name: str, tensors: Any) -> None:
         raise InvalidOperation(f"{name} expects a non-empty TensorList")
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def hstack(F: Any, tensors: Arrays) -> Any:
     """The tensors joined column after column: along dimension 1, or 0 where they have one dimension."""
     _check_stack("hstack", tensors)
@@ -163,21 +164,21 @@ def hstack(F: Any, tensors: Arrays) -> Any:
     return F.cat(rows, 0 if len(rows[0].shape) == 1 else 1)
 
 
-@composite(method=False, aliases=("row_stack",))
+@composite(aliases=("row_stack",), variants=FUNCTION)
 def vstack(F: Any, tensors: Arrays) -> Any:
     """The tensors joined row after row, along dimension 0; what has one dimension is a row."""
     _check_stack("vstack", tensors)
     return F.cat([atleast_2d.raw(F, x) for x in tensors])
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def dstack(F: Any, tensors: Arrays) -> Any:
     """The tensors joined along dimension 2; a matrix gets one, and a vector is a row."""
     _check_stack("dstack", tensors)
     return F.cat([atleast_3d.raw(F, x) for x in tensors], 2)
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def column_stack(F: Any, tensors: Arrays) -> Any:
     """The tensors joined along dimension 1; what has at most one dimension is a column."""
     _check_stack("column_stack", tensors)
@@ -187,14 +188,14 @@ def column_stack(F: Any, tensors: Arrays) -> Any:
 # Broadcasting several tensors ----------------------------------------------------------------------------
 
 
-@composite(may_alias=True, method=False, lists_outputs=True)
+@composite(variants=FUNCTION, results=LIST, memory=MAY_ALIAS)
 def broadcast_tensors(F: Any, tensors: ManyArrays) -> Any:
     """Each of the tensors in the shape that all of them broadcast to, without copying."""
     shape = broadcast_shapes(*[tuple(x.shape) for x in tensors])
     return tuple(x if tuple(x.shape) == shape else F.expand(x, shape) for x in tensors)
 
 
-@composite(may_alias=True, method=False, lists_outputs=True)
+@composite(variants=FUNCTION, results=LIST, memory=MAY_ALIAS)
 def meshgrid(F: Any, tensors: ManyArrays = (), *, indexing: OptionalStr = None) -> Any:
     """Grids of coordinates from vectors; with ``indexing="xy"`` the first two dimensions are swapped."""
     _check_stack("meshgrid", tensors)
@@ -229,10 +230,10 @@ def _copy_of(view: Op, doc: str) -> Op:
         return _copies(F, shown) if view.lists_outputs else F.clone(shown)
 
     copy.__doc__ = doc
-    return composite(key=f"{view.name}_copy", method=False, lists_outputs=view.lists_outputs)(copy)
+    return composite(key=f"{view.name}_copy", variants=FUNCTION, results=LIST if view.lists_outputs else RESULT)(copy)
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def alias_copy(F: Any, input: Array) -> Any:
     """A copy."""
     return F.clone(input)
@@ -242,7 +243,7 @@ as_strided_copy = _copy_of(as_strided, "A copy of what ``as_strided`` shows.")
 diagonal_copy = _copy_of(diagonal, "A copy of a diagonal.")
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def expand_copy(F: Any, input: Array, size: Ints, *, implicit: Bool = False) -> Any:
     """A copy in which dimensions of size 1 are repeated."""
     return F.clone(F.expand(input, size))
@@ -252,7 +253,7 @@ permute_copy = _copy_of(permute, "A copy with its dimensions in another order.")
 select_copy = _copy_of(select, "A copy of the slice at ``index``.")
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def slice_copy(
     F: Any, input: Array, dim: Int = 0, start: OptionalInt = None, end: OptionalInt = None, step: Int = 1
 ) -> Any:
@@ -264,13 +265,13 @@ def slice_copy(
     return F.clone(sliced(F, input, dim, start, end, step))
 
 
-@composite(method=False, lists_outputs=True)
+@composite(variants=FUNCTION, results=LIST)
 def split_copy(F: Any, input: Array, split_size: Int, dim: Int = 0) -> Any:
     """Copies of parts of one size."""
     return _copies(F, F.split(input, split_size, dim))
 
 
-@composite(may_alias=True, lists_outputs=True)
+@composite(results=LIST, memory=MAY_ALIAS)
 def split_with_sizes(F: Any, input: Array, split_sizes: Ints, dim: Int = 0) -> Any:
     """Views of parts of these sizes."""
     return F.split(input, split_sizes, dim)
@@ -279,7 +280,7 @@ def split_with_sizes(F: Any, input: Array, split_sizes: Ints, dim: Int = 0) -> A
 split_with_sizes_copy = _copy_of(split_with_sizes, "Copies of parts of these sizes.")
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def squeeze_copy(F: Any, input: Array, dim: IntOrInts = None) -> Any:
     """A copy without dimensions of size 1."""
     return F.clone(F.squeeze(input) if dim is None else F.squeeze(input, dim))
@@ -290,7 +291,7 @@ transpose_copy = _copy_of(transpose, "A copy with two dimensions swapped.")
 unbind_copy = _copy_of(unbind, "Copies of the slices along ``dim``.")
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def unfold_copy(F: Any, input: Array, dimension: Int, size: Int, step: Int) -> Any:
     """A copy of the windows along a dimension."""
     return F.clone(F.unfold(input, dimension, size, step))
@@ -299,7 +300,7 @@ def unfold_copy(F: Any, input: Array, dimension: Int, size: Int, step: Int) -> A
 unsqueeze_copy = _copy_of(unsqueeze, "A copy with one more dimension, of size 1.")
 
 
-@composite(method=False)
+@composite(variants=FUNCTION)
 def view_copy(F: Any, input: Array, size: Ints) -> Any:
     """A copy in another shape."""
     return F.clone(F.view(input, size))
@@ -321,19 +322,19 @@ def narrow_copy(F: Any, input: Array, dim: Int, start: Int, length: Int) -> Any:
     return F.clone(F.narrow(input, dim, start, length))
 
 
-@composite(may_alias=True, lists_outputs=True)
+@composite(results=LIST, memory=MAY_ALIAS)
 def unsafe_split(F: Any, input: Array, split_size: Int, dim: Int = 0) -> Any:
     """Parts of one size that may be changed in place, since autograd takes them for copies."""
     return _copies(F, F.split(input, split_size, dim))
 
 
-@composite(may_alias=True, lists_outputs=True)
+@composite(results=LIST, memory=MAY_ALIAS)
 def unsafe_split_with_sizes(F: Any, input: Array, split_sizes: Ints, dim: Int = 0) -> Any:
     """Parts of these sizes that may be changed in place, since autograd takes them for copies."""
     return _copies(F, F.split(input, split_sizes, dim))
 
 
-@composite(may_alias=True, lists_outputs=True)
+@composite(results=LIST, memory=MAY_ALIAS)
 def unsafe_chunk(F: Any, input: Array, chunks: Int, dim: Int = 0) -> Any:
     """At most ``chunks`` parts that may be changed in place, since autograd takes them for copies."""
     return _copies(F, F.chunk(input, chunks, dim))
@@ -342,13 +343,13 @@ def unsafe_chunk(F: Any, input: Array, chunks: Int, dim: Int = 0) -> Any:
 # The shape of another tensor -----------------------------------------------------------------------------
 
 
-@composite(may_alias=True)
+@composite(memory=MAY_ALIAS)
 def view_as(F: Any, input: Array, other: Array) -> Any:
     """The tensor as a view in the shape of ``other``."""
     return F.view(input, tuple(other.shape))
 
 
-@composite(may_alias=True)
+@composite(memory=MAY_ALIAS)
 def reshape_as(F: Any, input: Array, other: Array) -> Any:
     """The tensor in the shape of ``other``."""
     return F.reshape(input, tuple(other.shape))
@@ -366,7 +367,7 @@ def _check_image(name: str, input: Any, what: str, factor: int) -> None:
         raise InvalidOperation(f"{name} expects a positive {what}, but got {factor}")
 
 
-@composite(functional=True, method=False)
+@composite(variants=FUNCTION | NN_FUNCTION)
 def pixel_shuffle(F: Any, input: Array, upscale_factor: Int) -> Any:
     """Channels (…, C r², H, W) laid out as pixels (…, C, H r, W r) (Shi et al. 2016)."""
     r = upscale_factor
@@ -385,7 +386,7 @@ def pixel_shuffle(F: Any, input: Array, upscale_factor: Int) -> Any:
     return F.reshape(mixed, (*lead, channels // (r * r), height * r, width * r))
 
 
-@composite(functional=True, method=False)
+@composite(variants=FUNCTION | NN_FUNCTION)
 def pixel_unshuffle(F: Any, input: Array, downscale_factor: Int) -> Any:
     """Pixels (…, C, H r, W r) laid out as channels (…, C r², H, W): ``pixel_shuffle`` undone."""
     r = downscale_factor
@@ -403,7 +404,7 @@ def pixel_unshuffle(F: Any, input: Array, downscale_factor: Int) -> Any:
     return F.reshape(mixed, (*lead, channels * r * r, height // r, width // r))
 
 
-@composite(functional=True, method=False)
+@composite(variants=FUNCTION | NN_FUNCTION)
 def channel_shuffle(F: Any, input: Array, groups: Int) -> Any:
     """Channels (N, C, …) with those of all groups taken in turn (Zhang et al. 2017)."""
     shape = tuple(input.shape)
@@ -419,7 +420,7 @@ def channel_shuffle(F: Any, input: Array, groups: Int) -> Any:
     return F.reshape(F.transpose(split, 1, 2), shape)
 
 
-@composite(method=False, functional=True)
+@composite(variants=FUNCTION | NN_FUNCTION)
 def native_channel_shuffle(F: Any, input: Array, groups: Int) -> Any:
     """``channel_shuffle``."""
     return F.channel_shuffle(input, groups)

@@ -7,6 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import InvalidArgument, InvalidOperation, ShapeMismatch
+from ...schema.declaration import (
+    FUNCTION,
+    INPLACE,
+    LINALG_FUNCTION,
+    MAY_ALIAS,
+    METHOD,
+    NEW,
+    NO_SCRATCH,
+    PRIVATE,
+    VIEW,
+    scratch,
+    view_or_copy,
+)
 from ...schema.derivative_plan import Rule
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Int, Ints, Items, OptionalDType, OptionalInt, OptionalInts
@@ -33,13 +46,13 @@ def _copied(input: Any) -> int:
     return 0 if flags is None or flags.c_contiguous else int(input.nbytes)
 
 
-@op(_reshape_rule, view=True, may_copy=True, node="ViewBackward0", scratch=_copied)
+@op(_reshape_rule, node="ViewBackward0", memory=view_or_copy(_copied))
 def reshape(xp: Any, input: Array, shape: Ints) -> Any:
     """The same elements in another shape; one size may be -1. A view where the layout allows."""
     return xp.reshape(input, shape)
 
 
-@op(_reshape_rule, view=True)
+@op(_reshape_rule, memory=VIEW)
 def view(xp: Any, input: Array, shape: Ints) -> Any:
     """The same memory in another shape; one size may be -1."""
     try:
@@ -51,7 +64,7 @@ def view(xp: Any, input: Array, shape: Ints) -> Any:
         ) from None
 
 
-@composite(may_alias=True)
+@composite(memory=MAY_ALIAS)
 def flatten(F: Any, input: Array, start_dim: Int = 0, end_dim: Int = -1) -> Any:
     """The dimensions from ``start_dim`` to ``end_dim`` as one."""
     shape = tuple(input.shape)
@@ -73,7 +86,7 @@ def _squeeze_rule(input: Any, dim: Any) -> Spec:
     return Spec(tuple(n for i, n in enumerate(input.shape) if i not in dims or n != 1), input.dtype)
 
 
-@op(_squeeze_rule, view=True, inplace=True, node=_squeeze_node)
+@op(_squeeze_rule, variants=FUNCTION | METHOD | INPLACE, node=_squeeze_node, memory=VIEW)
 def squeeze(xp: Any, input: Array, dim: OptionalInts = None) -> Any:
     """Without the dimensions of size 1, or without those of ``dim`` that have size 1."""
     return xp.reshape(input, _squeeze_rule(input, dim).shape)
@@ -84,7 +97,7 @@ def _unsqueeze_rule(input: Any, dim: int) -> Spec:
     return Spec((*input.shape[:axis], 1, *input.shape[axis:]), input.dtype)
 
 
-@op(_unsqueeze_rule, view=True, inplace=True)
+@op(_unsqueeze_rule, variants=FUNCTION | METHOD | INPLACE, memory=VIEW)
 def unsqueeze(xp: Any, input: Array, dim: Int) -> Any:
     """With a dimension of size 1 at ``dim``."""
     return xp.expand_dims(input, dim)
@@ -113,7 +126,7 @@ def _permute_rule(input: Any, dims: Any) -> Spec:
     return Spec(tuple(input.shape[d] for d in order), input.dtype)
 
 
-@op(_permute_rule, view=True)
+@op(_permute_rule, memory=VIEW)
 def permute(xp: Any, input: Array, dims: Ints) -> Any:
     """The dimensions in another order."""
     return xp.transpose(input, dims)
@@ -135,7 +148,7 @@ def _transpose_rule(input: Any, dim0: int, dim1: int) -> Spec:
     return Spec(tuple(shape), input.dtype)
 
 
-@op(_transpose_rule, view=True, inplace=True, aliases=("swapaxes", "swapdims"))
+@op(_transpose_rule, aliases=("swapaxes", "swapdims"), variants=FUNCTION | METHOD | INPLACE, memory=VIEW)
 def transpose(xp: Any, input: Array, dim0: Int, dim1: Int) -> Any:
     """Two dimensions swapped."""
     return xp.swapaxes(input, dim0, dim1) if input.ndim else input.view()
@@ -150,7 +163,7 @@ def _t_rule(input: Any) -> Spec:
     return Spec(input.shape[::-1], input.dtype)
 
 
-@op(_t_rule, view=True, inplace=True)
+@op(_t_rule, variants=FUNCTION | METHOD | INPLACE, memory=VIEW)
 def t(xp: Any, input: Array) -> Any:
     """A matrix transposed."""
     return xp.transpose(input)
@@ -166,13 +179,13 @@ def _expand_rule(input: Any, size: Any) -> Spec:
     return Spec(expanded_shape(input.shape, input.dtype, size), input.dtype)
 
 
-@op(_expand_rule, view=True)
+@op(_expand_rule, memory=VIEW)
 def expand(xp: Any, input: Array, size: Ints) -> Any:
     """Dimensions of size 1 repeated without copying; -1 keeps a size."""
     return xp.broadcast_to(input, expanded_shape(input.shape, input.dtype, size))
 
 
-@op(_expand_rule, view=True, node="ExpandBackward0")
+@op(_expand_rule, node="ExpandBackward0", memory=VIEW)
 def broadcast_to(xp: Any, input: Array, size: Ints) -> Any:
     """Broadcast to a shape, without copying."""
     return xp.broadcast_to(input, expanded_shape(input.shape, input.dtype, size))
@@ -196,7 +209,7 @@ def _flip_rule(input: Any, dims: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_flip_rule, scratch=0.0)
+@op(_flip_rule, memory=NO_SCRATCH)
 def flip(xp: Any, input: Array, dims: Ints) -> Any:
     """The order along ``dims`` reversed."""
     return xp.flip(input, dims if input.ndim else ()).copy()
@@ -214,13 +227,13 @@ def _tri_rule(name: str) -> Rule:
     return rule
 
 
-@op(_tri_rule("tril"), inplace=True)
+@op(_tri_rule("tril"), variants=FUNCTION | METHOD | INPLACE)
 def tril(xp: Any, input: Array, diagonal: Int = 0) -> Any:
     """The lower triangle of each matrix, the rest zeros."""
     return xp.tril(input, _reach(input, diagonal))
 
 
-@op(_tri_rule("triu"), inplace=True)
+@op(_tri_rule("triu"), variants=FUNCTION | METHOD | INPLACE)
 def triu(xp: Any, input: Array, diagonal: Int = 0) -> Any:
     """The upper triangle of each matrix, the rest zeros."""
     return xp.triu(input, _reach(input, diagonal))
@@ -244,7 +257,7 @@ def _as_strided_rule(input: Any, size: Any, stride: Any, storage_offset: int | N
     return Spec(tuple(size), input.dtype)
 
 
-@op(_as_strided_rule, view=True, inplace=True)
+@op(_as_strided_rule, variants=FUNCTION | METHOD | INPLACE, memory=VIEW)
 def as_strided(xp: Any, input: Array, size: Ints, stride: Ints, storage_offset: OptionalInt = None) -> Any:
     """A view with these sizes and strides, in elements, from ``storage_offset``; elements may be seen repeatedly.
 
@@ -273,7 +286,7 @@ def _unstrided_rule(input: Any, shape: Any, stride: Any, storage_offset: int | N
     return Spec(tuple(shape), input.dtype)
 
 
-@op(_unstrided_rule, private=True, method=False)
+@op(_unstrided_rule, variants=PRIVATE)
 def unstrided(xp: Any, input: Array, shape: Ints, stride: Ints, storage_offset: OptionalInt = None) -> Any:
     """A tensor of ``shape`` of which ``input`` is what ``as_strided`` shows; zero where it shows nothing."""
     room = math.prod(shape)
@@ -288,7 +301,7 @@ unstrided.derivative(
 )
 
 
-@composite(factory=True)
+@composite(results=NEW)
 def empty_strided(F: Any, size: Ints, stride: Ints, *, dtype: OptionalDType = None) -> Any:
     """A tensor of these sizes and strides whose values mean nothing; here, zeros."""
     if len(size) != len(stride):
@@ -300,7 +313,7 @@ def empty_strided(F: Any, size: Ints, stride: Ints, *, dtype: OptionalDType = No
     return F.as_strided(F.empty((strided_extent(size, stride, 0),), dtype=dtype), size, stride)
 
 
-@composite(factory=True)
+@composite(results=NEW)
 def empty_permuted(F: Any, size: Ints, physical_layout: Ints, *, dtype: OptionalDType = None) -> Any:
     """A tensor whose dimensions lie in memory in the order ``physical_layout``; its values mean nothing."""
     if len(size) != len(physical_layout):
@@ -338,7 +351,7 @@ def _diagonal_rule(input: Any, offset: int, dim1: int, dim2: int) -> Spec:
     return Spec((*(m for i, m in enumerate(input.shape) if i not in (first, second)), n), input.dtype)
 
 
-@op(_diagonal_rule, view=True)
+@op(_diagonal_rule, memory=VIEW)
 def diagonal(xp: Any, input: Array, offset: Int = 0, dim1: Int = 0, dim2: Int = 1) -> Any:
     """The diagonal of the matrices in ``dim1`` and ``dim2``, ``offset`` above the main one, as last dimension."""
     n = _diagonal_rule(input, offset, dim1, dim2).shape[-1]
@@ -355,7 +368,7 @@ diagonal.derivative(
 )
 
 
-@composite(may_alias=True, key="diagonal", namespace="torch.linalg")
+@composite(key="diagonal", variants=LINALG_FUNCTION, memory=MAY_ALIAS)
 def linalg_diagonal(F: Any, A: Array, *, offset: Int = 0, dim1: Int = -2, dim2: Int = -1) -> Any:
     """The diagonal of each matrix, as last dimension."""
     return F.diagonal(A, offset, dim1, dim2)
@@ -380,7 +393,7 @@ def _diagonal_scatter_rule(input: Any, src: Any, offset: int, dim1: int, dim2: i
     return Spec(input.shape, input.dtype)
 
 
-@op(_diagonal_scatter_rule, scratch=1.25)
+@op(_diagonal_scatter_rule, memory=scratch(1.25))
 def diagonal_scatter(xp: Any, input: Array, src: Array, offset: Int = 0, dim1: Int = 0, dim2: Int = 1) -> Any:
     """``input`` with ``src`` in place of the diagonal of its matrices."""
     places = diagonal.raw(xp, xp.reshape(xp.arange(input.size), input.shape), offset, dim1, dim2)
@@ -436,7 +449,7 @@ def _view_scatter_rule(input: Any, src: Any, chain: Any) -> Spec:
     return whole
 
 
-@op(_view_scatter_rule, method=False, private=True, scratch=2.0)
+@op(_view_scatter_rule, variants=PRIVATE, memory=scratch(2.0))
 def view_scatter(xp: Any, input: Array, src: Array, chain: Items) -> Any:
     """``input`` with the part that ``chain`` of views leads to replaced by ``src``."""
     # After as_strided_, a base may show only part of its elements; writes to the others go to a spare element 0.

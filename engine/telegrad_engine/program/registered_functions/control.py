@@ -55,7 +55,7 @@ def _origins(tensor: Any, begun: int) -> set[int]:
         if place is None or id(place) in seen:
             continue
         seen.add(id(place))
-        if place.is_leaf_target or place.sequence < begun:
+        if place.leaf is not None or place.sequence < begun:
             found.add(id(place))
         else:
             waiting.extend(place.next_edges)

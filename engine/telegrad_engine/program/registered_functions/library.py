@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from threading import Lock
@@ -59,6 +58,8 @@ class Library:
             return found
         if self.outer is not None and name in self.outer:
             return self.outer.find(name)
+        import difflib
+
         near = difflib.get_close_matches(name, self.all(), n=3)
         hint = f"; did you mean {', '.join(near)}?" if near else ""
         raise UnknownFunction(f"no function {name!r:.80} is registered{hint}")

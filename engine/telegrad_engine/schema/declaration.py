@@ -1,0 +1,104 @@
+"""The parts of an op's declaration: its variants, its results and the memory that its kernel takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from .derivative_plan import Rule
+
+Variants = frozenset[str]
+"""Where torch has an op, as the ``variants`` in its ``native_functions.yaml``: ``FUNCTION | METHOD``."""
+
+FUNCTION: Variants = frozenset({"function"})
+"""``torch.softmax(x)``"""
+METHOD: Variants = frozenset({"method"})
+"""``x.softmax()``, if the op takes a tensor."""
+INPLACE: Variants = frozenset({"inplace"})
+"""``x.relu_()``"""
+LINALG_FUNCTION: Variants = frozenset({"linalg function"})
+"""``torch.linalg.inv(x)``"""
+NN_FUNCTION: Variants = frozenset({"nn function"})
+"""``torch.nn.functional.softmax(x)``"""
+INPLACE_ARGUMENT: Variants = frozenset({"inplace argument"})
+"""``torch.nn.functional.relu(x, inplace=True)``"""
+INTERNAL: Variants = frozenset()
+"""None: the op is internal, as are all without a function. Only other ops and tensor methods use it."""
+PRIVATE: Variants = frozenset({"private"})
+"""Only derivatives and in-place ops use it, but no program, function or template."""
+
+
+class Results(NamedTuple):
+    """The results of an op."""
+
+    outputs: tuple[str, ...] = ("result",)
+    """Their names: several form torch's named tuple."""
+    listed: bool = False
+    """Whether they are a tuple of any length."""
+    new: bool = False
+    """Whether the op creates a tensor, so that its function takes ``requires_grad`` and ``device``."""
+    truth: bool = False
+    """Whether functions and methods return a Python bool instead of a 0-dim tensor."""
+    constants: tuple[str, ...] = ()
+    """The floating outputs that have no derivative."""
+    hidden: tuple[str, ...] = ()
+    """The names of further results of the kernel, which only derivatives use."""
+    hidden_rule: Rule | None = None
+    """Returns the Specs of the hidden results, from the inputs and attributes."""
+
+
+RESULT = Results()
+LIST = Results(listed=True)
+NEW = Results(new=True)
+TRUTH = Results(truth=True)
+
+
+def named(*outputs: str) -> Results:
+    """Several results, such as ``named("values", "indices")``."""
+    return Results(outputs)
+
+
+def hiding(*hidden: str, rule: Rule, outputs: Sequence[str] = RESULT.outputs) -> Results:
+    """Results with hidden ones, whose Specs ``rule`` returns."""
+    return Results(tuple(outputs), hidden=hidden, hidden_rule=rule)
+
+
+SCRATCH = 0.75
+"""The default scratch memory of a kernel, besides its results, as a multiple of its inputs and results."""
+
+
+class Memory(NamedTuple):
+    """The memory that an op's kernel allocates, and the memory that its result shares with its input."""
+
+    scratch: float | Callable[..., int] = SCRATCH
+    """The memory besides the results: a multiple of inputs and results, or a function ``scratch(*inputs, **attrs)`` of
+    inputs with a shape and a dtype that returns bytes."""
+    blocked: bool = False
+    """Whether the kernel works in blocks, so that ``scratch`` is a multiple of a block and the results."""
+    view: bool = False
+    """Whether the result is a view of the input."""
+    may_copy: bool = False
+    """Whether a view op makes a copy if the strides of its input do not allow a view."""
+    may_alias: bool = False
+    """Whether a composite op may return an input or a view of one; otherwise such a result is copied."""
+
+
+DEFAULT_MEMORY = Memory()
+NO_SCRATCH = Memory(0.0)
+VIEW = Memory(view=True)
+MAY_ALIAS = Memory(may_alias=True)
+
+
+def scratch(amount: float | Callable[..., int]) -> Memory:
+    """A kernel that allocates this besides its results; see :class:`Memory`."""
+    return Memory(amount)
+
+
+def blocks(amount: float) -> Memory:
+    """A kernel that works in blocks and allocates this multiple of a block and the results."""
+    return Memory(amount, blocked=True)
+
+
+def view_or_copy(copied: Callable[..., int]) -> Memory:
+    """A view op that copies if the strides do not allow a view; ``copied`` returns the bytes of the copy."""
+    return Memory(copied, view=True, may_copy=True)
