@@ -6,8 +6,8 @@
     effects.py          executables and their effects on a session, applied after a run
     plan.py             a program as a list of NumPy calls
     xla.py              a program that XLA compiled
-    tracing.py          makes executables by running a program once on traced arrays
-    tier.py             the two tiers: planned for NumPy, and compiled by XLA
+    tracing.py          runs a program once on traced arrays, to find its effects
+    tier.py             the two tiers: planned for NumPy, and compiled by XLA, and how they make executables
     cache_entry.py      the executables of a program, and when to make the next one
     reports.py          how programs ran
     compiler.py         runs programs in the highest tier that they have

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 MAX_ENTRIES, MAX_BYTES = 64, 256 * 2**20
 """The maximum number of program signatures that are kept, and of bytes that they take together."""
 MAX_COMPARED = 8
-"""The number of newest known signatures with which a new one is compared to report a difference."""
+"""The number of known signatures, most recently used, with which a new one is compared to report a difference."""
 VALUES = "the values are not those that are usual, as where an index is out of range"
 ROOM = "the session may not have room for all of it at once"
 ON_THE_CPU = "the session is not on the CPU"
@@ -256,8 +256,9 @@ class Compiler:
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
-                like = [each.signature for each in self._entries if each[:2] == key[:2]]
-                new = difference(program.remembered, signature, like[-MAX_COMPARED:])
+                like = sorted([each for each in self._entries if each[:2] == key[:2]], key=self._last_use)
+                known = [each.signature for each in like[-MAX_COMPARED:]]
+                new = difference(program.remembered, signature, known)
                 nodes = 0 if signature.graph is None else len(signature.graph.nodes)
                 entry = self._entries[key] = CacheEntry(self._tier, self.after, nodes, new)
                 self._evict()
@@ -268,8 +269,10 @@ class Compiler:
         """Evict the least recently used entries while there are too many, or they take too much memory."""
         total = sum([entry.size for entry in self._entries.values()])
         while self._entries and (len(self._entries) > self._most or total > self._most_bytes):
-            oldest = min(self._entries, key=lambda key: self._entries[key].last_use)
-            total -= self._entries.pop(oldest).size
+            total -= self._entries.pop(min(self._entries, key=self._last_use)).size
+
+    def _last_use(self, key: Key) -> float:
+        return self._entries[key].last_use
 
     def _note(self, session: Session, program: Bound, reason: str | None) -> None:
         note(session, program, self._tier.word, reason, session.compiler is self, self._most)

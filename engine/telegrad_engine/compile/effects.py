@@ -206,9 +206,8 @@ class Change:
         """Make the tensors and nodes."""
         effects, inputs = self._effects, self._inputs
         taken, space = inputs.tensors, inputs.space
-        self._version_counters = [tensor._version_counter for tensor in taken] + [
-            [0] for _ in effects.increases[len(taken) :]
-        ]
+        self._version_counters = [tensor._version_counter for tensor in taken]
+        self._version_counters += [[0] for _ in effects.increases[len(taken) :]]
         memories = [*map(space.memory, taken), *map(space.fresh, self._made)]
         for (position, _), write in zip(effects.writes, self._writes, strict=True):
             if write.array is not None:

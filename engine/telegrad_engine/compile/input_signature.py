@@ -72,9 +72,11 @@ class Inputs:
     ) -> None:
         self.session, self._program, self._taken = session, program, taken
         self.ids, self.space = program.ids, memory_space_of(session.environment.device)
-        self.tensors: list[Any] = [*{id(tensor): tensor for tensor in taken}.values()]
+        places: dict[int, int] = {}
+        order = tuple([places.setdefault(id(tensor), len(places)) for tensor in taken])
+        self.tensors = [*taken] if len(places) == len(taken) else [*{id(tensor): tensor for tensor in taken}.values()]
         """The tensors and their gradients, each once, and the leaves of their graph."""
-        self._places = {id(tensor): i for i, tensor in enumerate(self.tensors)}
+        self._places = places
         self._specs: list[tuple[Any, ...]] = []
         self._read()
         graph = self._graph = self._read_graph()
@@ -90,7 +92,7 @@ class Inputs:
             tuple(
                 [TensorSpec(x.shape, x.dtype if dtype is None else parse(dtype).numpy) for x, dtype in self._uploads]
             ),
-            tuple([self._places[id(tensor)] for tensor in taken]),
+            order,
             functions,
             self.space.device,
             tuple(map(repr if by_value else type, program.operands)),
@@ -191,10 +193,12 @@ def find_inputs(session: Session, program: Bound, by_value: bool) -> Inputs | No
     if "_execute" in vars(session):
         raise Untraceable("a checkpoint is open")
     analysis, names, ids = program.remembered.analysis, session.tensors, program.ids
-    taken = [names.get(ids[i]) for i in analysis.taken]
+    try:
+        taken = [names[ids[i]] for i in analysis.taken]
+    except KeyError:
+        return None
     if (
-        any(tensor is None for tensor in taken)
-        or not all(name in session.functions for name in analysis.functions)
+        not all(name in session.functions for name in analysis.functions)
         or not program.distinct
         or not names.keys().isdisjoint(analysis.ids_made(ids))
     ):

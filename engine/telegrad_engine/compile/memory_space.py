@@ -88,10 +88,6 @@ class DeviceMemory(MemorySpace):
         """Copy the array to host memory."""
         return self.backend.download(array)
 
-    def own(self, out: Any) -> Any:
-        """Return JAX's output as an array that can be written to."""
-        return self.backend.from_jax(out).copy()
-
     def own_copy(self, array: Any) -> Any:
         """Return a copy of an array of this space."""
         return array.copy()
@@ -103,10 +99,6 @@ class ImmutableMemory(DeviceMemory):
     def flags(self, tensor: Any) -> Any:
         """Return the flags of an array with the memory layout that the tensor would have."""
         return _ROW_MAJOR if tensor._strides is None else tensor._strides.flags
-
-    def own(self, out: Any) -> Any:
-        """Return JAX's output as an array of this space."""
-        return self.backend.from_jax(out)
 
     def own_copy(self, array: Any) -> Any:
         """Return the array itself, which is never written to."""

@@ -1,26 +1,23 @@
-"""Tracing: a program runs once on traced arrays, to make an executable and to find its effects on a session."""
+"""Tracing: a program runs once on traced arrays, to record its calls and to find its effects on a session."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..arrays.jax_tracer import TracingBackend
-from ..arrays.numpy_tracer import TapingBackend
 from ..arrays.symbolic import NEEDED, Untraceable, has_traced, is_traced
 from ..context import Grantor
-from ..devices import Device, device
+from ..devices import Device
 from ..dtypes import DType
 from ..errors import TelegradError
 from ..graph.node import FREED
 from ..program.analysis import number_of
 from ..program.instructions import Instruction
-from ..program.operands import BOUNDS, Hole, fill
+from ..program.operands import Hole, fill
 from ..program.program_cache import Remembered, Step
 from ..program.registered_functions import Applicable, Budget, Library, SessionLibrary
 from ..program.result import describe
@@ -29,7 +26,7 @@ from ..program.verbs import VERBS
 from ..session.environment import Environment
 from ..session.memory_accounting import Accounts
 from ..session.session import Session
-from .effects import Effects, Executable, Fetched, Made, Place, Save, Source
+from .effects import Effects, Fetched, Made, Place, Save, Source
 from .graphs import (
     LEAF,
     OWN,
@@ -45,56 +42,6 @@ from .graphs import (
     template,
 )
 from .input_signature import InputSignature, TensorSpec
-from .memory_space import DeviceMemory, memory_space_of
-from .plan import Planned, Planner
-from .xla import Compiled, CompiledForDevice
-
-
-def compile_program(
-    program: Remembered, signature: InputSignature, dtype: DType, operands: Sequence[float], _: Sequence[Any] = ()
-) -> Executable:
-    """Trace a program on arrays without values, and compile it with XLA. Raises Untraceable, with the reason."""
-    backend = TracingBackend()
-    traces: list[Effects] = []
-
-    def traced(*arrays: Any) -> list[Any]:
-        trace = Trace(program, signature, Device(backend), dtype, arrays, operands, operands)
-        trace.execute()
-        reader = EffectsReader(trace, keeps_graphs=False)
-        traces.append(reader.effects())
-        return [*reader.outputs, backend.guard()]
-
-    space = memory_space_of(device(signature.device))
-    function, read = backend.compile(traced, signature.inputs, space.backend)
-    if isinstance(space, DeviceMemory):
-        return CompiledForDevice(function, traces[-1], space, bool(backend.guards))
-    return Compiled(function, traces[-1], signature.inputs, read)
-
-
-def plan_program(
-    program: Remembered, signature: InputSignature, dtype: DType, operands: Sequence[float], arrays: Sequence[Any]
-) -> Planned:
-    """Run a program on these arrays, record it on a tape, and plan it. Raises Untraceable, with the reason."""
-    backend = TapingBackend()
-    tape = backend.tape
-    saved = () if signature.graph is None else signature.graph.arrays
-    count = len(arrays) - len(saved)
-    taped = [tape.input(array) for array in arrays[:count]]
-    for array, (*_, owner) in zip(arrays[count:], saved, strict=True):
-        taped.append(tape.input(array, () if owner is None else (taped[owner],)))
-    own = len(signature.operands)
-    numbers = [tape.operand(value, BOUNDS[type(value)]) for value in operands[:own]]
-    numbers += [tape.operand(value) for value in operands[own:]]  # from the graph: these may be NaN
-    trace = Trace(program, signature, Device(backend), dtype, taped, operands, numbers, tape.generator())
-    trace.execute()
-    reader = EffectsReader(trace, keeps_graphs=True)
-    effects = reader.effects()
-    sources = [*effects.arrays, *[save.source for save in effects.saves], *[f.source for f in effects.fetched]]
-    used = Counter([*sources, *[source for _, source in effects.writes]])
-    written = {source.position: target for target, source in effects.writes if source.is_output and used[source] == 1}
-    inputs = len(arrays) + len(operands) + 1
-    planner = Planner(tape, inputs, reader.outputs, backend.guards, written, reader.numbers)
-    return Planned(planner.plan(), effects)
 
 
 class Trace(Session):
@@ -268,6 +215,21 @@ NO_NUMBERS: Any = _NoNumbers()
 VIEW_ATTRIBUTES = ("_view_chain", "_seen_version", "_sealed")
 
 
+class Numbering:
+    """Numbers objects in the order in which they are first seen."""
+
+    def __init__(self, objects: Iterable[Any]) -> None:
+        self.objects = [*objects]
+        self._numbers = {id(x): i for i, x in enumerate(self.objects)}
+
+    def of(self, x: Any) -> int:
+        """Return the number of an object."""
+        number = self._numbers.setdefault(id(x), len(self.objects))
+        if number == len(self.objects):
+            self.objects.append(x)
+        return number
+
+
 class EffectsReader:
     """Reads the effects of a trace, and collects the arrays that the executable must return."""
 
@@ -276,13 +238,10 @@ class EffectsReader:
         self._trace, self._keeps_graphs = trace, keeps_graphs
         self.outputs: list[Any] = []
         self._sources = {id(array): Source(False, i) for i, array in reversed([*enumerate(trace.arrays)])}
-        self._arrays: list[Source] = []
-        self._memories = {id(tensor._memory): i for i, tensor in enumerate(trace.taken)}
-        self._counters = {id(tensor._version_counter): i for i, tensor in enumerate(trace.taken)}
-        self._increases: list[int] = [tensor._version_counter[0] for tensor in trace.taken]
-        self._tensors: list[Any] = list(trace.taken)
-        """All tensors that can be reached from a name, in the order of their numbers."""
-        self._numbers = {id(tensor): i for i, tensor in enumerate(trace.taken)}
+        self._tensors = Numbering(trace.taken)
+        """All tensors that can be reached from a name."""
+        self._memories = Numbering([tensor._memory for tensor in trace.taken])
+        self._counters = Numbering([tensor._version_counter for tensor in trace.taken])
         self._nodes: dict[int, Edge] = {id(node): (TAKEN, number) for number, node in enumerate(trace.nodes)}
         self._freed_before = [number for number, node in enumerate(trace.nodes) if node.saved is FREED]
         self._saves: list[Save] = []
@@ -296,23 +255,25 @@ class EffectsReader:
         trace = self._trace
         ids = {name: number_of(name) for name in trace.tensors}
         new = {i: trace.tensors[name] for name, i in ids.items() if i not in trace.program.analysis.taken}
-        names = [(i, self._place_of(tensor)) for i, tensor in new.items()]
+        names = [(i, self._tensors.of(tensor)) for i, tensor in new.items()]
         grads = [self._number(tensor._grad) for tensor in trace.taken]
-        for tensor in self._tensors:  # the list grows during the loop
+        for tensor in self._tensors.objects:  # the list grows during the loop
             self._check(tensor)
             self._number(tensor._base)
             self._number(tensor._grad)
         self._check_views()
         graph = self._graph()
         count = len(trace.taken)
-        made = [self._made(tensor) for tensor in self._tensors[count:]]
-        placed = [(number, self._place(tensor)) for number, tensor in enumerate(self._tensors)]
+        made = [self._made(tensor) for tensor in self._tensors.objects[count:]]
+        placed = [(number, self._place(tensor)) for number, tensor in enumerate(self._tensors.objects)]
+        arrays = [self._source(memory.array) for memory in self._memories.objects[count:]]
+        fetched = [self._fetched(arrays, *fetch) for fetch in trace.fetches]
         before = [spec.grad for spec in trace.specs]
         return Effects(
             program=trace.program,
-            arrays=self._arrays,
+            arrays=arrays,
             writes=self._writes(),
-            increases=self._increases,
+            increases=[counter[0] for counter in self._counters.objects],
             made=made,
             placed=[(number, place) for number, place in placed if number >= count or self._is_moved(number, place)],
             grads=[(number, grad) for number, grad in enumerate(grads) if grad != before[number]],
@@ -320,19 +281,12 @@ class EffectsReader:
             graph=graph,
             saves=self._saves,
             freed_nodes=self._freed_nodes(),
-            fetched=[self._fetched(*fetch) for fetch in trace.fetches],
+            fetched=fetched,
             needs=trace.accounts.used_bytes,
         )
 
     def _number(self, tensor: Any) -> int | None:
-        return None if tensor is None else self._place_of(tensor)
-
-    def _place_of(self, tensor: Any) -> int:
-        number = self._numbers.get(id(tensor))
-        if number is None:
-            number = self._numbers[id(tensor)] = len(self._tensors)
-            self._tensors.append(tensor)
-        return number
+        return None if tensor is None else self._tensors.of(tensor)
 
     def _check(self, tensor: Any) -> None:
         if tensor._hooks is not None:
@@ -347,7 +301,7 @@ class EffectsReader:
             before = nodes[places[number][0]] if number in places else None
             same = tensor._version_counter[0] == 0 and tensor._base is None and tensor._node is before
             shown = any(
-                held is not tensor and held._version_counter is tensor._version_counter for held in self._tensors
+                x is not tensor and x._version_counter is tensor._version_counter for x in self._tensors.objects
             )
             flows = tensor._requires_grad and before is None
             if (spec.view or spec.shared) and (shown or not same or flows or tensor._grad is not None):
@@ -363,41 +317,26 @@ class EffectsReader:
             self.outputs.append(array)
         return source
 
-    def _memory(self, memory: Any) -> int:
-        number = self._memories.get(id(memory))
-        if number is None:
-            number = self._memories[id(memory)] = len(self._trace.taken) + len(self._arrays)
-            self._arrays.append(self._source(memory.array))
-        return number
-
-    def _version_counter(self, counter: list[int]) -> int:
-        number = self._counters.get(id(counter))
-        if number is None:
-            number = self._counters[id(counter)] = len(self._increases)
-            self._increases.append(counter[0])
-        return number
-
     def _writes(self) -> list[tuple[int, Source]]:
         """Return the taken arrays that are overwritten, each with the source of the new values."""
         taken, before = self._trace.taken, self._trace.arrays
         changed = [i for i, tensor in enumerate(taken) if tensor._memory.array is not before[i]]
         return [(i, self._source(taken[i]._memory.array)) for i in changed]
 
-    def _fetched(self, number: int, description: dict[str, Any], counter: list[int], array: Any) -> Fetched:
+    def _fetched(self, made: list[Source], i: int, description: dict[str, Any], counter: Any, array: Any) -> Fetched:
         source = None if array is None else self._source(array)
-        kept = self._arrays.index(source) if source in self._arrays else None
-        return Fetched(
-            number, {**description, "device": self._trace.device_name}, self._version_counter(counter), source, kept
-        )
+        kept = None if source is None or source not in made else made.index(source)
+        described = {**description, "device": self._trace.device_name}
+        return Fetched(i, described, self._counters.of(counter), source, kept)
 
     # Tensors -------------------------------------------------------------------------------
 
     def _made(self, tensor: Any) -> Made:
         own = {name: getattr(tensor, name) for name in VIEW_ATTRIBUTES if name in vars(tensor)}
         return Made(
-            array=self._memory(tensor._memory),
+            array=self._memories.of(tensor._memory),
             view=self._template((tensor._path, own)),
-            version_counter=self._version_counter(tensor._version_counter),
+            version_counter=self._counters.of(tensor._version_counter),
             base=self._number(tensor._base),
             grad=self._number(tensor._grad),
             strides=tensor._strides,
@@ -416,10 +355,7 @@ class EffectsReader:
     def _is_moved(self, number: int, place: Place) -> bool:
         """Return whether a taken tensor gets another place in the graph."""
         tensor, spec = self._trace.taken[number], self._trace.specs[number]
-        if (
-            self._memories.get(id(tensor._memory)) != number
-            or self._counters.get(id(tensor._version_counter)) != number
-        ):
+        if self._memories.of(tensor._memory) != number or self._counters.of(tensor._version_counter) != number:
             raise Untraceable("a tensor that it takes shows other memory afterwards")
         node, output_nr = self._trace.places.get(number, (None, 0))
         before = Place(spec.requires_grad, None if node is None else (TAKEN, node), output_nr)
@@ -438,14 +374,15 @@ class EffectsReader:
         ends = [target for node in nodes for target in node.next_edges if target is not None]
         for leaf in [target.leaf for target in ends if target.leaf is not None]:
             self._check(leaf)
-            self._place_of(leaf)
-        self._reachable = {(id(x._version_counter), id(x._memory.array)): x._memory for x in self._tensors}
+            self._tensors.of(leaf)
+        self._reachable = {(id(x._version_counter), id(x._memory.array)): x._memory for x in self._tensors.objects}
         keeps_arrays = any(_keeps_arrays(node) for node in nodes)
         return GraphData([self._node(node) for node in nodes], keeps_arrays)
 
     def _made_nodes(self) -> list[Any]:
         """Return the new nodes behind the tensors that it leaves, oldest first."""
-        found = {id(x._node): x._node for x in self._tensors if x._node is not None and id(x._node) not in self._nodes}
+        ends = [x._node for x in self._tensors.objects if x._node is not None]
+        found = {id(node): node for node in ends if id(node) not in self._nodes}
         order = list(found.values())
         for node in order:
             for target in node.next_edges:
@@ -466,7 +403,7 @@ class EffectsReader:
             saved = Container(tuple, tuple(values))
         else:
             saved = self._template(node.saved)
-        versions = tuple([(at, self._version_counter(counter), version) for at, counter, version in node.versions])
+        versions = tuple([(at, self._counters.of(counter), version) for at, counter, version in node.versions])
         edges = tuple([self._edge(target) for target in node.next_edges])
         return node_data(node, self._template(node.attrs), saved, versions, edges)
 
@@ -476,7 +413,7 @@ class EffectsReader:
             return self._number_at(value)
         memory = self._reachable.get((of or 0, id(value)))
         if memory is not None:
-            return Placeholder("memories", self._memory(memory))
+            return Placeholder("memories", self._memories.of(memory))
         save = Save(self._source(value), self._shares_memory(value, of))
         if save not in self._saves:
             self._saves.append(save)
@@ -486,7 +423,7 @@ class EffectsReader:
         """Return whether an array shares memory with a reachable tensor that has this version counter."""
         roots = getattr(array, "roots", None)
         return roots is not None and any(
-            roots == x._memory.array.roots for x in self._tensors if id(x._version_counter) == counter
+            roots == x._memory.array.roots for x in self._tensors.objects if id(x._version_counter) == counter
         )
 
     def _freed_nodes(self) -> list[int]:
@@ -501,7 +438,7 @@ class EffectsReader:
             return None
         if target.leaf is None:
             return self._nodes[id(target)]
-        return LEAF, self._place_of(target.leaf)
+        return LEAF, self._tensors.of(target.leaf)
 
 
 def _keeps_arrays(node: Any) -> bool:

@@ -223,9 +223,9 @@ class _DeviceRun(Run):
         self._space, self.called_with, self._outs = space, called_with, outs
 
     def array(self, source: Source) -> Any:
-        if source.is_output:
-            return self._space.own(self._outs[source.position])
-        return self._space.own_copy(self.called_with[source.position])
+        own = source.is_output
+        array = self._space.backend.from_jax(self._outs[source.position]) if own else self.called_with[source.position]
+        return self._space.own_copy(array)
 
     def write(self, source: Source, target: Any) -> Write:
         return Write(partial(target._store, self.array(source)))

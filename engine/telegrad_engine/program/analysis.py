@@ -15,13 +15,6 @@ from .instructions import Instruction, names_in
 from .overloads import find_op
 from .verbs import VERBS
 
-_TRACEABLE = """
-alias apply backward detach detach_ fetch free grad grad_of optim_step refresh retain_grad requires_grad_ set_grad
-tensor zero_grad
-"""
-TRACEABLE = frozenset(_TRACEABLE.split())
-"""The verbs that only compute with tensors."""
-
 
 class Analysis:
     """The analysis of one program."""
@@ -74,7 +67,7 @@ def _refusal(instruction: Instruction) -> str | None:
     if verb is not None:
         if instruction.attrs.get("is_grads_batched"):
             return "its rows are computed together"
-        return None if instruction.op in TRACEABLE else "it does more than compute with tensors"
+        return None if verb.repeatable or verb.name in ("fetch", "tensor") else "it does more than compute with tensors"
     try:
         find_op(instruction.op)
     except TelegradError:

@@ -37,12 +37,8 @@ MAX_PROCEDURES, MAX_BYTES, MAX_INSTRUCTIONS = 256, 8 * 2**20, 10_000
 MAX_TEMPLATES = 4
 """The number of kinds of calls, most recently used, for which a procedure keeps the digests of its templates."""
 STEP = "optim_step"
-_TAKEN = """
-tensor alias refresh detach detach_ requires_grad_ retain_grad share_data free backward grad grad_of set_grad zero_grad
-optim_step apply manual_seed get_rng_state set_rng_state
-"""
-TAKEN = frozenset(_TAKEN.split())
-"""The verbs that a procedure may contain: those that affect nothing but tensors and the session itself."""
+TAKEN = frozenset({"tensor", "share_data", "manual_seed", "get_rng_state", "set_rng_state"})
+"""The verbs that a procedure may contain besides those that only compute with tensors."""
 NUMBER = "number"
 NO_CLIENT = "a procedure cannot differentiate what the client evaluates"
 
@@ -218,7 +214,7 @@ def _check_known(instruction: Instruction) -> None:
         raise InvalidValue('an attribute has {"operand": …}, but a call decides which numbers are operands')
     verb = VERBS.get(instruction.op)
     if verb is not None:
-        if instruction.op not in TAKEN:
+        if not verb.repeatable and verb.name not in TAKEN:
             raise InvalidValue(f"{instruction.op} cannot be part of a procedure")
         verb.check_attrs(instruction.attrs)
         return

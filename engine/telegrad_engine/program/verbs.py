@@ -52,7 +52,7 @@ class Verb(Signature):
         """Whether the recorder knows what it depends on and changes: the tensors that it names, with their memory and
         gradients. If another verb fails, nothing recorded after it runs."""
         self.repeatable = repeatable
-        """Whether it depends only on tensors and graphs, so that a compiled function may record it again."""
+        """Whether it depends only on tensors and graphs: plans, procedures and compiled functions may contain it."""
         self.quiet = quiet
         """Whether it neither reads the graph of ops nor changes saved tensors."""
         self.aliases = aliases

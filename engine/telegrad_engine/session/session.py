@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -28,7 +28,7 @@ from ..errors import (
     UnknownTensor,
 )
 from ..profiler import profile, record_function
-from ..program.instructions import Instruction
+from ..program.instructions import Instruction, names_in
 from ..program.overloads import find_op
 from ..program.procedures import Procedures
 from ..program.program_cache import MEMORY, Bound, Memory
@@ -356,7 +356,7 @@ class Session:
         return InvalidOperation(f"{instruction.op}: {error}")
 
     def _locate(self, error: TelegradError, index: int, instruction: Instruction) -> TelegradError:
-        ids = [x for x in _flat(instruction.inputs) if isinstance(x, str)]
+        ids = list(names_in(instruction.inputs))
         error.context.setdefault("ids", ids)
         known = {name: list(self.tensors[name].shape) for name in ids if name in self.tensors}
         error.context |= {"instruction": index, "op": instruction.op, "shapes": known}
@@ -390,11 +390,3 @@ class Session:
         if found is None:
             raise UnknownResource("nothing was profiled in this session; the instruction start_profile begins")
         return found
-
-
-def _flat(inputs: Sequence[Any]) -> Iterator[Any]:
-    for x in inputs:
-        if isinstance(x, tuple):
-            yield from _flat(x)
-        else:
-            yield x

@@ -82,7 +82,7 @@ def test_jax_would_draw_the_same_numbers_every_time() -> None:
         dropout(w, step).item()
     report = last(session)
     assert "draws random numbers" in report.reason
-    assert report.compiled_runs == 0 and report.planned_runs > 2
+    assert report.compiled_runs == 0 and 2 < report.planned_runs < report.runs <= 8
 
 
 def test_hooks_that_come_later_are_called(session: Remembering) -> None:
