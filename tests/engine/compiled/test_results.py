@@ -85,9 +85,9 @@ def test_a_view_made_under_no_grad_is_used_while_its_base_stays_as_it_was(sessio
 def test_the_versions_that_are_told_go_on() -> None:
     here = Remembering(Compiler(tier=ALWAYS, after=2, choose=False))
     here.tensors["x"] = engine_tensor([1.0, 2.0])
-    program = [Instruction("add_", ("x", 1.0)), Instruction("fetch", (("x",),)), Instruction("mul_", ("x", 0.5))]
+    program = [Instruction("add_", ("x", 1.0)), Instruction("fetch", (("x",),))]
     told = [here.run(program).values["x"].description["version"] for _ in range(8)]
-    assert told == list(range(1, 17, 2))
+    assert told == list(range(1, 9))
     assert last(here).reason is None
 
 
