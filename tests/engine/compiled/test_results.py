@@ -63,6 +63,19 @@ def test_tensors_that_are_left_are_what_they_would_be(session: Remembering) -> N
     assert session.tensors[w._id].grad.tolist() == np.zeros((4, 2)).tolist()
 
 
+def test_a_gradient_that_was_passed_on_has_its_own_memory(session: Remembering) -> None:
+    w, seed = numbers(tg, (3,), 0).requires_grad_(), numbers(tg, (3,), 1)
+    expected = seed.tolist()
+    for _ in range(8):
+        w.grad = None
+        (w + 1).backward(seed)
+        assert w.grad is not None
+        assert w.grad.tolist() == expected
+        w.grad.zero_()
+        assert seed.tolist() == expected
+    assert runs_compiled(session)
+
+
 def test_a_view_made_under_no_grad_is_used_while_its_base_stays_as_it_was(session: Remembering) -> None:
     """As in torch, it could not be used if its base had been modified since."""
 
