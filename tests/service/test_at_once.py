@@ -6,19 +6,16 @@ Internals: whether a program ran on the event loop is seen only beside the host.
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
-from hashlib import sha256
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load, save
 
 import telegrad as tg
 from telegrad_engine.errors import InternalError
@@ -208,29 +205,6 @@ def test_what_is_brief_does_not_overtake_what_came_with_it(session: SessionClien
             raw.socket.sendall(b"".join(written(0x82, each) for each in both))
             assert b'"answer"' in raw.message()[1]
         assert np.frombuffer(raw.message()[1][-4:], np.float32) == 8 * 2 * 6
-
-
-def test_a_message_that_is_brief_at_first_runs_each_program_once(session: SessionClient) -> None:
-    def message(number: int, *programs: list[dict[str, Any]]) -> bytes:
-        """One program after the other, as calls of templates."""
-        texts = [json.dumps(program) for program in programs]
-        digests = [sha256(text.encode()).hexdigest() for text in texts]
-        templates = {f"template.{digest}": text for digest, text in zip(digests, texts, strict=True)}
-        calls = json.dumps([{"template": digest, "ids": ["x", "y"]} for digest in digests])
-        return written(0x82, save({}, {**templates, "calls": calls, "seen": str(number - 1), "sequence": str(number)}))
-
-    add = [{"op": "add_", "in": ["_0", 1]}, {"op": "fetch", "in": [["_0"]]}]
-    with closing(Raw(session)) as raw:
-        raw.socket.sendall(written(0x82, container(1, UP, x=np.zeros(8, np.float32))))
-        time.sleep(2 * actor.ALONE_S)
-        assert b'"answer"' in raw.message()[1]
-        for number in range(2, 30):
-            raw.socket.sendall(message(number, add))
-            assert load(raw.message()[1])["x"].tolist() == [number - 1] * 8
-        for number in range(30, 40):  # the second program was never seen, so that it runs on a thread
-            new = [{"op": "mul", "in": ["_0", number], "out": ["_1"]}, {"op": "free", "in": [["_1"]]}]
-            raw.socket.sendall(message(number, add, new))
-            assert load(raw.message()[1])["x"].tolist() == [number - 1] * 8
 
 
 def test_others_are_answered_while_a_long_program_runs_behind_brief_ones(url: str) -> None:
