@@ -156,7 +156,7 @@ def test_a_server_is_sent_one_step_and_then_several(
 
 def test_steps_that_differ_are_planned(server: str) -> None:
     """Each length of a sequence is one template, independent of the number of steps per message."""
-    lengths = np.random.default_rng(0).permutation(np.repeat(np.arange(1, 9), 10))
+    lengths = np.random.default_rng(0).permutation(np.repeat(np.arange(1, 9), 30))
     with tg.connect(server) as session:
         w = tg.full((50, 50), 0.01, requires_grad=True)
         optimizer = tg.optim.SGD([w], lr=0.1)
