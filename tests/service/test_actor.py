@@ -7,21 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
+import math
 import threading
 import weakref
 from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 from starlette.responses import Response
 
+from telegrad_engine.compile import PLANNED, Compiler
 from telegrad_engine.errors import SequenceConflict, ServerBusy
-from telegrad_engine.session.session import Session
+from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.session.session import NotAtOnce, Session
 from telegrad_service.hosting.actor import Actor, Workers
 from telegrad_service.hosting.sequence import MAX_BYTES, SequenceRecord
 from telegrad_service.hosting.work import run_numbered
 
-from .streams import container
+from .streams import UP, container
 
 
 @pytest.fixture
@@ -126,6 +133,33 @@ def test_a_request_that_did_not_happen_keeps_its_number() -> None:
         assert (await record.once(3, 0, lambda: answer(200))).body == large
 
     asyncio.run(go())
+
+
+def test_a_message_that_could_not_run_at_once_goes_on_where_it_stopped() -> None:
+    def message(number: int, *programs: dict[str, Any], told: int = 0) -> bytes:
+        """Calls of one template each, of which the first were told before."""
+        texts = [json.dumps([program]) for program in programs]
+        digests = [sha256(text.encode()).hexdigest() for text in texts]
+        templates = {f"template.{digests[i]}": texts[i] for i in range(told, len(texts))}
+        calls = json.dumps([{"template": digest, "ids": ["x"]} for digest in digests])
+        return save({}, {**templates, "calls": calls, "seen": str(number - 1), "sequence": str(number)})
+
+    planner = Compiler(tier=PLANNED._replace(longest_s=math.inf), after=2, choose=False)
+    session, record = Session(memory=Memory(), compiler=planner), SequenceRecord()
+    add, double = [{"op": op, "in": ["_0", number]} for op, number in (("add_", 1), ("mul_", 2))]
+
+    def run(body: bytes, within: float | None = None) -> None:
+        assert run_numbered(session, record, body, 64, 2**20, within).error is None
+
+    run(container(1, UP, x=np.zeros(2, np.float32)))
+    for number in range(2, 9):
+        run(message(number, add, told=number > 2))
+    both = message(9, add, double, told=1)
+    with pytest.raises(NotAtOnce):  # the second program was never seen
+        run(both, math.inf)
+    assert session.get("x").tolist() == [8, 8]
+    run(both)
+    assert session.get("x").tolist() == [16, 16]
 
 
 def test_the_record_of_a_failed_program_holds_none_of_its_arrays() -> None:
