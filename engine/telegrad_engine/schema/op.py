@@ -135,7 +135,8 @@ class Op(Signature):
         """The named tuple type of several results."""
         make: Any = namedtuple  # Any, because type checkers require literal field names
         fields = make("fields", self.outputs)
-        return type(self.name, (_Results, fields), {"__slots__": (), "__module__": "telegrad.return_types"})
+        made = type(self.name, (_Results, fields), {"__slots__": (), "__module__": "telegrad.return_types"})
+        return self.__dict__.setdefault("_named_tuple", made)  # one for all threads
 
     def __repr__(self) -> str:
         return f"<op {self.signature}>"
