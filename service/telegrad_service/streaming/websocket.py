@@ -185,9 +185,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
                     message, rest = apply_mask(rest[header:end], key), rest[end:]
                     self._deliver(memoryview(message), rest)
                 else:
-                    self.assembler = FrameAssembler(length, key)
-                    rest = self.assembler.take(rest[header:])
-                    self.assembled(rest)
+                    self.assembler, rest = FrameAssembler(length, key), rest[header:]
             elif rest[0] in CONTROL and length < 126:
                 if len(rest) < end:
                     self._unread = bytes(rest)
