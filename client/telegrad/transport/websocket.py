@@ -8,6 +8,7 @@ fragments, pings and closes. Binary messages are sent and received here, because
 from __future__ import annotations
 
 import os
+import selectors
 import socket
 import ssl
 import time
@@ -87,6 +88,7 @@ _yield_core = getattr(os, "sched_yield", partial(time.sleep, 0))
 """Yields this core to another process: most likely the server, which has the answer."""
 MAX_PARTS = 512
 """The most pieces of a message in one system call. Some systems take at most 1024."""
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
 class Refused(OSError):
@@ -132,6 +134,7 @@ class WebSocket:
         """Whether the last wait was so short that spinning would have sufficed."""
         self.unmasked = False
         """Whether binary messages are sent with a masking key of zero, which leaves them as they are."""
+        self._selector = _Selector()
         self._socket = socket.create_connection(
             (address.hostname, address.port or (443 if self._secure else 80)), CONNECT_S
         )
@@ -139,6 +142,7 @@ class WebSocket:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._secure:
                 self._socket = context.wrap_socket(self._socket, server_hostname=address.hostname)
+            self._selector.register(self._socket, selectors.EVENT_READ)
             self._protocol = ClientProtocol(parse_uri(url.replace("http", "ws", 1)), max_size=None)
             self._shake_hands(headers)
         except BaseException:
@@ -226,17 +230,20 @@ class WebSocket:
     @property
     def answered(self) -> bool:
         """Whether a message has begun to arrive. Control frames before it are handled."""
-        while self._unread or self._poll():
-            if not self._unread[0] & CONTROL:
+        while self._unread or self._readable():
+            if not self._unread:
+                self._more()
+            elif not self._unread[0] & CONTROL:
                 return True
-            if not self._poll():
+            elif not self._readable():
                 return False
-            self._read_frame()
+            else:
+                self._read_frame()
         return False
 
     def receive(self) -> str | bytes | memoryview:
         """Wait for a message."""
-        if self._watched and not self._unread:
+        if self._watched and not self._unread and not self._readable():
             self._watch()
         while (message := self._read_frame()) is None:
             pass
@@ -311,50 +318,30 @@ class WebSocket:
         return self._over
 
     def _more(self) -> None:
-        """Wait until something arrives."""
+        """Wait until something arrives. If the last wait was brief, do not sleep for the first moment."""
         started = time.perf_counter()
-        if not (self._brief and self._poll(SPIN_S)):
-            self._add(self._socket.recv(FIRST))
-            self._brief = time.perf_counter() - started < SPIN_S and not self._secure
-
-    def _poll(self, seconds: float = 0) -> bool:
-        """Receive without sleeping, for at most so many seconds. Return whether something has arrived."""
-        patience = self._socket.gettimeout()
-        self._socket.settimeout(0)
-        until = time.perf_counter() + seconds
-        try:
-            while True:
-                try:
-                    data = self._socket.recv(FIRST)
-                    break
-                except (BlockingIOError, ssl.SSLWantReadError):
-                    if time.perf_counter() >= until:
-                        return False
-                    _yield_core()
-        finally:
-            self._socket.settimeout(patience)
-        self._add(data)
-        return True
-
-    def _add(self, data: bytes) -> None:
+        if self._brief:
+            while not self._readable() and time.perf_counter() - started < SPIN_S:
+                _yield_core()
+        data = self._socket.recv(FIRST)
+        self._brief = time.perf_counter() - started < SPIN_S and not self._secure
         if not data:
             raise Closed
         self._unread += data
 
+    def _readable(self, seconds: float = 0) -> bool:
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return True
+        return bool(self._selector.select(seconds))
+
     def _watch(self) -> None:
         """Wait until something arrives, and show a line if that takes long."""
         line = progress.Line(f"waiting for {self._where}")
-        patience = self._socket.gettimeout() or 0
-        deadline = time.monotonic() + patience
-        self._socket.settimeout(progress.EVERY_S)
+        deadline = time.monotonic() + (self._socket.gettimeout() or 0)
         try:
-            while not self._unread and time.monotonic() < deadline:
-                try:
-                    self._more()
-                except (BlockingIOError, TimeoutError, ssl.SSLWantReadError):
-                    line.update()
+            while not self._readable(progress.EVERY_S) and time.monotonic() < deadline:
+                line.update()
         finally:
-            self._socket.settimeout(patience)
             line.close()
 
     def close(self) -> None:
@@ -371,4 +358,5 @@ class WebSocket:
 
     def abandon(self) -> None:
         """Close this process's descriptors without telling the server."""
+        self._selector.close()
         self._socket.close()

@@ -188,15 +188,15 @@ class Stream:
             self._waiting.discard(task)
 
     def _greeting(self) -> dict[str, Any]:
-        """The sequence numbers from which a client that lost its connection continues."""
+        """The sequence numbers from which a client that lost its connection continues, and what the server allows."""
         record = self._record
-        return {
+        greeting = {
             "session": self._handle.id,
             "last": record.last,
             "failed": record.failed,
             "max_bytes": self._settings.max_body_bytes,
-            "unmasked": _is_direct(self._websocket),
         }
+        return greeting | {"unmasked": True} if _is_direct(self._websocket) else greeting
 
     # Reading -----------------------------------------------------------------------------
 
