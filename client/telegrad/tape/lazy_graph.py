@@ -34,22 +34,9 @@ def is_quiet(op: str, attrs: Mapping[str, Any]) -> bool:
     return op in QUIET and not (attrs and op == "zero_grad")
 
 
-class Input(NamedTuple):
-    """An input of a lazy graph, in the state it had at that time."""
-
-    leaf: Any
-    """The tensor itself if it is a leaf that requires grad, otherwise None: no other tensor is kept alive."""
-    data: Any
-    version_counter: list[int]
-    version: int
-
-
-def as_input(tensor: Any) -> Input | None:
-    """The current state of a tensor, or None if it has a history."""
-    if tensor._requires_grad and (tensor._base is not None or tensor._node is not None):
-        return None
-    counter = tensor._version_counter
-    return Input(tensor if tensor._requires_grad else None, tensor._data, counter, counter[0])
+Input = tuple[Any, Spec, list[int], int]
+"""An input of a lazy graph: the tensor itself if it is a leaf that requires grad, otherwise None, because no other
+tensor is kept alive; its shape and dtype, its version counter and its version. It is no NamedTuple, which is slower."""
 
 
 def stand_in(given: Input) -> Meta:
@@ -102,10 +89,12 @@ class LazyGraph:
         """Whether a call on this tensor may join. A tensor that is neither output nor input must have no history."""
         if tensor._lazy is self or slot in self.inputs:
             return True
-        given = as_input(tensor)
-        if given is not None:
-            self.inputs[slot] = given
-        return given is not None
+        requires_grad = tensor._requires_grad
+        if requires_grad and (tensor._base is not None or tensor._node is not None):
+            return False
+        counter = tensor._version_counter
+        self.inputs[slot] = (tensor if requires_grad else None, tensor._data, counter, counter[0])
+        return True
 
     def add(
         self,
@@ -176,29 +165,15 @@ class LazyGraph:
             return False
         if any(counter[0] for *_, counters in self.calls for counter in counters):
             return False
-        given, slot = [*self.inputs.values()], self.slots[root._id]
-        key: Any
-        entry, _, made, _, _ = self.calls[-1]
-        passes = entry.passes
-        if passes is not None and len(self.calls) == 1:
-            key = made.index(slot)
-        else:
-            passes = self.last.passes
-            if passes is None:
-                passes = self.last.passes = {}
-            key = (
-                slot,
-                self.first,
-                self.patterns,
-                tuple([each for each, i in self.inputs.items() if i.leaf is not None]),
-            )
+        passes, key = self._known_passes(self.slots[root._id])
+        given = [leaf for leaf, *_ in self.inputs.values()]
         reached = passes.get(key)
         if reached is None:
-            found = self._reached(root, [each.leaf for each in given])
+            found = self._reached(root, given)
             if found is not None:
                 passes[key] = found
             return False
-        leaves = [given[index].leaf for index in reached]
+        leaves = [given[index] for index in reached]
         if not all(leaf._requires_grad for leaf in leaves):
             return False  # a leaf was frozen since then
         if inputs is None:
@@ -208,6 +183,16 @@ class LazyGraph:
             return False  # the pass skips what leads to other leaves
         self.root = root._id
         return True
+
+    def _known_passes(self, slot: int) -> tuple[Passes, Any]:
+        """The known passes over graphs like this one, and the key of those from the output in this slot."""
+        entry, _, made, _, _ = self.calls[-1]
+        if entry.passes is not None and len(self.calls) == 1:
+            return entry.passes, made.index(slot)
+        if self.last.passes is None:
+            self.last.passes = {}
+        leaves = tuple([each for each, given in self.inputs.items() if given[0] is not None])
+        return self.last.passes, (slot, self.first, self.patterns, leaves)
 
     def _reached(self, root: Any, leaves: Sequence[Any]) -> tuple[int, ...] | None:
         """Which of the leaves get gradients in a pass, in that order; None if the pass is not ordinary."""

@@ -108,9 +108,9 @@ def learn(
     ])  # fmt: skip
     own = segment.own.get(node.index)
     if not kwargs and own is None and len(arguments) <= 2 and results.plain is not None and len(tensors) == len(given):
-        record = _quickly(arguments, node.mode is None, results, kinds)
+        record = _fast_record(arguments, node.mode is None, results, kinds)
     else:
-        record = _generally(tuple(kwargs), arguments, node.mode is None, results, own, resolve, kinds)
+        record = _general_record(tuple(kwargs), arguments, node.mode is None, results, own, resolve, kinds)
     node.shortcuts = [Shortcut(function, record), *node.shortcuts][:MAX_SHORTCUTS]
     node.function, node.shortcut = function, node.shortcuts[0]
 
@@ -124,7 +124,7 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, PLAIN)
 
 
-def _generally(
+def _general_record(
     names: tuple[str, ...],
     arguments: tuple[Argument, ...],
     grad: bool,
@@ -165,15 +165,15 @@ def _generally(
             elif x is not constant and (type(x) is not type(constant) or repr(x) != repr(constant)):
                 same = False
         if not same:
-            return _with_numbers(results, resolve(args, kwargs), tensors, places, recorder, segment, node)
+            return _record_with_numbers(results, resolve(args, kwargs), tensors, places, recorder, segment, node)
         if verify is not None:
             verify(tensors)
-        return _record(results, tensors, places, recorder, segment, node, own)
+        return _record_again(results, tensors, places, recorder, segment, node, own)
 
     return record
 
 
-def _with_numbers(
+def _record_with_numbers(
     results: Results,
     resolved: Resolved | None,
     tensors: Sequence[Any],
@@ -197,10 +197,10 @@ def _with_numbers(
     check_values(op, inputs, attrs)
     blank = [None if hasattr(x, "_data") else x for x in inputs]
     own = Own(blank, attrs, structure.operands)
-    return _record(results, tensors, places, recorder, segment, node, own)
+    return _record_again(results, tensors, places, recorder, segment, node, own)
 
 
-def _record(
+def _record_again(
     results: Results,
     tensors: Sequence[Any],
     places: tuple[int, ...],
@@ -232,8 +232,8 @@ def _described(specs: Sequence[Spec] | None) -> list[tuple[Any, ...]] | None:
     return None if specs is None else [(spec.shape, spec.dtype) for spec in specs]
 
 
-def _quickly(arguments: Sequence[Argument], grad: bool, results: Results, kinds: Container[type[Any]]) -> Record:
-    """Like ``_generally`` but without a loop, for the most common calls: one or two tensors, and one result."""
+def _fast_record(arguments: Sequence[Argument], grad: bool, results: Results, kinds: Container[type[Any]]) -> Record:
+    """Like ``_general_record`` but without a loop, for the most common calls: one or two tensors, and one result."""
     assert results.plain is not None
     make, spec = results.plain
     verify, entry, count = results.verify, results.entry, len(arguments)
