@@ -150,6 +150,8 @@ def stuck(session: SessionClient, slow: list[dict[str, Any]]) -> Raw:
     session.run(LARGE)
     programs = [container(i, *between, fetch("large"), seen=0) for i, between in enumerate([[], slow, []], start=1)]
     raw.socket.sendall(b"".join(written(0x82, body) for body in programs))  # at once: no more is read behind an answer
+    for _ in range(10):  # which the event loop answers behind it
+        assert session.client.get("/healthz").status_code == 200
     time.sleep(SLOW_S / 4)
     return raw
 

@@ -239,8 +239,11 @@ def test_what_was_set_aside_as_slower_is_timed_again() -> None:
         many_small_ops(x)
     assert "runs faster one instruction at a time" in last(session).reason
     slow.clear()
-    for _ in range(REST):
-        many_small_ops(x)
+    for _ in range(5):  # on a busy machine it may seem slower once more
+        for _ in range(REST):
+            many_small_ops(x)
+        if last(session).reason is None:
+            break
     assert last(session).reason is None
 
 

@@ -88,7 +88,7 @@ def test_only_memory_that_nothing_else_has_is_kept_without_a_copy() -> None:
         return [plan.outputs[i].own for i in range(len(outputs))]
 
     assert owned(y) == [True]
-    assert owned(y, y[0]) == [False, False]
+    assert owned(y, y[0]) == [False, False]  # type: ignore[index]
     assert owned(x, np.ones(3)) == [False, False]
 
 
