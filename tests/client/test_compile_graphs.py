@@ -1,4 +1,7 @@
-"""``tg.compile`` and the graph: compiled functions are differentiated as in plain torch."""
+"""``tg.compile`` and the graph: compiled functions are differentiated as in plain torch.
+
+Internals: whether nodes are built is seen nowhere else.
+"""
 
 from __future__ import annotations
 

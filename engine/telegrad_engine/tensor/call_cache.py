@@ -202,7 +202,7 @@ def _same_dtype(op: Op, inputs: tuple[Any, ...]) -> bool:
     return all(x._data.dtype == dtype for x in inputs[op.unpromoted :] if hasattr(x, "_data"))
 
 
-def entering(call: Call, announced: bool = True) -> Enter | None:
+def entering(call: Call) -> Enter | None:
     """Return a function that records calls like this one and notifies the observer; None if they are not recorded."""
     if not state.grad_enabled:
         return None
@@ -241,7 +241,7 @@ def entering(call: Call, announced: bool = True) -> Enter | None:
             output._requires_grad = True
             if i:
                 output._output_nr = i
-        if announced and observers:
+        if observers:
             announce(node, inputs, outputs)
 
     return enter
