@@ -81,14 +81,14 @@ def test_a_plan_leaves_what_the_calls_gave(seed: int) -> None:
 def test_only_memory_that_nothing_else_has_is_kept_without_a_copy() -> None:
     backend = TapingBackend()
     x = backend.tape.input(np.ones((2, 3)))
-    y: Any = x * 2
+    y: Any = x * 2  # type: ignore[operator]
 
     def owned(*outputs: Any) -> list[bool]:
         plan = Planner(backend.tape, 1, outputs, [], {}).plan()
         return [plan.outputs[i].own for i in range(len(outputs))]
 
     assert owned(y) == [True]
-    assert owned(y, y[0]) == [False, False]  # type: ignore[index]
+    assert owned(y, y[0]) == [False, False]
     assert owned(x, np.ones(3)) == [False, False]
 
 
