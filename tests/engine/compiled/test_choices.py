@@ -230,7 +230,7 @@ def test_what_was_set_aside_as_slower_is_timed_again() -> None:
     def make(*args: Any) -> Any:
         made = ALWAYS.make(*args)
         run = made.run
-        made.run = lambda *inputs: (slow and time.sleep(0.01)) or run(*inputs)  # type: ignore[method-assign]
+        made.run = lambda *inputs: (slow and time.sleep(0.1)) or run(*inputs)  # type: ignore[method-assign]
         return made
 
     session = connect(Compiler(tier=ALWAYS._replace(make=make), after=2))
