@@ -9,8 +9,9 @@ BIN := $(VENV)/bin
 PIP_VERSION := 26.3
 PROJECTS := engine/pyproject.toml client/pyproject.toml service/pyproject.toml
 BACKENDS := tests/engine/test_ops.py tests/engine/test_backends.py
+GPU := tests/engine/test_gpu.py tests/service/test_gpu.py
 COMPILED := tests/engine/compiled tests/client/test_compiled_replay.py
-TOOLCHAINS := golang-go golang-gopkg-validator.v2-dev default-jdk-headless libjakarta-annotation-api-java curl
+TOOLCHAINS := postgresql golang-go golang-gopkg-validator.v2-dev default-jdk-headless libjakarta-annotation-api-java curl
 PACKAGES := 'import sysconfig; print(sysconfig.get_path("purelib"))'
 INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check \
 	--constraint constraints.txt --build-constraint constraints.txt
@@ -19,7 +20,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version
 FIRST_demo := the packages, NumPy, SciPy, FastAPI and scikit-learn (360 MB in $(VENV)). That takes one to three minutes
 FIRST_test := the packages, pytest and PyTorch (1 GB in $(VENV), or 6 GB with CUDA: see the README). That takes some minutes
 TEST_TIME := about three minutes on two cores
-ALL_TIME := about 12 minutes on two cores
+GATEWAY_TIME := about 12 minutes on two cores
+ALL_TIME := about 20 minutes on two cores
 
 # The tests start hundreds of processes, and each would compile every module.
 unexport PYTHONDONTWRITEBYTECODE
@@ -27,8 +29,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: .first-demo .first-test help demo test test-all test-jax test-jax-ops test-gpu test-clients test-versions coverage \
-	toolchains serve check bench openapi stubs dist format clean
+.PHONY: .first-demo .first-test help demo test test-all test-jax test-jax-ops test-gpu test-gateway test-clients \
+	test-versions coverage toolchains bench-gpu chaos serve check bench load openapi stubs dist format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,7 +44,7 @@ test: .first-test $(VENV)/.stamp-test ## Run the tests that a change needs, with
 	@echo "The tests take $(TEST_TIME); ARGS names some, which then run in full: make test ARGS=tests/service"
 	$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
 
-test-all: .first-test $(VENV)/.stamp-test ## Run all tests, with all their parameters
+test-all: .first-test $(VENV)/.stamp-test toolchains ## Run all tests, with all their parameters
 	@echo "All tests take $(ALL_TIME)"
 	$(BIN)/python -m pytest --numprocesses 2 --all $(ARGS)
 
@@ -56,18 +58,28 @@ test-jax: test-jax-ops ## Run the ops, and what else depends on a backend, on JA
 test-jax-ops: $(VENV)/.stamp-jax
 	$(BIN)/python -m pytest $(BACKENDS) --device jax --numprocesses 2 --dist loadgroup $(ARGS)
 
-test-gpu: $(VENV)/.stamp-gpu ## The same on CuPy; without an NVIDIA GPU, only that CuPy has what they use
+test-gpu: $(VENV)/.stamp-gpu ## The same on CuPy; without an NVIDIA GPU, on a stand-in, and that CuPy has what they use
 	$(BIN)/python -m pytest tests/engine/test_cupy_names.py tests/engine/compiled $(ARGS) -k "cupy or cuda"
+	PYTHONPATH=tests/fake_gpu $(BIN)/python -m pytest $(BACKENDS) --device cuda:1 --numprocesses 2 $(ARGS)
+	$(BIN)/python -m pytest $(GPU) $(ARGS)
 	@if nvidia-smi --list-gpus > /dev/null 2>&1; then \
 		$(MAKE) --no-print-directory $(VENV)/.stamp-cuda && \
 		$(BIN)/python -m pytest $(BACKENDS) tests/engine/compiled --device cuda $(ARGS); \
 	else echo "test-gpu: nvidia-smi finds no NVIDIA GPU here, so nothing was computed on one"; fi
+
+test-gateway: $(VENV)/.stamp-test ## The tests of the SDK and REST once more, through a gateway with two workers
+	@echo "These tests take $(GATEWAY_TIME); ARGS=--all runs all of them"
+	$(BIN)/python -m pytest --through-gateway --numprocesses 2 --ignore=tests/engine --ignore=tests/deployment \
+		--ignore=tests/service/cluster $(ARGS)
 
 test-clients: $(VENV)/.stamp-clients $(VENV)/.stamp-npm $(VENV)/.stamp-schemathesis toolchains ## Generate clients from the OpenAPI document, compile and run them
 	$(BIN)/python -m pytest tests/clients --numprocesses 2 $(ARGS)
 
 test-versions: $(VENV)/.stamp-packages ## Run the server's tests on the lowest and the newest versions, and on later Pythons
 	$(BIN)/python -m tests.versions $(VENV)/versions
+
+chaos: $(VENV)/.stamp-packages ## Kill a server under load, 200 times, and compare its durable sessions with undisturbed ones
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 serve: $(VENV)/.stamp-packages ## Start a server: make serve ARGS="--port 8000"
 	$(BIN)/telegrad serve $(ARGS)
@@ -78,8 +90,17 @@ check: $(VENV)/.stamp-lint ## Check format, style, types and who imports whom; c
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+bench-gpu: ## Measure against PyTorch on an NVIDIA GPU; without one, say so
+	@if nvidia-smi --list-gpus > /dev/null 2>&1; then \
+		$(MAKE) --no-print-directory $(VENV)/.stamp-bench $(VENV)/.stamp-gpu $(VENV)/.stamp-cuda && \
+		$(BIN)/python -m benchmarks.gpu $(ARGS); \
+	else echo "bench-gpu: nvidia-smi finds no NVIDIA GPU here, so nothing was measured"; fi
+
 bench: $(VENV)/.stamp-bench $(VENV)/.stamp-peers ## Measure against PyTorch and other peers, side by side in one run
 	$(BIN)/python -m benchmarks $(ARGS)
+
+load: $(VENV)/.stamp-test ## Load a server: many sessions, a flood, hostile requests; ARGS names some of them
+	$(BIN)/python -m tests.load $(ARGS)
 
 openapi: $(VENV)/.stamp-packages ## Write openapi/openapi.json from the app
 	$(BIN)/telegrad openapi
@@ -118,7 +139,7 @@ $(VENV)/.stamp-venv: Makefile
 
 $(VENV)/.stamp-packages: $(VENV)/.stamp-venv $(PROJECTS) constraints.txt
 	@echo "Installing engine, client and service"
-	@$(INSTALL) --editable engine --editable 'client[local]' --editable service
+	@$(INSTALL) --editable engine --editable 'client[local]' --editable 'service[postgres]'
 	@touch $@
 
 # One stamp for each dependency group of pyproject.toml.
@@ -145,8 +166,8 @@ $(VENV)/.stamp-schemathesis: $(VENV)/.stamp-venv tests/clients/requirements.txt
 		--requirement tests/clients/requirements.txt
 	@touch $@
 
-# Go, a JDK and the libraries of clients in these languages, from Debian's packages. Only continuous integration
-# installs them: on a developer's machine the tests of a language that is missing are skipped.
+# PostgreSQL, Go, a JDK and the libraries of clients in these languages, from Debian's packages. Only continuous integration
+# installs them: on a developer's machine the tests of what is missing are skipped.
 toolchains:
 	@if [ -n "$$CI" ] && command -v apt-get > /dev/null && ! dpkg --status $(TOOLCHAINS) > /dev/null 2>&1; then \
 		echo "Installing with apt-get: $(TOOLCHAINS)" && apt-get update -qq && \

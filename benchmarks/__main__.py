@@ -1,27 +1,25 @@
-"""``make bench``: every comparison in one run, as a table and as benchmarks/results.json."""
+"""``make bench``: every comparison in one run, as a table and as benchmarks/results.json.
+
+``make bench ARGS=scale`` runs the simulation of ``benchmarks.scale`` instead.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import platform
 import sys
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-import torch
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
-from threadpoolctl import threadpool_info
-
-import telegrad as tg
 
 from . import (
+    authentication_http,
     chain,
     chain_http,
+    cluster_http,
+    durable_http,
     far_http,
     first_sight,
     float_operands,
@@ -30,12 +28,13 @@ from . import (
     memory,
     mlp_http,
     nets,
-    peers,
     recording,
     sessions_http,
     transfers,
     wait_http,
 )
+from .machine import machine
+from .scale.__main__ import main as simulate
 from .timing import Comparison, GeometricMean, Result
 
 MODULES = (
@@ -45,6 +44,7 @@ MODULES = (
     mlp_http,
     far_http,
     chain_http,
+    durable_http,
     gradient_http,
     transfers,
     recording,
@@ -52,6 +52,8 @@ MODULES = (
     float_operands,
     first_sight,
     sessions_http,
+    authentication_http,
+    cluster_http,
     loops,
 )
 RESULTS = Path(__file__).parent / "results.json"
@@ -76,39 +78,6 @@ def measure(console: Console, wanted: str) -> list[Result]:
             results.append(suite.measure(partial(progress.advance, task)))
             progress.remove_task(task)
     return results
-
-
-def machine() -> dict[str, str]:
-    """The machine and the library versions of this run."""
-    return {
-        "processor": processor(),
-        "cores": str(os.cpu_count()),
-        "python": platform.python_version(),
-        "telegrad": tg.__version__,
-        "numpy": np.__version__,
-        "its BLAS": blas(),
-        "torch": torch.__version__,
-        "torch threads": str(torch.get_num_threads()),
-        **peers.versions(),
-    }
-
-
-def blas() -> str:
-    """NumPy's BLAS, and the processor for which its kernels were selected."""
-    found = next((pool for pool in threadpool_info() if "numpy" in pool["filepath"]), None)
-    if found is None:
-        return "unknown"
-    forced = " by OPENBLAS_CORETYPE" if "OPENBLAS_CORETYPE" in os.environ else ""
-    return f"{found['internal_api']} {found['version']} for {found.get('architecture', 'any')}{forced}"
-
-
-def processor() -> str:
-    """The processor's model name if the system reports it, else its architecture."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def table(results: list[Result]) -> Table:
@@ -153,4 +122,4 @@ def main(wanted: str = "") -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(" ".join(sys.argv[1:])))
+    sys.exit(simulate(sys.argv[2:]) if sys.argv[1:2] == ["scale"] else main(" ".join(sys.argv[1:])))

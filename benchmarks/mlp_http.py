@@ -62,10 +62,10 @@ def resident_torch() -> Pairs:
         yield from ((images[rows], labels[rows]) for rows in torch.randperm(len(labels)).split(BATCH))
 
 
-def network(library: Any) -> tuple[Any, Step]:
+def network(library: Any, inputs: int = 784, hidden: int = 128) -> tuple[Any, Step]:
     """The network and its training step, in torch or Telegrad."""
     nn = library.nn
-    net = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+    net = nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, 10))
     optimizer = library.optim.SGD(net.parameters(), lr=0.01)
     loss_function = nn.CrossEntropyLoss()
 

@@ -69,7 +69,8 @@ Result = Comparison | Missing
 class Timed(NamedTuple):
     """A comparison of the time that one call of each side takes.
 
-    ``sides`` yields the two calls. ``block`` is the number of calls of one side in a row.
+    ``sides`` yields the two calls. ``block`` is the number of calls of one side in a row, and ``settled_s`` the seconds
+    that it runs before they are timed.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Timed(NamedTuple):
     sides: Callable[[], AbstractContextManager[tuple[Side, Side]]]
     block: int = 10
     repeats: int = REPEATS
+    settled_s: float = SETTLED_S
 
     def measure(self, advance: Callable[[float], None]) -> Result:
         """Measure the median milliseconds of each side; ``advance`` gets each completed share of the work.
@@ -91,7 +93,7 @@ class Timed(NamedTuple):
                 for _ in range(self.repeats):
                     for side, taken in zip(sides, times, strict=True):
                         began = time.perf_counter()
-                        while time.perf_counter() - began < SETTLED_S:
+                        while time.perf_counter() - began < self.settled_s:
                             _seconds(side, self.block)
                         taken.append(_seconds(side, self.block) / self.block * 1e3)
                     advance(1 / self.repeats)
@@ -119,12 +121,12 @@ class Counted(NamedTuple):
     against: str
     limit: float
     expected: float
-    count: Callable[[], float]
+    counter: Callable[[], float]
     unit: str
 
     def measure(self, advance: Callable[[float], None]) -> Result:
         """Count and compare with the expected value."""
-        counted = self.count()
+        counted = self.counter()
         advance(1)
         return Comparison(self.name, self.against, self.limit, counted, self.expected, self.unit)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -21,12 +22,17 @@ from hypothesis import settings
 
 import telegrad as tg
 from telegrad.tape import flush_policy
-from telegrad_service.launch import running_server
+
+from .servers import Gateways, running_server
 
 SETS = 2
 """How many sets of parameters a test keeps in ``make test``."""
-HELD, SHARE = "held", "share of programs planned"
-"""Properties that tests record for the summary: a number of comparisons; a loop's name, programs planned, and all."""
+HELD, SHARE, RESUMED = "held", "share of programs planned", "time to resume"
+"""Properties that tests record for the summary: a number of comparisons; a loop's name, programs planned, and all; what
+happened, how many sessions went on after it, and the median and the most of the seconds that they took."""
+
+# The API keys of whoever runs the tests would close the servers that they start.
+os.environ["XDG_DATA_HOME"] = os.path.join(tempfile.gettempdir(), "telegrad-tests-have-no-keys")
 
 # No deadline: on a busy machine the first example of a test, which imports and compiles, is slow.
 # Continuous integration must give the same answer twice; elsewhere every run looks somewhere new.
@@ -36,12 +42,22 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Read ``--all``."""
+    """Read ``--all``, ``--device`` and ``--through-gateway``."""
     parser.addoption("--all", action="store_true", dest="everything", help="all tests, with all sets of parameters")
+    parser.addoption("--device", default="cpu", help="where the engine's tensors live: cpu, jax or cuda")
+    parser.addoption(
+        "--through-gateway",
+        type=int,
+        nargs="?",
+        const=2,
+        metavar="WORKERS",
+        help="servers that tests start are gateways with two workers, or as many as this says",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Take a run that names files or tests for one that wants all of them."""
+    Gateways.workers = config.option.through_gateway
     if hasattr(config, "workerinput"):
         config.option.everything = config.workerinput["everything"]
     elif config.args_source is config.ArgsSource.ARGS:
@@ -56,13 +72,20 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # what is not run needs no other hook's attention
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the selection."""
+    """Keep the selection. Through gateways, keep what needs a server, and skip what is about one process."""
+    if Gateways.workers is not None:
+        kept = [item for item in items if needs_server(item)]
+        config.hook.pytest_deselected(items=list(set(items).difference(kept)))
+        items[:] = kept
+        for item in items:
+            if (marker := item.get_closest_marker("one_process")) is not None:
+                item.add_marker(pytest.mark.skip(reason=marker.args[0]))
     if config.option.everything:
         return
     sets: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         sets[item.nodeid.partition("[")[0]].append(item)
-    kept: list[pytest.Item] = []
+    kept = []
     for same in sets.values():
         if same[0].get_closest_marker("full"):
             continue
@@ -70,6 +93,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept += [same[int(i * step)] for i in range(int(len(same) / step))]
     config.hook.pytest_deselected(items=list(set(items).difference(kept)))
     items[:] = kept
+
+
+def needs_server(item: pytest.Item) -> bool:
+    """Whether a test uses a server, or is beside tests that start one."""
+    parameters = getattr(item, "callspec", None)
+    if parameters is not None and parameters.params.get("address") == "local":
+        return False
+    starts = any(getattr(getattr(item, "module", None), name, None) for name in ("running", "running_server"))
+    return starts or not {"server", "url", "address"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -83,6 +115,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("everyday loops: programs planned or compiled after 20 turns")
         for name, runs, sent in sorted(shares):
             terminalreporter.write_line(f"{name:58} {runs:4} of {sent:4} {runs / sent:5.0%}")
+    if resumed := found[RESUMED]:
+        terminalreporter.section("time to resume: seconds until a session's next step was acknowledged")
+        for name, count, middle, most in resumed:
+            terminalreporter.write_line(f"{name:58} {count:4} sessions: median {middle:.1f} s, at most {most:.1f} s")
     if held := sum(found[HELD]):
         terminalreporter.write_line(f"held against torch: {held} of (op, case, dtype, order)")
 

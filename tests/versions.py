@@ -23,7 +23,7 @@ NEEDS_TORCH = ("test_at_once.py", "test_functions.py")
 def requirements() -> list[str]:
     """What our packages need, from their declarations: sessions in this process and zstd included."""
     lines: list[str] = []
-    for folder, extras in (("engine", ["zstd"]), ("client", ["local"]), ("service", [])):
+    for folder, extras in (("engine", ["zstd"]), ("client", ["local"]), ("service", ["postgres"])):
         project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
         lines += project["dependencies"]
         for extra in extras:

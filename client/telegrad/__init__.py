@@ -69,16 +69,19 @@ from .global_settings import (
 )
 from .ops import register_function, remove_function
 from .random import get_rng_state, seed, set_rng_state
-from .session.generators import Generator, default_generator, initial_seed, manual_seed
-from .session.sessions import (
+from .sessions.generators import Generator, default_generator, initial_seed, manual_seed
+from .sessions.session import (
     Session,
     connect,
     current,
     debug,
     get_default_dtype,
+    import_session,
+    session,
     set_default_dtype,
     set_default_tensor_type,
 )
+from .tensor import copies as copies
 from .tensor import method_functions, out_arguments
 from .tensor.devices import device
 from .tensor.handle import Tensor, functions, upload
@@ -237,6 +240,7 @@ __all__ = [
     "get_rng_state",
     "graph",
     "iinfo",
+    "import_session",
     "inf",
     "inference_mode",
     "initial_seed",
@@ -277,6 +281,7 @@ __all__ = [
     "save",
     "scan",
     "seed",
+    "session",
     "set_anomaly_enabled",
     "set_default_device",
     "set_default_dtype",

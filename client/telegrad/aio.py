@@ -10,7 +10,7 @@ from collections.abc import Generator
 from types import TracebackType
 from typing import Any
 
-from .session.sessions import Session, enter, transport_to
+from .sessions.session import Session, enter, transport_to
 from .tensor.handle import Tensor, in_worker_thread, recorder_of
 
 

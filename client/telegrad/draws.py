@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .session.generators import Generator
+from .sessions.generators import Generator
 from .tape.recorder import Recorder
 from .tensor.handle import Tensor, recorder_of
 from .tensor.handle import functions as session_functions

@@ -14,7 +14,7 @@ from telegrad_engine.dtypes import DType
 from telegrad_engine.errors import InvalidArgument, InvalidValue, ShapeMismatch
 from telegrad_engine.shapes import Size
 
-from .session.sessions import current
+from .sessions.session import current
 from .tensor.handle import Tensor
 
 BITS = 8

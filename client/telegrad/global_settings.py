@@ -12,7 +12,7 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidArgument, InvalidOperation
 
-from .session.sessions import current
+from .sessions.session import current
 from .tensor.devices import check_device, device
 
 MODES = ("default", "warn", "error")

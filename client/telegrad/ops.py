@@ -18,7 +18,7 @@ from .aten import aten as aten
 from .functions import registered
 from .functions.tracing_recorder import Tracer, active
 from .functions.tracing_variants import VARIANT, Variants
-from .session import sessions
+from .sessions import session as sessions
 from .tape.recorder import Recorder
 from .tape.transform_stack import active as active_transforms
 from .tensor.handle import recorder_of

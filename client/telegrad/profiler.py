@@ -26,7 +26,7 @@ from telegrad_engine.profiler import (
 from telegrad_engine.profiler import record_function as engine_record_function
 from telegrad_engine.profiler.recorder import Recorder as Ranges
 
-from .session.sessions import current
+from .sessions.session import current
 from .tape.recorder import Recorder
 
 

@@ -17,8 +17,8 @@ from telegrad_engine.random_state import SIZE
 from telegrad_engine.shapes import Spec
 
 from .exclusions import attribute_of
-from .session.generators import Generator, default_generator, initial_seed, manual_seed
-from .session.sessions import current
+from .sessions.generators import Generator, default_generator, initial_seed, manual_seed
+from .sessions.session import current
 from .tape.recorder import Recorder
 from .tensor.handle import Tensor, handle
 

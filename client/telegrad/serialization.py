@@ -29,7 +29,7 @@ from telegrad_engine.program.safetensors import decode, encode
 
 from .exclusions import attribute_of
 from .nn.parameter import Parameter
-from .session.sessions import current
+from .sessions.session import current
 from .tensor.handle import Tensor, upload
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from telegrad_engine.dtypes import (
 )
 from telegrad_engine.errors import InvalidArgument, InvalidValue
 
-from .session.sessions import current
+from .sessions.session import current
 from .tensor.handle import Tensor, functions, upload
 
 TOLERANCES = {

@@ -12,17 +12,23 @@ from contextlib import contextmanager
 from math import inf
 from time import monotonic
 
-from .errors import Cancelled, TelegradError, TimeLimitExceeded
+from .errors import Cancelled, LimitExceeded, TelegradError, TimeLimitExceeded
+
+STOPPED = Cancelled, LimitExceeded, TimeLimitExceeded
+"""The errors that :func:`check_cancelled` raises."""
 
 
 class CancellationToken:
-    """Tells a running program to stop. Any thread may cancel it; the thread that runs the program checks it."""
+    """Tells a running program to stop. Any thread may cancel it; the thread that runs the program checks it.
 
-    __slots__ = ("_deadline", "_error", "_seconds")
+    Each check counts as one instruction.
+    """
+
+    __slots__ = ("_deadline", "_error", "_instructions", "_left", "_seconds")
 
     def __init__(self) -> None:
         self._error: TelegradError | None = None
-        self._deadline = self._seconds = inf
+        self._deadline = self._seconds = self._instructions = self._left = inf
 
     @property
     def cancelled(self) -> bool:
@@ -35,17 +41,29 @@ class CancellationToken:
             self._error = Cancelled(reason)
 
     def reset(self) -> None:
-        """Clear the cancellation and the deadline."""
-        self._error, self._deadline = None, inf
+        """Clear the cancellation and the limits."""
+        self._error = None
+        self._deadline = self._left = inf
 
-    def limit(self, seconds: float) -> None:
-        """Make checks raise TimeLimitExceeded after this many seconds, unless there is an earlier deadline."""
+    def limit(self, seconds: float, instructions: float = inf) -> None:
+        """Make checks raise TimeLimitExceeded after ``seconds``, and LimitExceeded after this many ``instructions``.
+
+        Earlier limits stay if they are reached earlier.
+        """
         deadline = monotonic() + seconds
         if deadline < self._deadline:
             self._seconds, self._deadline = seconds, deadline
+        if instructions < self._left:
+            self._instructions = self._left = instructions
 
     def check(self) -> None:
-        """Raise Cancelled or TimeLimitExceeded if the program must stop."""
+        """Raise Cancelled, TimeLimitExceeded or LimitExceeded if the program must stop."""
+        self._left -= 1
+        if self._left < 0:
+            raise LimitExceeded(
+                f"the program ran more than {self._instructions:.0f} instructions, those of its functions' loops and "
+                "the nodes of its backward passes included, the most that one may run here"
+            )
         if self._error is not None:
             raise Cancelled(self._error.detail)
         if monotonic() > self._deadline:
@@ -63,7 +81,7 @@ running = _Running()
 
 
 def check_cancelled() -> None:
-    """Raise Cancelled or TimeLimitExceeded if the program that this thread runs must stop."""
+    """Raise Cancelled, TimeLimitExceeded or LimitExceeded if the program that this thread runs must stop."""
     token = running.token
     if token is not None:
         token.check()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, Self, TypeVar
 
@@ -33,13 +33,16 @@ class Grantor(Protocol):
         """Release reserved bytes."""
 
     def check_room(self, nbytes: int) -> None:
-        """Raise TooLarge if this many more bytes would exceed a limit of the session or the process."""
+        """Raise TooLarge if this many more bytes would exceed the session's limit, or the error of a shared quota."""
 
-    def check_process(self, nbytes: int) -> None:
-        """Raise TooLarge if this many more bytes would exceed the limit of the process."""
+    def check_quota(self, nbytes: int) -> None:
+        """Raise an error if this many more bytes would exceed a quota that the session shares with others."""
 
     def count(self, array: Any, lent: bool = False) -> None:
         """Count an array while it is alive; ``lent`` if it is the only user of memory that came from outside."""
+
+    def unshare(self, tensors: Iterable[Any]) -> bool:
+        """Copy memory of read-only tensors that is shared with a fork of the session. Return whether there was any."""
 
 
 class AutocastMode(Protocol):

@@ -23,6 +23,8 @@ class TelegradError(Exception):
     slug: ClassVar[str] = "error"
     status: ClassVar[int] = 500
     title: ClassVar[str] = "Error"
+    retry_after_s: ClassVar[int | None] = None
+    """Seconds after which a repeated request may succeed; None if repeating does not help."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -32,6 +34,12 @@ class TelegradError(Exception):
         super().__init__(detail)
         self.detail = detail
         self.context: dict[str, Any] = context
+
+    @property
+    def request_id(self) -> str | None:
+        """The id of the request that failed, as in the server's log; None for an error of this process."""
+        found: str | None = self.context.get("request_id")
+        return found
 
     def __str__(self) -> str:
         return self.detail
@@ -196,6 +204,12 @@ class UnknownFunction(TelegradError, AttributeError):
     slug, status, title = "unknown-function", 404, "Unknown function"
 
 
+class ProcedureExists(TelegradError, ValueError):
+    """A procedure with this name is already defined."""
+
+    slug, status, title = "procedure-exists", 409, "The name is taken"
+
+
 class FunctionExists(TelegradError):
     """A function with this name is already registered."""
 
@@ -241,6 +255,18 @@ class UnknownSession(TelegradError, LookupError):
     slug, status, title = "unknown-session", 404, "Unknown session"
 
 
+class SessionExists(TelegradError):
+    """A durable session of this name exists; ``session`` in the context is its id."""
+
+    slug, status, title = "session-exists", 409, "The name is taken"
+
+
+class SessionLost(TelegradError, LookupError):
+    """A session existed, but its state cannot be had back."""
+
+    slug, status, title = "session-lost", 410, "The session is lost"
+
+
 class UnknownResource(TelegradError, LookupError):
     """There is no resource at this URL."""
 
@@ -251,6 +277,18 @@ class MethodNotAllowed(TelegradError):
     """The resource does not support this method."""
 
     slug, status, title = "method-not-allowed", 405, "Method not allowed"
+
+
+class Unauthenticated(TelegradError, PermissionError):
+    """The request has no API key, or one that is not valid."""
+
+    slug, status, title = "unauthenticated", 401, "No valid API key"
+
+
+class MissingScope(TelegradError, PermissionError):
+    """The API key does not have the scope that the request needs."""
+
+    slug, status, title = "missing-scope", 403, "The API key does not allow this"
 
 
 class ForbiddenOrigin(TelegradError):
@@ -295,6 +333,24 @@ class ProgramNotRun(TelegradError, RuntimeError):
     slug, status, title = "not-run", 409, "Not run"
 
 
+class IdempotencyMismatch(TelegradError):
+    """An idempotency key was reused for a different request."""
+
+    slug, status, title = "idempotency-mismatch", 422, "The key was used for another request"
+
+
+class IdempotencyConflict(TelegradError):
+    """The first request with this idempotency key is still running."""
+
+    slug, status, title = "idempotency-conflict", 409, "The first request is still running"
+
+
+class PreconditionFailed(TelegradError):
+    """A resource has changed since the client read it."""
+
+    slug, status, title = "precondition-failed", 412, "Precondition failed"
+
+
 class TensorExists(TelegradError):
     """A tensor with this id already exists."""
 
@@ -326,15 +382,24 @@ class UnsupportedMediaType(TelegradError):
 
 
 class SessionLimit(TelegradError):
-    """The client has reached its limit of sessions or bytes."""
+    """The client or its tenant has reached its limit of sessions, bytes or waiting requests."""
 
     slug, status, title = "quota-exceeded", 429, "Quota exceeded"
+    retry_after_s = 5
 
 
 class ServerBusy(TelegradError):
     """The server is full or draining; try again later."""
 
     slug, status, title = "server-busy", 503, "Server busy"
+    retry_after_s = 5
+
+
+class SessionMoved(ServerBusy):
+    """Another server has taken the session over, and this one must not use it any more."""
+
+    slug, status, title = "session-moved", 503, "The session has moved"
+    retry_after_s = 1
 
 
 class ConnectionFailed(TelegradError, ConnectionError):
@@ -347,6 +412,9 @@ class InternalError(TelegradError):
     """An error in the server itself."""
 
     slug, status, title = "internal-error", 500, "Internal error"
+
+    def __str__(self) -> str:
+        return self.detail if self.request_id is None else f"{self.detail} (request {self.request_id})"
 
 
 def from_slug(slug: str, detail: str, context: dict[str, Any]) -> TelegradError:

@@ -3,54 +3,61 @@
 from __future__ import annotations
 
 import gc
-import logging
-import os
-import signal
+import ssl
 import sys
-import threading
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
 from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, CliApp, CliSubCommand, SettingsConfigDict
+from pydantic_settings import BaseSettings, CliApp, CliImplicitFlag, CliSubCommand, SettingsConfigDict
+
+from telegrad_engine.errors import TelegradError
 
 from . import __version__
-from .settings import Address, Settings
+from .cluster.command import Cluster, serve_with_workers
+from .cluster.roles import Gateway, Worker
+from .keys.command import Keys
+from .process import stop_after
+from .remote import ServerSettings
+from .sessions.command import Sessions
+from .settings import Address, ForegroundSettings, Settings
 
 DOCUMENT = Path("openapi/openapi.json")
 """The path of the OpenAPI document in the repository."""
+STREAM = "asyncapi.json"
+"""The file name of the AsyncAPI document, which is in the same folder."""
 
 
-class Serve(Settings):
+class Serve(Settings, ForegroundSettings):
     """Serve sessions over HTTP, on loopback unless told otherwise."""
 
-    end_with_stdin: bool = Field(
-        default=False, description="stop when standard input ends, for a script that holds the other end of a pipe"
+    workers: int = Field(
+        default=0,
+        ge=0,
+        le=1024,
+        description="how many worker processes compute, on Ray, to use all cores; 0 is this process alone",
     )
 
     def cli_cmd(self) -> None:
         """Run the server in the foreground."""
         from .app import create_app
-        from .server import serve
+        from .observability import logs
+        from .server import NotServed, check_exposure, serve
 
-        logging.basicConfig(level=self.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logs.configure(self.log_level, self.log_format)
         if self.end_with_stdin:
-            threading.Thread(target=_stop_after, args=(sys.stdin.fileno(),), name="stdin", daemon=True).start()
-        app = create_app(self)
+            stop_after(sys.stdin.fileno())
+        if self.workers:
+            serve_with_workers(self, self.workers, _announce)
+            return
+        try:
+            app = create_app(self)
+            check_exposure(app)
+        except (TelegradError, NotServed) as reason:
+            sys.exit(f"telegrad: {reason}")
         gc.freeze()  # garbage collection skips the objects that exist already
         serve(app, self, _announce)
-
-
-def _stop_after(descriptor: int) -> None:
-    """Read a file to its end, then send SIGTERM to this process.
-
-    It does not read through ``sys.stdin``: the interpreter aborts if it exits while a thread holds that object's lock.
-    """
-    with suppress(OSError):
-        while os.read(descriptor, 2**16):
-            pass
-    signal.raise_signal(signal.SIGTERM)
 
 
 def _announce(url: str) -> None:
@@ -64,9 +71,14 @@ class Health(Address):
 
     def cli_cmd(self) -> None:
         """Ask, and end the process."""
-        url = f"http://{_reachable(self.host)}:{self.port}/healthz"
-        # No proxy: the server is the one on this machine.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        scheme = "http" if self.tls_cert is None else "https"
+        url = f"{scheme}://{_reachable(self.host)}:{self.port}/healthz"
+        # No proxy and no verification: the server is the one on this machine, and its certificate has another name.
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
         try:
             with opener.open(url, timeout=self.timeout_s) as answer:
                 print(answer.read().decode())
@@ -80,23 +92,41 @@ def _reachable(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+class Top(ServerSettings):
+    """Show a server's load and its tenants in a table, until Ctrl-C."""
+
+    once: CliImplicitFlag[bool] = Field(
+        default=False, description="print one table and end, with rates since the server's start"
+    )
+    interval_s: float = Field(default=2, ge=0.1, description="seconds between two updates")
+
+    def cli_cmd(self) -> None:
+        """Show the table; end with 1 if the server does not answer."""
+        from . import top
+
+        with self.server() as server, suppress(KeyboardInterrupt):
+            top.show(server, self.once, self.interval_s)
+
+
 class OpenAPI(BaseSettings):
-    """Write the OpenAPI document, or compare it with the file; end with 1 if it differs."""
+    """Write the OpenAPI document, and the stream's AsyncAPI document beside it; or compare, and end with 1 if they
+    differ."""
 
     check: bool = Field(default=False, description="compare instead of writing")
-    file: Path = Field(default=DOCUMENT, description="the document's file")
+    file: Path = Field(default=DOCUMENT, description="the OpenAPI document's file")
 
     def cli_cmd(self) -> None:
         """Write or compare, and end the process."""
+        from . import asyncapi, openapi
         from .app import create_app
-        from .openapi import render
 
-        text = render(create_app(Settings()))
-        if not self.check:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            self.file.write_text(text, encoding="utf-8")
-        elif not self.file.exists() or self.file.read_text(encoding="utf-8") != text:
-            sys.exit(f"{self.file} is not what the app says; run `make openapi`")
+        app = create_app(Settings())
+        for file, text in [(self.file, openapi.render(app)), (self.file.parent / STREAM, asyncapi.render(app))]:
+            if not self.check:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text, encoding="utf-8")
+            elif not file.exists() or file.read_text(encoding="utf-8") != text:
+                sys.exit(f"{file} is not what the app says; run `make openapi`")
 
 
 class Telegrad(BaseSettings):
@@ -111,7 +141,13 @@ class Telegrad(BaseSettings):
     )
 
     serve: CliSubCommand[Serve]
+    gateway: CliSubCommand[Gateway]
+    worker: CliSubCommand[Worker]
+    keys: CliSubCommand[Keys]
+    sessions: CliSubCommand[Sessions]
     health: CliSubCommand[Health]
+    top: CliSubCommand[Top]
+    cluster: CliSubCommand[Cluster]
     openapi: CliSubCommand[OpenAPI]
 
     def cli_cmd(self) -> None:
@@ -129,7 +165,9 @@ def main(arguments: list[str] | None = None) -> None:
         CliApp.run(Telegrad, cli_args=given or ["--help"])
     except ValidationError as error:
         for each in error.errors():
-            print(f"telegrad: {each['loc'][-1]}: {each['msg']}, not {each['input']!r}", file=sys.stderr)
+            # If a setting is missing, or several conflict, the input is all settings, with the database's password.
+            wrong = "" if isinstance(each["input"], dict) else f", not {each['input']!r}"
+            print(f"telegrad: {each['loc'][-1]}: {each['msg']}{wrong}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -8,7 +8,8 @@ derived from their schemas; and forms of schemas that client generators support.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -24,9 +25,28 @@ from .programs.schemas import Program
 from .routing.route import Route
 from .settings import Settings
 
+REQUEST_ID = "5f0c7d1b2a3e4f60"
+"""The id of the requests in examples."""
 SCHEMA_REF = "#/components/schemas/{model}"
 LICENSE = {"name": "Apache License 2.0", "identifier": "Apache-2.0"}
 SERVERS = [{"url": "/", "description": "The server that serves this document."}]
+KEY_SCHEME = "ApiKey"
+SECURITY_SCHEMES = {
+    KEY_SCHEME: {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "tg_…",
+        "description": "An API key, which `telegrad keys create` makes. A server on loopback without keys needs none.",
+    }
+}
+LOCATIONS = {"201": "The address of the new resource.", "202": "The address of the call that the pass waits for."}
+"""The descriptions of ``Location``, by status."""
+ETAG = {
+    "ETag": {
+        "description": "The tag of the content, for `If-None-Match` and `If-Match`.",
+        "schema": {"type": "string"},
+    }
+}
 DESCRIBED_BY_FASTAPI = "Successful Response"
 DESCRIPTION = """\
 A server holds sessions of dynamic computation graphs. Create tensors, apply ops, call `backward` and
@@ -38,36 +58,44 @@ read gradients over HTTP; or send many instructions at once as a program.
   response body is one, if that is at least a tenth shorter.
 * Errors are problem documents (RFC 9457). `type` names the kind of error; `detail` is PyTorch's text where PyTorch
   has one. A session stays usable after an error.
+* Every response has an `X-Request-ID`, which problem documents and the server's log have too; a client may choose it.
 * A mutation with the header `Telegrad-Sequence: N` (1, 2, 3, …) can be repeated safely: it runs once.
+* A server with API keys needs `Authorization: Bearer tg_…`, except for health checks and this document.
 * Programs can also be sent over a WebSocket, `/v1/sessions/{session}/stream`, several at a time: docs/stream.md.
 """
 TAGS = [
     {"name": "sessions", "description": "Each holds tensors, their graph and a random number generator."},
+    {"name": "snapshots", "description": "Sessions as files, and forks of sessions."},
     {"name": "tensors", "description": "Values and their gradients."},
     {"name": "ops", "description": "One operation per request."},
     {"name": "functions", "description": "Operations that clients define as data, with their derivatives."},
+    {"name": "procedures", "description": "Programs that a session stores under names, and runs on other tensors."},
     {"name": "autograd", "description": "Differentiation."},
     {"name": "programs", "description": "Many instructions per request."},
     {"name": "graph", "description": "The computation graph as JSON or as a drawing."},
     {"name": "profile", "description": "How sessions spend their time."},
     {"name": "catalogue", "description": "The ops, verbs and devices of the server."},
+    {"name": "keys", "description": "The API keys of a tenant."},
+    {"name": "usage", "description": "What tenants have used, and the metrics of the server."},
     {"name": "health", "description": "Liveness and readiness of the server."},
 ]
 MEANINGS = {
     400: "The request cannot be parsed.",
-    403: "A web page of another origin may not make this request.",
+    401: "The request has no valid API key.",
+    403: "The API key does not have the scope that this needs, or the request is a web page's of another origin.",
     404: "The session, tensor, op, gradient or call does not exist.",
     406: "The response is not available in a media type that `Accept` allows.",
     408: "The request did not arrive in time.",
     409: "The request conflicts with the session: a freed graph, a modified tensor, a taken id, a sequence number.",
+    412: "The tensor has changed: `If-Match` has none of its current tags.",
     413: "The request or its result exceeds a limit.",
     415: "The media type or the content coding of the request body is not supported.",
     421: "The `Host` header does not name this server.",
     422: "The request is well-formed but invalid: a shape, a dtype, an argument.",
-    429: "The client has as many sessions as it may have.",
+    429: "The client or its tenant has as many sessions, bytes of memory or waiting requests as it may have.",
     431: "The headers exceed a limit.",
     500: "The server failed.",
-    503: "The server is full or about to stop.",
+    503: "The server is full, has no memory left, or is about to stop.",
 }
 
 
@@ -99,6 +127,7 @@ def document(app: FastAPI, routers: Sequence[APIRouter]) -> dict[str, Any]:
     for operations in found["paths"].values():
         for operation in operations.values():
             _complete(operation, routes[operation["operationId"]])
+            _link(operation, routes[operation["operationId"]], routes.values())
     schemas = found["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
@@ -107,7 +136,8 @@ def document(app: FastAPI, routers: Sequence[APIRouter]) -> dict[str, Any]:
     )
     schemas.update(more["$defs"])
     _bound_by_settings(schemas, app.state.settings)
-    found["security"] = []
+    found["security"] = []  # each operation says what it needs
+    found["components"]["securitySchemes"] = SECURITY_SCHEMES
     found["components"]["schemas"] = dict(sorted(schemas.items()))
     found["components"]["responses"] = {f"Problem{status}": _problem(status) for status in MEANINGS}
     finished: dict[str, Any] = json_schema.simplified_document(found)
@@ -129,14 +159,38 @@ def _complete(operation: dict[str, Any], route: Route) -> None:
     """Sort the operation's parameters; add its errors and the headers of its response."""
     if parameters := operation.get("parameters"):
         parameters.sort(key=lambda parameter: _place(parameter, route.path))
+    operation["security"] = [] if route.scope is None else [{KEY_SCHEME: [route.scope]}]
     responses = operation["responses"]
     responses.pop("422", None)
-    for status in sorted(_statuses(route)):
+    if route.tagged:
+        responses["304"] = {"description": "The client has the current content.", "headers": ETAG}
+    for status in sorted(_statuses(route, operation)):
         responses[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
-    if "201" in responses:
-        responses["201"]["headers"] = {
-            "Location": {"description": "The address of the new resource.", "schema": {"type": "string"}}
-        }
+    for success, description in LOCATIONS.items():
+        if success in responses:
+            location = {"description": description, "required": True, "schema": {"type": "string"}}
+            responses[success]["headers"] = {"Location": location}
+    if route.tagged or (route.guarded and "200" in responses):
+        responses["200"]["headers"] = ETAG
+
+
+def _link(operation: dict[str, Any], route: Route, routes: Iterable[Route]) -> None:
+    """Link the responses that name a new resource, or a call that a pass waits for, to the operations on it."""
+    links = []
+    if route.creates:
+        for each in routes:
+            if (child := re.match(re.escape(route.path) + r"/{(\w+)}", each.path)) is not None:
+                # A function and a procedure are identified by a name, everything else by an id.
+                links.append((each, "201", child[1], "name" if child[1] == "name" else "id"))
+    elif "202" in operation["responses"]:
+        waiting = [each for each in routes if "/pending/{call}" in each.path]
+        links = [(each, "202", "call", "pending/call") for each in waiting]
+    for target, status, name, field in links:
+        outer = {parameter: f"$request.path.{parameter}" for parameter in re.findall(r"{(\w+)}", route.path)}
+        parameters = {parameter: outer[parameter] for parameter in outer if f"{{{parameter}}}" in target.path}
+        parameters[name] = f"$response.body#/{field}"
+        found = operation["responses"][status].setdefault("links", {})
+        found[target.operation_id] = {"operationId": target.operation_id, "parameters": parameters}
 
 
 def _place(parameter: dict[str, Any], path: str) -> tuple[int, int]:
@@ -154,29 +208,42 @@ def _finish(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
         holder["schema"] = json_schema.without_null(holder["schema"])
     for parameter in operation.get("parameters", ()):
         parameter["schema"].pop("description", None)  # the parameter itself has it
-    for response in operation["responses"].values():
+    for status, response in operation["responses"].items():
         if response.get("description") == DESCRIBED_BY_FASTAPI:
             response["description"] = "Done." if "content" not in response else "The request succeeded."
         content = response.get("content", {}).get(JSON)
         if content is not None:
             content["example"] = json_schema.example(content["schema"], schemas)
+            if status == "202":
+                content["example"] = _waiting(content["example"], schemas)
 
 
-def _statuses(route: Route) -> set[int]:
+def _waiting(answer: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    """The example of the answer about a pass, for a pass that waits: it has a call, and no results yet."""
+    return {name: [] for name in answer} | {"pending": json_schema.example(schemas["PendingCall"], schemas)}
+
+
+def _statuses(route: Route, operation: dict[str, Any]) -> set[int]:
+    """The statuses of the errors that an operation can answer with."""
+    query = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"}
     statuses = {400, 403, 421, 431, 500} | ({406} if route.negotiated else set())
+    if route.scope is not None:
+        statuses |= {401, 503}
     if route.with_body:
         statuses |= {408, 413, 415, 422}
-    if route.dependant.query_params or "{session}" in route.path:
+    if query or "{session}" in route.path:
         statuses.add(422)
     if "{" in route.path:
         statuses.add(404)
-    if route.sequenced:
-        statuses.add(409)
-    if any(parameter.name == "data" for parameter in route.dependant.query_params):
+    if "{session}" in route.path or route.creates:
+        statuses.add(409)  # the session may end while a request waits for it
+    if "data" in query:
         statuses.add(413)
-    if route.operation_id == "create_session":
+    if route.guarded:
+        statuses.add(412)
+    if "{session}" in route.path or route.operation_id == "create_session":
         statuses.add(429)
-    if "{session}" in route.path or route.operation_id in ("create_session", "get_readiness"):
+    if route.operation_id != "get_health":  # all others are refused while the server has too many connections
         statuses.add(503)
     return statuses
 
@@ -188,7 +255,7 @@ def _problem(status: int) -> dict[str, Any]:
             problems.MEDIA_TYPE: {
                 "schema": {"$ref": SCHEMA_REF.format(model="Problem")},
                 "examples": {
-                    slug: {"summary": error.title, "value": problems.content(error("…"))}
+                    slug: {"summary": error.title, "value": problems.content(error("…")) | {"request_id": REQUEST_ID}}
                     for slug, error in sorted(ERRORS.items())
                     if error.status == status
                 },

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.websockets import WebSocket
 
 from telegrad_engine.errors import (
+    ERRORS,
     InternalError,
     InvalidArgument,
     MalformedRequest,
@@ -27,11 +28,14 @@ from telegrad_engine.errors import (
     UnknownResource,
 )
 
+from .observability.request import HEADER, REQUEST, new_id
+
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:telegrad:problem:"
-RETRIED = frozenset({429, 503})
-"""Statuses that carry ``Retry-After``."""
-RETRY_AFTER_S = 1
+RETRIED = frozenset(error.status for error in ERRORS.values() if error.retry_after_s is not None)
+"""Statuses that may carry ``Retry-After``."""
+RETRY_AFTER_S = "retry_after_s"
+"""The member with the seconds of ``Retry-After``, in problem documents and in the context of errors."""
 OWN_FAULT = "the server met an error of its own; it is in the server's log"
 
 
@@ -48,10 +52,16 @@ class Problem(BaseModel):
     op: str | None = Field(description="The op or verb that failed.")
     ids: list[str] = Field(description="The ids of its input tensors.")
     shapes: dict[str, list[int]] = Field(description="Their shapes, by id.")
+    request_id: str = Field(
+        description="The request's id, as in the header `X-Request-ID` and in the server's log.",
+        examples=["5f0c7d1b2a3e4f60"],
+    )
 
 
 def content(error: TelegradError) -> dict[str, Any]:
     """The members of an error's problem document."""
+    seconds = retry_after_s(error)
+    request = REQUEST.get()
     return {
         "type": TYPE_PREFIX + error.slug,
         "title": error.title,
@@ -61,13 +71,29 @@ def content(error: TelegradError) -> dict[str, Any]:
         "op": None,
         "ids": [],
         "shapes": {},
-    } | error.context
+        **({} if seconds is None else {RETRY_AFTER_S: seconds}),
+        **{name: value for name, value in error.context.items() if name != RETRY_AFTER_S},
+        "request_id": new_id() if request is None else request.id,
+    }
+
+
+def retry_after_s(error: TelegradError) -> int | None:
+    """The seconds after which a request that failed so may be repeated; None if repeating does not help."""
+    seconds: int | None = error.context.get(RETRY_AFTER_S, error.retry_after_s)
+    return seconds
 
 
 def problem(error: TelegradError, headers: Mapping[str, str] | None = None, **members: Any) -> Response:
     """The problem document of an error as a response; ``members`` are added to the document."""
-    extra = {"retry-after": str(RETRY_AFTER_S)} if error.status in RETRIED else {}
-    body = json.dumps(content(error) | members, default=str).encode()
+    seconds = retry_after_s(error)
+    extra = {} if seconds is None else {"retry-after": str(seconds)}
+    found = content(error) | members
+    request = REQUEST.get()
+    if request is None:  # it is refused before it is watched
+        extra[HEADER] = found["request_id"]
+    else:
+        request.slug = error.slug
+    body = json.dumps(found, default=str).encode()
     return Response(body, error.status, {**extra, **(headers or {})}, media_type=MEDIA_TYPE)
 
 
@@ -101,7 +127,9 @@ def _allowed_methods(request: Request) -> str:
     """The methods of every route at the request's path; Starlette would name only those of the first."""
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     routes: Sequence[APIRoute] = request.app.state.routes
-    methods = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
+    found = [route for route in routes if route.path_regex.match(path)]
+    own = [route for route in found if "{" not in route.path]  # /v1/sessions/import is no session
+    methods = {method for route in own or found for method in route.methods or ()}
     if not methods or "GET" in methods:  # the files of /docs are not routes
         methods |= {"GET", "HEAD"}
     return ", ".join(sorted(methods))

@@ -1,4 +1,4 @@
-"""The cores and memory that Linux control groups allow this process, and the tuning of memory and BLAS to them.
+"""This process: the cores and memory that control groups allow it, the tuning of memory and BLAS to them, its end.
 
 In version 2, a group has the files ``cpu.max`` and ``memory.max``; in version 1, each controller has its own hierarchy.
 The strictest limit of the process's group and its ancestors applies. Inside a container, the path of the group may not
@@ -10,9 +10,13 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -136,9 +140,34 @@ def default_blas_threads(cores: int) -> int:
 
 def keep_freed_memory() -> None:
     """Make glibc keep up to 256 MiB per arena, and allocate up to 32 MiB there. On other systems, do nothing."""
-    if not sys.platform.startswith("linux"):
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = _glibc("mallopt")
     if mallopt is not None:
         mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
         mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
+
+
+def return_freed_memory() -> None:
+    """Make glibc return the memory that it keeps to the operating system. On other systems, do nothing."""
+    trim = _glibc("malloc_trim")
+    if trim is not None:
+        trim(0)
+
+
+def _glibc(name: str) -> Any:
+    """A function of glibc; None on other systems."""
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform.startswith("linux") else None
+
+
+def stop_after(descriptor: int) -> None:
+    """Send SIGTERM to this process when a file ends, which a thread reads.
+
+    It does not read through ``sys.stdin``: the interpreter aborts if it exits while a thread holds that object's lock.
+    """
+
+    def read() -> None:
+        with suppress(OSError):
+            while os.read(descriptor, 2**16):
+                pass
+        signal.raise_signal(signal.SIGTERM)
+
+    threading.Thread(target=read, name="stdin", daemon=True).start()

@@ -1,25 +1,27 @@
-"""uvicorn with an announcement of its address, a graceful stop of running programs, and an access log."""
+"""uvicorn with an announcement of its address, and a graceful stop of running programs. Its requests are watched."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import re
+import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable
-from time import perf_counter
+from ipaddress import ip_address
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .http.connections import ConnectionLimits, LimitedServerState
 from .http.http_protocol import HttpProtocol
+from .observability import tracing
+from .observability.watch import RequestWatch
 from .process import tune
-from .settings import Settings
+from .settings import NetworkSettings, Settings
 from .streaming.websocket import StreamProtocol
 
 CLOSE_S = 5
@@ -30,24 +32,31 @@ TICKS = 5
 """The number of uvicorn's ticks, ten per second, between two checks for slow clients."""
 QUIET = {"info": "warning", "debug": "warning"}
 """uvicorn's log level where it differs from ours, because uvicorn would log session ids and the contents of frames."""
-access_logger = logging.getLogger("telegrad_service.access")
-SESSION = re.compile(r"^(/+v1/+sessions/+[^/]{6})[^/]+")
-MAX_PATH = 200
-"""The most characters of a path that are logged."""
 
 
 class Server(uvicorn.Server):
-    """A server that drains and then closes on the first signal, and closes at once on the second."""
+    """A server that drains and then closes on the first signal, and closes at once on a second one by Ctrl-C.
 
-    def __init__(self, app: FastAPI, settings: Settings, announce: Callable[[str], None]) -> None:
-        limits = ConnectionLimits(settings)
+    A second SIGTERM changes nothing: whoever supervises the process may send several, and so may the end of standard
+    input (``process.stop_after``).
+    """
+
+    def __init__(
+        self,
+        app: FastAPI,
+        settings: NetworkSettings,
+        announce: Callable[[str], None],
+        streams: type[StreamProtocol] = StreamProtocol,
+    ) -> None:
+        limits, state = ConnectionLimits(settings), app.state
         super().__init__(
             uvicorn.Config(
-                AccessLog(app) if settings.log_level in QUIET else app,
+                RequestWatch(app, state.requests, state.host.ledger, settings.log_level in QUIET),
                 host=settings.host,
                 port=settings.port,
                 http=HttpProtocol,
                 loop="uvloop" if sys.platform != "win32" else "auto",
+                log_config=None,  # its records are logged as ours are
                 log_level=QUIET.get(settings.log_level, settings.log_level),
                 access_log=False,
                 server_header=False,
@@ -56,20 +65,24 @@ class Server(uvicorn.Server):
                 backlog=limits.backlog,
                 proxy_headers=bool(settings.trusted_proxy),
                 forwarded_allow_ips=settings.trusted_proxy,
-                ws=StreamProtocol,
+                ws=streams,
                 ws_max_size=settings.max_body_bytes,
                 ws_per_message_deflate=False,
                 ws_ping_interval=settings.stream_ping_s,
                 # A client that waits for nothing need not read, so it may not answer pings. They still let TCP detect
                 # a lost connection, since TCP needs data to be acknowledged.
                 ws_ping_timeout=None,
+                ssl_certfile=settings.tls_cert,
+                ssl_keyfile=settings.tls_key,
             )
         )
-        self.server_state = LimitedServerState(limits, app.state.host.bodies)
+        self.server_state = LimitedServerState(limits, state.host.bodies, state.requests)
         self._limits = limits
         self._host = app.state.host
         self._drain_s = settings.drain_s
         self._announce = announce
+        self._stopping = False
+        """Whether a signal has asked the server to stop."""
         self._draining: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
@@ -88,14 +101,19 @@ class Server(uvicorn.Server):
     def url(self) -> str:
         """The address that the server listens on, with the actual port."""
         host, port = self.servers[0].sockets[0].getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "https" if self.config.is_ssl else "http"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain on the first signal; exit on the second one, or if the server has not started yet."""
-        if self._draining is not None or not self.started:
+        """Drain on the first signal; exit on a second SIGINT, or if the server has not started yet."""
+        if not self.started:
             self.should_exit = True
-            self.force_exit = self._draining is not None
             return
+        if self._stopping:
+            if sig == signal.SIGINT:
+                self.should_exit = self.force_exit = True
+            return
+        self._stopping = True
         loop = asyncio.get_running_loop()
         loop.call_soon_threadsafe(self._start_draining)
 
@@ -109,8 +127,7 @@ class Server(uvicorn.Server):
             connection.transport.abort()
 
     def _start_draining(self) -> None:
-        if self._draining is None:
-            self._draining = asyncio.get_running_loop().create_task(self._drain())
+        self._draining = asyncio.get_running_loop().create_task(self._drain())
 
     async def _drain(self) -> None:
         try:
@@ -119,57 +136,52 @@ class Server(uvicorn.Server):
             self.should_exit = True
 
 
-def logged_path(scope: Scope) -> str:
-    """The request's path for the log: in ASCII, truncated, and with a shortened session id."""
-    # Use the decoded path, as the routes do: in raw_path, the characters before the id may be percent-encoded.
-    path = SESSION.sub(r"\1...", scope["path"].encode("unicode_escape").decode("ascii"))
-    return path if len(path) <= MAX_PATH else path[:MAX_PATH] + "..."
+class NotServed(Exception):
+    """The settings do not allow to serve; the text says what to change."""
 
 
-class AccessLog:
-    """Logs each response of ``app`` at level info: client, method, path, status and duration.
-
-    A stream gets one line when it begins and one when it ends. Queries, headers and bodies are not logged. Session ids
-    are shortened, because knowing the id grants access to the session.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and log the response."""
-        if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
-            return
-        begun = perf_counter()
-        client = (scope.get("client") or ("-",))[0]
-        method = scope.get("method", "WEBSOCKET")
-        status = 500
-
-        def log(what: int | str) -> None:
-            access_logger.info(
-                "%s %s %s %s %.1f ms", client, method, logged_path(scope), what, 1e3 * (perf_counter() - begun)
-            )
-
-        async def watch(message: Message) -> None:
-            nonlocal status
-            if message["type"] in ("http.response.start", "websocket.http.response.start"):
-                status = message["status"]
-            elif message["type"] == "websocket.accept":
-                status = 101
-                log(status)
-            await send(message)
-
+def check_exposure(app: FastAPI) -> None:
+    """Raise NotServed if strangers could use the server, or if its keys or its certificate cannot be read."""
+    settings: NetworkSettings = app.state.settings
+    try:
+        has_keys = app.state.authenticator.look_for_keys()
+    except Exception as error:
+        raise NotServed(f"API keys cannot be read: {error}") from error
+    if settings.tls_cert is not None:
         try:
-            await self._app(scope, receive, watch)
-        finally:
-            log("closed" if status == 101 else status)
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
+        except OSError as error:
+            files = " and ".join(str(path) for path in (settings.tls_cert, settings.tls_key) if path is not None)
+            raise NotServed(f"the certificate cannot be read from {files}: {error}") from error
+    if not (has_keys or settings.insecure or _is_loopback(settings.host)):
+        raise NotServed(
+            f"other machines can reach a server on {settings.host}, and this one has no API keys, so it does not "
+            "start. Create one with `telegrad keys create --tenant NAME`. Or pass --insecure to serve anyone who "
+            "reaches the server, or --require-keys to refuse everyone until there is a key"
+        )
 
 
-def serve(app: FastAPI, settings: Settings, announce: Callable[[str], None]) -> None:
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def serve(
+    app: FastAPI,
+    settings: NetworkSettings,
+    announce: Callable[[str], None],
+    streams: type[StreamProtocol] = StreamProtocol,
+) -> None:
     """Serve until SIGINT or SIGTERM."""
-    tune(settings.blas_threads)
-    Server(app, settings, announce).run()
+    if isinstance(settings, Settings):  # a gateway computes nothing
+        tune(settings.blas_threads)
+    tracing.enable()
+    try:
+        Server(app, settings, announce, streams).run()
+    finally:
+        tracing.shut_down()
     if not app.state.host.ended(ENDING_S):
         # A kernel that cannot be interrupted would still run while the interpreter exits, and crash it.
         logging.shutdown()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from platformdirs import user_data_path
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, CliImplicitFlag, NoDecode, SettingsConfigDict
 
 from .process import default_process_bytes, usable_cores
 
@@ -18,8 +20,17 @@ def _split(value: Any) -> Any:
     return [item.strip() for text in texts for item in text.split(",") if item.strip()]
 
 
+def _path_text(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
 Names = Annotated[list[str], NoDecode, BeforeValidator(_split)]
 """A repeatable flag, or a comma-separated environment variable."""
+
+
+def default_database_path() -> Path:
+    """The SQLite file that is used if no database is named."""
+    return user_data_path("telegrad", appauthor=False) / "telegrad.db"
 
 
 def default_threads(cores: int) -> int:
@@ -34,14 +45,45 @@ class Address(BaseSettings):
 
     host: str = Field(default="127.0.0.1", description="address to listen on; 0.0.0.0 is every interface")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    tls_cert: Path | None = Field(
+        default=None, description="PEM file of the server's certificate and its chain: the server then speaks TLS only"
+    )
+    tls_key: Path | None = Field(
+        default=None, description="PEM file of the certificate's private key, if it is not in the certificate's file"
+    )
 
 
-class Settings(Address):
-    """Settings of a server; each has a default that suits one machine."""
+class DatabaseSettings(BaseSettings):
+    """Where the server's database is."""
+
+    model_config = SettingsConfigDict(env_prefix="TELEGRAD_", extra="ignore")
+
+    database_url: SecretStr = Field(
+        default=SecretStr(""),
+        description="database of API keys, such as postgresql://name:password@host/telegrad or "
+        "sqlite:////var/lib/telegrad.db; by default a file in the user's data directory",
+    )
+
+
+class ForegroundSettings(BaseSettings):
+    """When a process in the foreground ends, besides at SIGINT and SIGTERM."""
+
+    model_config = SettingsConfigDict(env_prefix="TELEGRAD_", extra="ignore")
+
+    end_with_stdin: bool = Field(
+        default=False, description="stop when standard input ends, for a script that holds the other end of a pipe"
+    )
+
+
+class NetworkSettings(Address, DatabaseSettings):
+    """What every process that serves clients has to know: a server, a worker and a gateway."""
 
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         default="warning",
         description="how much is logged; info logs every request. Bodies and whole session ids are never logged",
+    )
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="how the log is written: as text, or as one JSON object per line"
     )
     allowed_host: Names = Field(
         default=[],
@@ -52,6 +94,12 @@ class Settings(Address):
         default=[],
         description="origin whose web pages may use the server, such as https://notebook.example.org; repeatable, "
         "* is any",
+    )
+    require_keys: CliImplicitFlag[bool] = Field(
+        default=False, description="require an API key of every request, also while the database holds none"
+    )
+    insecure: CliImplicitFlag[bool] = Field(
+        default=False, description="serve without API keys on an address that other machines reach"
     )
     trusted_proxy: Names = Field(
         default=[],
@@ -76,6 +124,31 @@ class Settings(Address):
         "longest pause",
     )
     idle_timeout_s: float = Field(default=75, gt=0, description="seconds a connection stays open between two requests")
+    max_body_bytes: int = Field(default=512 * MIB, ge=1, description="largest body of a request")
+    max_json_bytes: int = Field(
+        default=16 * MIB, ge=1, description="largest body in JSON; the binary media types have no such limit"
+    )
+    max_json_elements: int = Field(default=2**20, ge=1, description="most numbers in an answer in JSON")
+    max_json_depth: int = Field(default=64, ge=4, le=500, description="deepest nesting of JSON that is read")
+    stream_ping_s: float = Field(
+        default=20,
+        gt=0,
+        description="seconds between pings on a stream; one that ends waits so long for a client that takes nothing",
+    )
+    drain_s: float = Field(
+        default=30, ge=0, description="seconds that running programs get to finish when the server stops"
+    )
+
+    @model_validator(mode="after")
+    def _check_tls(self) -> Self:
+        if self.tls_key is not None and self.tls_cert is None:
+            raise ValueError("--tls-key needs --tls-cert")
+        return self
+
+
+class Settings(NetworkSettings):
+    """Settings of a server; each has a default that suits one machine."""
+
     threads: int = Field(
         default=default_threads(usable_cores()),
         ge=1,
@@ -88,12 +161,26 @@ class Settings(Address):
         le=1024,
         description="threads of one matrix product, NumPy's or XLA's; 0 is all usable cores but one",
     )
-    max_body_bytes: int = Field(default=512 * MIB, ge=1, description="largest body of a request")
-    max_json_bytes: int = Field(
-        default=16 * MIB, ge=1, description="largest body in JSON; the binary media types have no such limit"
+    data_dir: Annotated[str, BeforeValidator(_path_text)] | None = Field(
+        default=None,
+        description="folder in which durable sessions are kept, or an object store such as s3://bucket/prefix; without "
+        "it there are none",
     )
-    max_json_elements: int = Field(default=2**20, ge=1, description="most numbers in an answer in JSON")
-    max_json_depth: int = Field(default=64, ge=4, le=500, description="deepest nesting of JSON that is read")
+    fsync: Literal["always", "everysec"] = Field(
+        default="everysec",
+        description="when a durable session's programs reach the disk or the object store: before each answer, or once "
+        "a second. With everysec and a folder, a crash of the server alone loses nothing, and one of the machine up to "
+        "a second; with an object store, each of them up to a second",
+    )
+    snapshot_after_s: float = Field(
+        default=0.1,
+        gt=0,
+        description="seconds of a durable session's computations after which a snapshot replaces its journal, unless "
+        "snapshots would take more than 5 % of the time; after a crash, restoring it takes about as long",
+    )
+    unload_s: float = Field(
+        default=900, gt=0, description="seconds of idleness after which a durable session is on the disk only"
+    )
     remembered_programs: int = Field(
         default=512, ge=0, description="how many programs are remembered, so that clients can send them by name"
     )
@@ -116,11 +203,34 @@ class Settings(Address):
         ge=0,
         description="how many of them one address, or one IPv6 /64 network, may have; 0 is no limit",
     )
+    max_sessions_per_tenant: int = Field(
+        default=128, ge=0, description="how many of them one tenant of a server with keys may have; 0 is no limit"
+    )
+    max_queued: int = Field(
+        default=1024,
+        ge=4,
+        description="how many requests may run or wait for sessions; one tenant may have three quarters of them",
+    )
+    max_queued_per_session: int = Field(
+        default=64, ge=1, description="how many requests may run or wait for one session"
+    )
     max_session_bytes: int = Field(default=2048 * MIB, ge=1, description="bytes of tensors that one session may hold")
     max_process_bytes: int = Field(
         default_factory=default_process_bytes,
         ge=1,
         description="bytes of memory for all sessions together; by default 80 % of the machine's or the container's",
+    )
+    max_tenant_bytes: int = Field(
+        default_factory=lambda: default_process_bytes() // 2,
+        ge=1,
+        description="bytes of memory for all sessions of one tenant of a server with keys; by default half of what all "
+        "sessions may take",
+    )
+    max_program_instructions: int = Field(
+        default=10_000_000,
+        ge=1,
+        description="instructions that one program may run, with those of its functions' loops and the nodes of its "
+        "backward passes",
     )
     max_program_s: float = Field(
         default=300, gt=0, description="seconds that one program may run; it is stopped after that"
@@ -147,12 +257,4 @@ class Settings(Address):
         default=300,
         gt=0,
         description="seconds of idleness after which a session gives up the passes that wait for its client",
-    )
-    stream_ping_s: float = Field(
-        default=20,
-        gt=0,
-        description="seconds between pings on a stream; one that ends waits so long for a client that takes nothing",
-    )
-    drain_s: float = Field(
-        default=30, ge=0, description="seconds that running programs get to finish when the server stops"
     )

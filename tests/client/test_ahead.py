@@ -22,8 +22,8 @@ import telegrad as tg
 from telegrad.tape import flush_policy, in_flight
 from telegrad.tape.in_flight import FIRST_ROOM
 from telegrad_engine.errors import ConnectionFailed
-from telegrad_service.launch import running_server
 
+from ..servers import running_server
 from .cutting import Cutter
 from .parity import held
 

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad_service.launch import running_server
-from tests.service.conftest import running
+from tests.servers import running
+
+from ..servers import running_server
 
 WAIT_S = 60.0
 

@@ -13,9 +13,9 @@ import pytest
 
 import telegrad as tg
 from telegrad_engine.errors import UnsupportedMediaType
-from telegrad_service.launch import running_server
 
 from ..frames import hiding
+from ..servers import running_server
 from .cutting import DOWN, UP, Cutter
 from .parity import held
 

@@ -12,15 +12,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
 import telegrad as tg
 from telegrad.tensor.handle import upload
-from telegrad_service.launch import running_server
 
+from ..servers import running_server
 from .cutting import DOWN, UP, Cutter
 
 TIMEOUT_S = 30
@@ -64,6 +66,36 @@ def test_a_connection_cut_at_every_byte_of_a_message(proxy: Cutter, path: bool, 
             assert step() == count, position
             proxy.mend()
         assert proxy.cuts >= length
+
+
+@pytest.mark.parametrize("kind", ["new", "fork", "import"])
+@pytest.mark.parametrize("direction", [UP, DOWN])
+def test_a_session_whose_creation_is_cut_is_made_once(
+    server: str, proxy: Cutter, direction: str, kind: str, tmp_path: Path, everything: bool
+) -> None:
+    with tg.connect(proxy.url, stream=False) as first, httpx.Client(base_url=server) as client:
+        x = tg.zeros(1)
+        x.add_(1)
+        first.export(tmp_path / "session")
+
+        def make() -> tg.Session:
+            if kind == "fork":
+                return first.fork()
+            if kind == "import":
+                return tg.import_session(tmp_path / "session", proxy.url, stream=False)
+            return tg.connect(proxy.url, stream=False)
+
+        def count() -> int:
+            return len(client.get("/v1/sessions").json()["items"])
+
+        before, passed = count(), proxy.passed[direction]
+        with make():
+            length = proxy.passed[direction] - passed
+        for position in range(0, length, 7 if everything else 97):
+            proxy.cut(direction, position)
+            with make():
+                assert count() == before + 1, position
+        assert proxy.cuts > length / 100
 
 
 def test_an_upload_cut_in_many_places(proxy: Cutter, path: bool) -> None:

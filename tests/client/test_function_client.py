@@ -378,7 +378,7 @@ def nothing_waits(session: tg.Session) -> None:
         assert not transport.session.suspensions.waiting
     else:
         answer = transport._client.get(f"/v1/sessions/{transport.session_id}/pending")
-        assert answer.json() == {"items": []}
+        assert answer.json()["items"] == []
 
 
 def test_an_error_of_the_users_backward_is_theirs_and_ends_the_pass(session: tg.Session) -> None:

@@ -12,7 +12,7 @@ import telegrad as tg
 
 from .parity import check, same_error
 
-pytestmark = pytest.mark.usefixtures("session")
+pytestmark = [pytest.mark.usefixtures("session"), pytest.mark.full]
 
 OPTIONS: list[dict[str, Any]] = [
     {"lr": 0.1, "max_iter": 4},

@@ -15,6 +15,8 @@ import telegrad as tg
 
 from .parity import bodies, same
 
+pytestmark = pytest.mark.full
+
 DISTRIBUTED = "distributed training over several processes is not in Telegrad; the server computes"
 QUANTIZED = "kernels for low-precision numbers of GPUs are not in Telegrad"
 KERNELS = "the session has one kernel of attention"

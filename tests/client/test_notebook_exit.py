@@ -11,7 +11,7 @@ import httpx
 import pytest
 from jupyter_client.manager import start_new_kernel
 
-from telegrad_service.launch import running_server
+from ..servers import running_server
 
 pytestmark = pytest.mark.full
 

@@ -22,7 +22,8 @@ import httpx
 import pytest
 
 import telegrad as tg
-from telegrad_service.launch import running_server
+
+from ..servers import running_server
 
 pytestmark = pytest.mark.full
 

@@ -14,7 +14,7 @@ from telegrad_engine.profiler import AveragedEvents, EventList
 
 from .parity import same, same_error
 
-pytestmark = pytest.mark.usefixtures("session")
+pytestmark = [pytest.mark.usefixtures("session"), pytest.mark.full]
 
 
 def counts(prof: Any) -> dict[str, int]:

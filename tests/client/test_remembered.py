@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad_service.launch import running_server
 
+from ..servers import running_server
 from .cutting import UP, Cutter
 
 STEPS = 8

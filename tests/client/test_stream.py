@@ -19,8 +19,8 @@ import torch
 import telegrad as tg
 from telegrad.tape import flush_policy
 from telegrad_engine.errors import ProgramNotRun
-from telegrad_service.launch import running_server
 
+from ..servers import running_server
 from .cutting import DOWN, UP, Cutter
 from .parity import held
 from .test_ahead import train, wrong_in

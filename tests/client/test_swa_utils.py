@@ -15,7 +15,7 @@ import telegrad as tg
 
 from .parity import bodies, check, same, same_error
 
-pytestmark = pytest.mark.usefixtures("session")
+pytestmark = [pytest.mark.usefixtures("session"), pytest.mark.full]
 
 
 def model(lib: Any) -> Any:

@@ -13,8 +13,8 @@ import torch
 
 import telegrad as tg
 from telegrad_engine.errors import UnknownTensor
-from telegrad_service.launch import running_server
 
+from ..servers import running_server
 from .interrupting import Interrupter
 from .repeating import LEARNED, Loop, follows_the_tree, held
 

@@ -21,7 +21,7 @@ import telegrad as tg
 
 from .parity import check
 
-pytestmark = pytest.mark.usefixtures("session")
+pytestmark = [pytest.mark.usefixtures("session"), pytest.mark.full]
 
 
 def saved(value: Any, **options: Any) -> io.BytesIO:

@@ -21,6 +21,8 @@ from ..engine.oracle import leaves
 from ..op_cases import cases_of
 from ..op_cases.stand_ins import Case, T
 
+pytestmark = pytest.mark.full
+
 SIZE = 3
 SHAPES_FROM_VALUES = frozenset({
     "_runs", "_unique2", "argwhere", "as_lengths", "bincount", "checked_variance", "combinations", "gumbel_softmax",

@@ -15,12 +15,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from telegrad_service import cli
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / cli.DOCUMENT
+STREAM = DOCUMENT.parent / cli.STREAM
 GUIDE = ROOT / "docs/clients.md"
 PLACEHOLDER = "http://127.0.0.1:8000"
 PROGRAMS = Path(__file__).parent / "programs"
@@ -35,6 +37,7 @@ EXPECTED = {
     "product": [3.0, 6.0],
     "gradient": [3.0, 3.0],
     "second": [2.0, 4.0],
+    "program": [3.0, 6.0],
     "max_bytes": 2 * 2**30,
     "problem": "urn:telegrad:problem:unknown-tensor",
 }
@@ -187,7 +190,16 @@ def test_the_example_for_r(tmp_path: Path, server: str) -> None:
     assert run("Rscript", "-e", example("r", server), directory=tmp_path).splitlines()[-1] == "[1] 3 4"
 
 
-def test_the_document_passes_the_linter(tmp_path: Path) -> None:
+@pytest.mark.parametrize("document", [DOCUMENT, STREAM])
+def test_the_document_passes_the_linter(tmp_path: Path, document: Path) -> None:
     need(shutil.which("node") and NODE_MODULES.exists(), NODE)
     linter = NODE_MODULES / "@redocly/cli/bin/cli.js"
-    run("node", linter, "lint", DOCUMENT, "--max-problems", 1000, directory=tmp_path, REDOCLY_TELEMETRY="off")
+    run("node", linter, "lint", document, "--max-problems", 1000, directory=tmp_path, REDOCLY_TELEMETRY="off")
+
+
+def test_the_streams_document_is_asyncapi() -> None:
+    """By the JSON schema that the AsyncAPI Initiative publishes."""
+    published = NODE_MODULES / "@asyncapi/specs/schemas/3.0.0-without-$id.json"
+    need(published.exists(), NODE)
+    schema = json.loads(published.read_text(encoding="utf-8"))
+    jsonschema.Draft7Validator(schema).validate(json.loads(STREAM.read_text(encoding="utf-8")))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from telegrad_service.launch import running_server
+from ..servers import running_server
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 ADDRESS = "http://127.0.0.1:8000"

@@ -9,14 +9,10 @@ import pytest
 from telegrad_engine.devices import on
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--device", default="cpu", help="where the engine's tensors live: cpu, jax or cuda")
-
-
 @pytest.hookimpl(tryfirst=True)  # before xdist, which reads the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of an op together on a device: JAX compiles each op for each shape once."""
-    if config.getoption("--device", default="cpu") == "cpu":
+    if config.getoption("--device") == "cpu":
         return
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
@@ -27,7 +23,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
     """The device of the run, on which every test makes its tensors."""
-    name: str = request.config.getoption("--device", default="cpu")
+    name: str = request.config.getoption("--device")
     with on(name):
         yield name
 

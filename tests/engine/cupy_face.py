@@ -22,6 +22,9 @@ import numpy as np
 from telegrad_engine.arrays import NUMPY
 from telegrad_engine.arrays.cupy import CupyBackend
 
+from ..fake_gpu.cupy import cuda as fake_cuda
+from ..fake_gpu.cupy import wrapped_around
+
 ARRAYS = {
     "A", "a", "a_max", "a_min", "ar", "args", "arr", "array", "array_like", "arrays", "arys", "b", "condition", "dst",
     "element", "fill_value", "indices", "m", "max", "min", "obj", "operands", "prototype", "repeats", "src", "start",
@@ -97,6 +100,9 @@ class Array:
     def dtype(self) -> Any:
         return self.value.dtype
 
+    def set(self, arr: Any, stream: Any = None) -> None:
+        self.value[...] = arr
+
     def __len__(self) -> int:
         return len(self.value)
 
@@ -104,11 +110,11 @@ class Array:
         return (wrapped(part) for part in self.value)
 
     def __getitem__(self, index: Any) -> Array:
-        return wrapped(self.value[unwrapped(index)])  # type: ignore[no-any-return]
+        return wrapped(self.value[wrapped_around(unwrapped(index), self.shape)])  # type: ignore[no-any-return]
 
     def __setitem__(self, index: Any, values: Any) -> None:
         refuse_host(values, "__setitem__")
-        self.value[unwrapped(index)] = unwrapped(values)
+        self.value[wrapped_around(unwrapped(index), self.shape)] = unwrapped(values)
 
     def __bool__(self) -> bool:
         return bool(self.value)
@@ -125,6 +131,8 @@ class Array:
 
 def _operator(name: str) -> Any:
     def apply(self: Array, *others: Any) -> Any:
+        if others and not isinstance(others[0], Array) and getattr(others[0], "__array_ufunc__", 0) is None:
+            return NotImplemented
         refuse_host(others, name)
         return wrapped(getattr(operator, name)(self.value, *unwrapped(others)))
 
@@ -170,6 +178,17 @@ class Namespace:
 
     def asnumpy(self, array: Any) -> Any:
         return np.array(unwrapped(array))
+
+
+class Cuda:
+    """What stands for ``cupy.cuda``: that of the stand-in for a machine with GPUs, if CuPy has the name too."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+
+    def __getattr__(self, name: str) -> Any:
+        getattr(self.module, name)  # AttributeError where CuPy has no such function
+        return getattr(fake_cuda, name)
 
 
 class Ufunc:
@@ -292,15 +311,13 @@ class Facade(CupyBackend):
 
     def load(self) -> None:
         import cupy
-        import cupyx.scipy.special  # type: ignore[import-not-found]
+        import cupyx.scipy.special
         import scipy.special
 
         self.namespace = Namespace(cupy, np)
+        self.namespace.cuda = Cuda(cupy.cuda)
         self.special = Namespace(cupyx.scipy.special, scipy.special)
         self.triangular = SimpleNamespace(solve_triangular=solve_triangular)
-
-    def is_out_of_memory(self, error: Exception) -> bool:
-        return isinstance(error, MemoryError)
 
     def jax_device(self, jax: Any) -> Any:
         return jax.devices("cpu")[0]

@@ -17,7 +17,7 @@ import pytest
 from telegrad_engine.errors import TooLarge
 from telegrad_engine.program import parse_program
 from telegrad_engine.schema.op import CATALOGUE
-from telegrad_engine.session.memory_accounting import ProcessMemory
+from telegrad_engine.session.quota import Quota
 from telegrad_engine.session.session import Session
 from telegrad_engine.shapes import Spec
 
@@ -110,14 +110,16 @@ def test_indices_of_no_elements_take_no_memory() -> None:
 
 
 def test_a_process_has_a_limit_of_its_own() -> None:
-    process = ProcessMemory(64 * MIB)
-    first, second = (Session(max_bytes=48 * MIB, process=process) for _ in range(2))
+    process = Quota(64 * MIB, lambda limit, nbytes: TooLarge(f"{nbytes} more, {limit} together"))
+    first, second = (Session(max_bytes=48 * MIB, quota=process) for _ in range(2))
     run(first, zeros("x", 10, MIB))
     with pytest.raises(TooLarge, match="together"):
         run(second, zeros("x", 10, MIB))
     run(first, {"op": "free", "in": [["x"]]})
     run(second, zeros("x", 10, MIB))
-    assert 40 * MIB <= process.used_bytes < 41 * MIB
+    assert 40 * MIB <= process.used < 41 * MIB
+    del second
+    assert process.used < MIB
 
 
 SAVING: dict[str, list[dict[str, Any]]] = {

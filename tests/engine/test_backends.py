@@ -28,7 +28,7 @@ from .twins import both, both_raise
 @pytest.fixture(autouse=True)
 def place(device: str) -> Iterator[str]:
     name = "jax" if device == "cpu" else device
-    pytest.importorskip(CHOICES[name].library)
+    pytest.importorskip(CHOICES[name.partition(":")[0]].library)
     with on(name):
         yield name
 
@@ -218,7 +218,7 @@ def test_a_seed_gives_the_same_numbers_everywhere(place: str) -> None:
 
 
 def test_an_unknown_device() -> None:
-    with pytest.raises(InvalidValue, match="known: cpu, jax, cuda"):
+    with pytest.raises(InvalidValue, match="known: cpu, jax, cuda, gpu"):
         make_backend("abacus")
 
 

@@ -2,8 +2,6 @@
 
 The numbers are NumPy's, so no GPU is needed, only CuPy, which is not installed for most runs (``make test-gpu``
 installs it). Whether the GPU computes the same is for ``test_ops.py --device cuda`` to say.
-
-Internals: values of tensors that require a gradient are read on the host.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +27,7 @@ from telegrad_engine.schema.op import CATALOGUE, Op
 from ..op_cases import cases_of
 from ..op_cases.stand_ins import Case
 from . import oracle
-from .cupy_face import Array, Facade
+from .cupy_face import Array, Facade, signature_of
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed; make test-gpu installs it", exc_type=ImportError)
 OPS = [op for op in CATALOGUE if cases_of(op) and not op.truth]
@@ -140,6 +139,37 @@ def test_whole_numbers_wrap_around(there: Device) -> None:
     np.testing.assert_array_equal(xp.download(found), np.array([-116, 116], "int8"))
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("cuda.Device", ["device"]),
+        ("cuda.Event", ["disable_timing"]),
+        ("cuda.Stream", []),
+        ("cuda.Stream.record", ["event"]),
+        ("cuda.Stream.__enter__", []),
+        ("cuda.get_current_stream", []),
+        ("cuda.alloc_pinned_memory", ["size"]),
+        ("cuda.runtime.getDeviceCount", []),
+        ("cuda.runtime.getDeviceProperties", ["device"]),
+        ("cuda.MemoryPool.used_bytes", []),
+        ("get_default_memory_pool", []),
+        ("ndarray.set", ["arr"]),
+        ("asnumpy", ["a"]),
+        ("from_dlpack", ["array"]),
+    ],
+)
+def test_cupy_has_what_streams_use(name: str, parameters: list[str]) -> None:
+    function = attrgetter(name)(cupy)
+    assert callable(function)
+    assert {*parameters} <= {*signature_of(function).parameters}
+
+
+def test_cupy_has_what_events_and_errors_are() -> None:
+    assert hasattr(cupy.cuda.Event, "done")
+    assert isinstance(cupy.cuda.Stream.null, cupy.cuda.Stream)
+    assert issubclass(cupy.cuda.memory.OutOfMemoryError, MemoryError)
+
+
 def test_without_a_gpu_the_error_says_so() -> None:
     if cupy.cuda.is_available():
         pytest.skip("there is a GPU")
@@ -148,6 +178,6 @@ def test_without_a_gpu_the_error_says_so() -> None:
 
 
 def test_an_old_cupy_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(__version__="13.6.0"))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(__version__="13.6.0", __spec__=cupy.__spec__))
     with pytest.raises(InvalidOperation, match=r"CuPy 14 or later is needed, but 13\.6\.0 is installed"):
         make_backend("cuda")

@@ -220,7 +220,7 @@ def test_a_call_that_does_not_fit_is_refused(session: Session) -> None:
 
 
 def test_names_are_taken_until_they_are_given_back(session: Session) -> None:
-    with pytest.raises(errors.InvalidValue, match="there is a procedure 'f' already"):
+    with pytest.raises(errors.ProcedureExists, match="there is a procedure 'f' already"):
         run(session, define("f", LOSS))
     run(session, {"op": "undefine", "attrs": {"name": "f"}}, define("f", LOSS))
     with pytest.raises(errors.UnknownResource):

@@ -2,67 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from http.client import HTTPResponse
 from typing import Any
 
 import httpx
 import pytest
 
-STOP_S = 30
-END_WITH_TESTS = "--end-with-stdin=true"
-"""The server ends with these tests, if they are killed too."""
-
-
-@contextmanager
-def running(
-    *flags: str, env: Mapping[str, str] | None = None, prepare: Callable[[], None] | None = None
-) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """``telegrad serve`` with these flags on a free port: its address and its process, ended afterwards.
-
-    ``prepare`` is called in the new process before it becomes the server's.
-    """
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("TELEGRAD_")}
-    theirs, ours = os.pipe()
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "telegrad_service.cli", "serve", "--port", "0", *flags, END_WITH_TESTS],
-        stdin=theirs,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**inherited, **(env or {})},
-        preexec_fn=prepare,
-    )
-    os.close(theirs)
-    try:
-        assert process.stdout is not None
-        announcement = process.stdout.readline()
-        assert "http://" in announcement, announcement + process.communicate(timeout=STOP_S)[1]
-        yield announcement.split()[-1], process
-    finally:
-        process.terminate()
-        try:
-            process.communicate(timeout=STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-        os.close(ours)
+from ..servers import running
+from . import documented
+from .databases import database, postgres, postgresql  # noqa: F401  # fixtures
 
 
 @pytest.fixture(scope="session")
 def url() -> Iterator[str]:
+    """The address of a server."""
     with running() as (address, _):
         yield address
 
 
 @pytest.fixture(scope="session")
 def client(url: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=url, timeout=60) as client:
+    # Whatever these tests do: no operation answers with what is not documented.
+    with httpx.Client(base_url=url, timeout=60, event_hooks={"response": [documented.check]}) as client:
         yield client
 
 

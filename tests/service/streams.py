@@ -1,4 +1,7 @@
-"""Clients of a session's stream that are not ours: one by a library, one that can write anything."""
+"""Clients of a session's stream that are not ours: one by a library, one that can write anything.
+
+Internals: sessions as a host keeps them, for tests without a server.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ import pytest
 from safetensors.numpy import load, save
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
+
+from telegrad_service.hosting.sequence import HostedSession, SequenceRecords
 
 from .conftest import SessionClient
 
@@ -146,3 +151,11 @@ def written(first: int, payload: bytes, masked: bool = True, mask: bytes | None 
     mask = mask or os.urandom(4)
     repeated = np.resize(np.frombuffer(mask, np.uint8), size)
     return head + mask + (np.frombuffer(payload, np.uint8) ^ repeated).tobytes()
+
+
+def hosted(**options: Any) -> HostedSession:
+    """A session as a host keeps it, with records of its senders."""
+    session = HostedSession(**options)
+    session.senders = SequenceRecords()
+    session.senders.accounts = session.accounts
+    return session

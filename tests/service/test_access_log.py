@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import httpx
 import pytest
 
-from .conftest import STOP_S, SessionClient, running
+from ..servers import STOP_S, running
+from .conftest import SessionClient
 from .raw_http import ask, document, leave, request, status, upgrade
 from .streams import Raw, Talk, written
 
@@ -46,10 +49,42 @@ def test_a_line_a_request_at_info() -> None:
         f"WEBSOCKET {short}/stream 101",
         f"WEBSOCKET {short}/stream closed",
     ):
-        assert re.search(rf"{stamp}{line} \d+\.\d ms$", log, re.MULTILINE), (line, log)
+        assert re.search(rf"{stamp}{line} \d+\.\d ms \[[0-9a-f]{{16}}\]$", log, re.MULTILINE), (line, log)
     assert "400 not an HTTP request" in log
     assert max(map(len, log.splitlines())) < 400
     for secret in (session.id, "secret name", "8642097531", "data=true"):
+        assert secret not in log
+
+
+def test_a_json_object_a_record() -> None:
+    flags = ("--log-level", "info", "--log-format", "json")
+    with running(*flags) as (url, process), httpx.Client(base_url=url, timeout=30) as client:
+        session = SessionClient(client, name="secret name")
+        client.get(
+            f"{session.path}/tensors/nothing?data=true", headers={"X-Request-ID": "mine", "Authorization": "key"}
+        )
+        Talk(session).socket.close()
+        ask(url, b"nonsense\r\n\r\n")
+        log = log_of(process)
+    records = [json.loads(line) for line in log.splitlines()]
+    for record in records:
+        assert {"time", "level", "logger", "message", "request_id"} <= record.keys()
+    # A gateway logs the request, too: it knows the route as far as the session.
+    *_, found = sorted((each for each in records if each["request_id"] == "mine"), key=lambda each: len(each["route"]))
+    short = f"{session.path[: -len(session.id) + 6]}..."
+    route = "/v1/sessions/{session}/tensors/{id}"
+    expected: dict[str, Any] = {
+        "level": "INFO",
+        "logger": "telegrad_service.access",
+        "client": "127.0.0.1",
+        "method": "GET",
+    }
+    expected |= {"path": f"{short}/tensors/nothing", "route": route, "status": 404, "problem": "unknown-tensor"}
+    assert expected.items() <= found.items() and found["duration_ms"] >= 0 and found["tenant"] == "local"
+    streams = [record for record in records if "stream" in record]
+    assert {each["stream"] for each in streams} == {"opened", "closed"}
+    assert len({each["request_id"] for each in streams}) == 1
+    for secret in (session.id, "secret name", "data=true", "Authorization", '"key"'):
         assert secret not in log
 
 

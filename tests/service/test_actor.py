@@ -23,12 +23,12 @@ from starlette.responses import Response
 from telegrad_engine.compile import PLANNED, Compiler
 from telegrad_engine.errors import SequenceConflict, ServerBusy
 from telegrad_engine.program.program_cache import Memory
-from telegrad_engine.session.session import NotAtOnce, Session
-from telegrad_service.hosting.actor import Actor, Workers
+from telegrad_engine.session.session import NotAtOnce
+from telegrad_service.hosting.actor import Actor, Work, Workers
 from telegrad_service.hosting.sequence import MAX_BYTES, SequenceRecord
 from telegrad_service.hosting.work import run_numbered
 
-from .streams import UP, container
+from .streams import UP, container, hosted
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_abandoned_calls_are_answered(workers: Workers) -> None:
         actor = Actor(workers)
         calls = [asyncio.ensure_future(actor.call(gate.wait, 30)) for _ in range(2)]
         await asyncio.sleep(0.01)
-        actor.abandon(ServerBusy("over"))
+        actor.abandon(ServerBusy("over"), ServerBusy("over"))
         for call in calls:
             with pytest.raises(ServerBusy):
                 await call
@@ -115,13 +115,44 @@ def test_abandoned_calls_are_answered(workers: Workers) -> None:
     asyncio.run(go())
 
 
+def test_nothing_holds_what_an_answered_call_had(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that is not scheduled again before the answer is used must not keep the session's memory."""
+    gate = threading.Event()
+    put = workers.put
+
+    def lingers(work: Work, tenant: str = "") -> None:
+        def run() -> None:
+            work()
+            gate.wait(30)
+
+        put(run, tenant)
+
+    monkeypatch.setattr(workers, "put", lingers)
+
+    async def go() -> None:
+        argument = np.zeros(3)
+        held = weakref.ref(argument)
+        assert await Actor(workers).call(len, argument) == 3
+        del argument
+        assert held() is None
+
+    try:
+        asyncio.run(go())
+    finally:
+        gate.set()
+
+
 def test_a_request_that_did_not_happen_keeps_its_number() -> None:
     async def answer(status: int, body: bytes = b"") -> Response:
         return Response(body, status)
 
+    async def refuse() -> Response:
+        raise ServerBusy("not now")
+
     async def go() -> None:
         record = SequenceRecord()
-        assert (await record.once(1, 0, lambda: answer(503))).status_code == 503
+        with pytest.raises(ServerBusy):
+            await record.once(1, 0, refuse)
         assert record.last == 0
         assert (await record.once(1, 0, lambda: answer(422))).status_code == 422
         assert (await record.once(1, 0, lambda: answer(200))).status_code == 422
@@ -145,11 +176,11 @@ def test_a_message_that_could_not_run_at_once_goes_on_where_it_stopped() -> None
         return save({}, {**templates, "calls": calls, "seen": str(number - 1), "sequence": str(number)})
 
     planner = Compiler(tier=PLANNED._replace(longest_s=math.inf), after=2, choose=False)
-    session, record = Session(memory=Memory(), compiler=planner), SequenceRecord()
+    session = hosted(memory=Memory(), compiler=planner)
     add, double = [{"op": op, "in": ["_0", number]} for op, number in (("add_", 1), ("mul_", 2))]
 
     def run(body: bytes, within: float | None = None) -> None:
-        assert run_numbered(session, record, body, 64, 2**20, within).error is None
+        assert run_numbered(session, "", body, 64, 2**20, within).error is None
 
     run(container(1, UP, x=np.zeros(2, np.float32)))
     for number in range(2, 9):
@@ -166,9 +197,9 @@ def test_the_record_of_a_failed_program_holds_none_of_its_arrays() -> None:
     program = [{"op": "neg", "in": ["nope"], "out": ["never"]}, {"op": "tensor", "out": ["x"]}]
     body = np.frombuffer(container(1, *program, x=np.zeros(1000, np.float32)), np.uint8).copy()
     held = weakref.ref(body)
-    record = SequenceRecord()
-    answer = run_numbered(Session(), record, memoryview(body), 64, 2**20)
+    session = hosted()
+    answer = run_numbered(session, "", memoryview(body), 64, 2**20)
     assert isinstance(answer.error, LookupError)
     del body
     gc.collect()
-    assert held() is None and record.failed == 1
+    assert held() is None and session.senders.of("").failed == 1

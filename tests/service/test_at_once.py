@@ -22,8 +22,10 @@ from telegrad_engine.errors import InternalError
 from telegrad_engine.program import Instruction
 from telegrad_engine.session.session import NotAtOnce, Session
 from telegrad_service.hosting import actor, host, work
-from telegrad_service.hosting.host import InProcessHost, SessionHandle, SessionOptions
+from telegrad_service.hosting.host import SessionHandle, SessionOptions
+from telegrad_service.hosting.in_process import InProcessHost
 from telegrad_service.settings import Settings
+from telegrad_service.tenants.principal import ANYONE
 
 from .conftest import SessionClient
 from .streams import ADD, UP, Raw, container, remembered, written
@@ -123,7 +125,7 @@ def test_an_error_after_an_answer_is_told_to_the_next_program_of_that_session() 
             with pytest.raises(InternalError, match="cannot be used any more"):
                 await handle.call(work.run, [Instruction("zeros", [], ["x"], {"size": [2]})])
         await other.call(work.run, [Instruction("zeros", [], ["x"], {"size": [2]})])
-        await here.end(handle.id)
+        await here.end(ANYONE, handle.id)
 
     hosted(go)
 

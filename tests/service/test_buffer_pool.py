@@ -11,7 +11,7 @@ import telegrad as tg
 from telegrad_service.process import LARGEST_KEPT
 from telegrad_service.streaming.frame_assembler import BufferPool
 
-from .conftest import running
+from ..servers import running
 
 WORDS = LARGEST_KEPT // 8
 BYTES = LARGEST_KEPT + 2**16

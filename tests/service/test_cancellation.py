@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from .conftest import STOP_S, Sent, SessionClient, problem, running
+from ..servers import STOP_S, running
+from .conftest import Sent, SessionClient, problem
 from .streams import PING, PONG, Raw, Talk, container, fetch, is_problem, written
 from .test_health import slow_program, wait_until_taken
 
@@ -90,6 +91,7 @@ def test_programs_of_a_stream_whose_client_vanishes_are_stopped(
     session.assert_usable()
 
 
+@pytest.mark.one_process("a gateway is ready as long as a worker is")
 def test_a_server_whose_threads_are_taken_is_not_ready(one_thread: httpx.Client, endless: Any) -> None:
     session = SessionClient(one_thread)
     with ThreadPoolExecutor(1) as pool:
@@ -106,6 +108,7 @@ def test_a_server_whose_threads_are_taken_is_not_ready(one_thread: httpx.Client,
         assert time.monotonic() < deadline
 
 
+@pytest.mark.one_process("it is about the end of a process")
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
 def test_a_stop_drains_once_though_a_program_is_stuck() -> None:
     # One call into NumPy, which nothing interrupts: the process ends beneath it.

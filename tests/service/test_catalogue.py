@@ -12,7 +12,7 @@ from .conftest import problem
 
 
 def test_every_op_and_verb_is_there(client: httpx.Client) -> None:
-    found = {entry["key"]: entry for entry in client.get("/v1/ops").json()["items"]}
+    found = {entry["key"]: entry for entry in client.get("/v1/ops", params={"limit": 1000}).json()["items"]}
     callable_ops = [op for op in CATALOGUE if not op.private]
     assert set(found) == {op.key for op in callable_ops} | set(VERBS)
     for op in callable_ops:
@@ -25,16 +25,18 @@ def test_every_op_and_verb_is_there(client: httpx.Client) -> None:
 
 
 def test_one(client: httpx.Client) -> None:
-    (mul,) = client.get("/v1/ops/mul").json()["items"]
+    (mul,) = client.get("/v1/ops/mul").json()["overloads"]
     assert [(p["source"], p["required"]) for p in mul["params"]] == [("input", True), ("input", True)]
     assert mul["inplace"] and mul["differentiable"] and not mul["random"]
-    assert [e["key"] for e in client.get("/v1/ops/max").json()["items"]] == ["max", "max.dim", "max.other"]
-    (dim,) = client.get("/v1/ops/max.dim").json()["items"]
+    found = client.get("/v1/ops/max").json()
+    assert (found["name"], found["kind"]) == ("max", "op")
+    assert [e["key"] for e in found["overloads"]] == ["max", "max.dim", "max.other"]
+    (dim,) = client.get("/v1/ops/max.dim").json()["overloads"]
     assert dim["outputs"] == ["values", "indices"]
     assert {p["name"]: p["default"] for p in dim["params"]}["keepdim"] is False
     assert {p["name"]: p["json_schema"] for p in dim["params"]}["dim"] == {"type": "integer"}
-    assert client.get("/v1/ops/multiply").json()["items"] == [mul]
-    assert client.get("/v1/ops/backward").json()["items"][0]["kind"] == "verb"
+    assert client.get("/v1/ops/multiply").json() == {"name": "mul", "kind": "op", "overloads": [mul]}
+    assert client.get("/v1/ops/backward").json()["kind"] == "verb"
     found = problem(client.get("/v1/ops/matmull"), 404, "unknown-op")
     assert "did you mean matmul" in found["detail"]
 

@@ -17,7 +17,8 @@ from safetensors.numpy import load, save
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from ..frames import bomb, hiding, unsized
-from .conftest import SessionClient, problem, running
+from ..servers import running
+from .conftest import SessionClient, problem
 from .streams import ADD, TIMEOUT_S, UP, Talk, container, dial, fetch, is_problem
 
 MIB = 2**20

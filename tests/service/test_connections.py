@@ -16,7 +16,8 @@ import pytest
 from telegrad_service.http.connections import ConnectionLimits, peer_of
 from telegrad_service.settings import Settings
 
-from .conftest import SessionClient, problem, running
+from ..servers import running
+from .conftest import SessionClient, problem
 from .raw_http import ask, dial, document, read_all, read_answer, request, status, upgrade
 from .streams import Raw, Talk, written
 

@@ -19,7 +19,8 @@ import torch
 import telegrad as tg
 from telegrad_service.functions.schemas import POWER, REGISTER_EXAMPLES, RELU
 
-from .conftest import SessionClient, problem, running
+from ..servers import running
+from .conftest import SessionClient, problem
 
 CONDITIONAL: dict[str, Any] = REGISTER_EXAMPLES["conditional"]["value"]
 X = [-2.0, -0.5, 0.0, 1.5, 3.0]
@@ -192,7 +193,7 @@ def test_a_function_of_the_server(
     assert y["data"] == [max(v, 0) for v in X]
     (listed,) = other.get("/functions").json()["items"]
     assert (listed["name"], listed["scope"], listed["definition"]) == (shared, "server", None)
-    (entry,) = client.get(f"/v1/ops/{shared}").json()["items"]
+    (entry,) = client.get(f"/v1/ops/{shared}").json()["overloads"]
     assert (entry["kind"], entry["signature"]) == ("function", listed["signature"])
     assert shared in {e["key"] for e in client.get("/v1/ops", params={"kind": "function"}).json()["items"]}
     found = problem(other.post("/functions", changed(RELU, name=shared, scope="server")), 409, "function-exists")

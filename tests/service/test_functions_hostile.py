@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from .conftest import SessionClient, problem, running
+from ..servers import running
+from .conftest import SessionClient, problem
 
 ROOM = 64 * 2**20
 """Bytes that a session of the small server may hold."""

@@ -16,7 +16,8 @@ from safetensors.numpy import load
 
 import telegrad as tg
 
-from .conftest import SessionClient, running
+from ..servers import running
+from .conftest import SessionClient
 from .streams import ADD, PING, PONG, UP, Raw, container, fetch, written
 
 pytestmark = pytest.mark.full

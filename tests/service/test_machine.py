@@ -13,6 +13,8 @@ import pytest
 
 from telegrad_service.process import cpu_quota, memory_bytes, memory_limit, usable_cores
 
+pytestmark = pytest.mark.full
+
 V2, V1 = "0::/app/server\n", "5:memory:/x\n4:cpu,cpuacct:/docker/abc\n0::/\n"
 
 

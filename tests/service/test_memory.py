@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from telegrad_engine.program import compression
-from telegrad_engine.session.session import Session
-from telegrad_service.hosting.sequence import SequenceRecord
 from telegrad_service.hosting.work import run_numbered
 from telegrad_service.settings import Settings
 
-from .conftest import SessionClient, problem, running
-from .streams import UP, Raw, Talk, container, written
+from ..servers import computing, running
+from .api_keys import wait_until
+from .conftest import SessionClient, problem
+from .streams import UP, Raw, Talk, container, hosted, written
 
 MIB = 2**20
 LIMIT = 24 * MIB
@@ -38,11 +38,20 @@ def crowded() -> Iterator[httpx.Client]:
 
 
 def begin(client: httpx.Client, path: str, length: int, body: bytes = b"") -> socket.socket:
-    """A request whose body is not all sent."""
+    """A request of the client whose body is not all sent."""
     connection = socket.create_connection((client.base_url.host, client.base_url.port or 80), 30)
     head = f"POST {path} HTTP/1.1\r\nHost: {client.base_url.host}\r\nContent-Length: {length}\r\n"
+    if key := client.headers.get("authorization"):
+        head += f"Authorization: {key}\r\n"
     connection.sendall(f"{head}Content-Type: {BINARY['content-type']}\r\n\r\n".encode() + body)
     return connection
+
+
+def body_bytes(client: httpx.Client) -> float:
+    """The bytes of bodies that have arrived."""
+    [url] = computing(client.base_url)
+    text = httpx.get(f"{url}/metrics", timeout=30).text
+    return float(next(line for line in text.splitlines() if line.startswith("telegrad_body_bytes ")).split()[1])
 
 
 def test_a_session_that_is_not_there_is_said_before_the_body(client: httpx.Client) -> None:
@@ -53,8 +62,8 @@ def test_a_session_that_is_not_there_is_said_before_the_body(client: httpx.Clien
 def test_bodies_that_never_end_leave_memory_to_others(crowded: httpx.Client) -> None:
     session = SessionClient(crowded)
     with begin(crowded, f"{session.path}/programs", 20 * MIB, bytes(15 * MIB)):
-        while (answer := session.post("/programs", content=bytes(9 * MIB), headers=BINARY)).status_code == 400:
-            pass  # the first body has not arrived yet
+        wait_until(lambda: body_bytes(crowded) >= 14 * MIB)
+        answer = session.post("/programs", content=bytes(12 * MIB), headers=BINARY)
         found = problem(answer, 503, "server-busy")
         assert "body" in found["detail"] and "retry-after" in answer.headers
         session.assert_usable()
@@ -106,7 +115,10 @@ def test_sessions_together_have_a_limit(crowded: httpx.Client) -> None:
     zeros = {"op": "zeros", "out": ["x"], "attrs": {"size": [3 * MIB]}}
     first, second = SessionClient(crowded), SessionClient(crowded)
     assert first.run(zeros).status_code == 200
-    problem(second.run({**zeros, "attrs": {"size": [7 * MIB // 2]}}), 413, "too-large")
+    answer = second.run({**zeros, "attrs": {"size": [7 * MIB // 2]}})
+    found = problem(answer, 503, "server-busy")
+    assert answer.headers["retry-after"] == "5" and "Free tensors" in found["detail"]
+    problem(second.run({**zeros, "attrs": {"size": [5 * MIB]}}), 413, "too-large")  # the session's own limit
     first.request("DELETE")
     assert second.run(zeros).status_code == 200
     second.request("DELETE")
@@ -122,14 +134,13 @@ def test_a_frame_that_unfolds_to_too_much_is_refused(client: httpx.Client, sessi
 
 
 def test_recorded_answers_are_on_the_account_until_they_are_seen() -> None:
-    session = Session()
-    record = SequenceRecord(session.accounts)
+    session = hosted()
     fetched = {"op": "fetch", "in": [["x"]]}
     body = container(1, {"op": "tensor", "out": ["x"]}, fetched, x=np.zeros(MIB, np.float32))
-    assert run_numbered(session, record, body, 64, 2**30).error is None
+    assert run_numbered(session, "", body, 64, 2**30).error is None
     assert session.accounts.answer_bytes >= 4 * MIB
     assert session.accounts.total_bytes >= 8 * MIB
-    assert run_numbered(session, record, container(2, seen=1), 64, 2**30).error is None
+    assert run_numbered(session, "", container(2, seen=1), 64, 2**30).error is None
     assert session.accounts.answer_bytes < MIB
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from .conftest import SessionClient, problem, running
+from ..servers import running
+from .conftest import SessionClient, problem
 from .raw_http import ask, document, request, status, upgrade
 
 EVIL = "http://evil.example"
@@ -68,10 +69,10 @@ def test_any_name_if_the_operator_says_so() -> None:
 
 @pytest.mark.parametrize("origin", [EVIL, "null", "http://127.0.0.1:1", "http://localhost.evil.example", "nonsense"])
 def test_a_page_of_another_origin_makes_no_session(client: httpx.Client, origin: str) -> None:
-    before = client.get("/readyz").json()["sessions"]
+    before = client.get("/v1/sessions?limit=1000").json()
     problem(client.post("/v1/sessions", headers={"origin": origin}), 403, "forbidden-origin")
     problem(client.get("/v1/sessions", headers={"origin": origin}), 403, "forbidden-origin")
-    assert client.get("/readyz").json()["sessions"] == before
+    assert client.get("/v1/sessions?limit=1000").json() == before
 
 
 def test_a_form_whose_browser_sends_no_origin_makes_no_session(client: httpx.Client) -> None:

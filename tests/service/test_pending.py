@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from .conftest import SessionClient, problem, running
+from ..servers import running
+from .conftest import SessionClient, problem
 
 Instruction = dict[str, Any]
 
@@ -42,6 +43,7 @@ def started(session: SessionClient, **body: Any) -> dict[str, Any]:
     answer = session.post("/backward", {"tensors": ["loss"], **body})
     assert answer.status_code == 202, answer.text
     pending: dict[str, Any] = answer.json()["pending"]
+    assert answer.headers["location"] == f"{session.path}/pending/{pending['call']}"
     return pending
 
 
@@ -82,7 +84,7 @@ def test_a_functions_backward_is_evaluated_by_the_client(cube: SessionClient) ->
         "outputs": [],
     }
     assert cube.data(pending["gradients"][0]) == [10, 10]
-    assert cube.get("/pending").json() == {"items": [pending]}
+    assert cube.get("/pending").json() == {"items": [pending], "next_cursor": None}
     assert cube.get(f"/pending/{pending['call']}").json() == pending
     assert cube.get("/tensors/x/grad").status_code == 404
     answer = resume(cube, pending, cube_gradient(cube, pending, "ga"))

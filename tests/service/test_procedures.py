@@ -80,3 +80,49 @@ def test_an_error_names_the_procedure_and_the_instruction_in_it(session: Session
 )
 def test_what_is_no_procedure_is_refused(session: SessionClient, program: Any, status: int, slug: str) -> None:
     problem(session.post("/programs", {"instructions": [define(program)]}), status, slug)
+
+
+# As a resource ---------------------------------------------------------------------------
+
+
+def test_a_procedure_is_a_resource(session: SessionClient) -> None:
+    defined = session.post("/procedures", {"name": "step", "program": STEP})
+    assert (defined.status_code, defined.headers["location"]) == (201, f"{session.path}/procedures/step")
+    entry = {"name": "step", "inputs": STEP["in"], "outputs": STEP["out"], "instructions": 5}
+    assert defined.json() == {**entry, "program": STEP} == session.get("/procedures/step").json()
+    assert session.get("/procedures").json() == {"items": [entry], "next_cursor": None}
+    session.tensor("x", [[1.0, 0.0], [0.0, 1.0]])
+    session.tensor("y", [[1.0], [2.0]])
+    session.tensor("w", [[0.0], [0.0]], requires_grad=True)
+    losses = []
+    for _ in range(3):
+        applied = session.post("/procedures/step/apply?data=true", {"inputs": ["x", "y", "w", 0.5]})
+        assert applied.status_code == 200, applied.text
+        losses += [tensor["data"] for tensor in applied.json()["outputs"]]
+    assert losses == [2.5, 0.625, 0.15625]
+    assert session.run(call("x", "y", "w", 0.5, out="l")).status_code == 200  # the verb finds the same procedures
+    assert session.request("DELETE", "/procedures/step").status_code == 204
+    for answer in (session.get("/procedures/step"), session.request("DELETE", "/procedures/step")):
+        problem(answer, 404, "not-found")
+
+
+def test_a_name_is_taken_until_it_is_deleted(session: SessionClient) -> None:
+    assert session.run(define(STEP)).status_code == 200
+    problem(session.post("/procedures", {"name": "step", "program": STEP}), 409, "procedure-exists")
+    problem(session.run(define(STEP)), 409, "procedure-exists")
+
+
+def test_a_gradient_that_is_absent_is_null(session: SessionClient) -> None:
+    session.tensor("x", [1.0], requires_grad=True)
+    program = {"in": ["a"], "instructions": [{"op": "grad_of", "in": ["a"], "out": ["g"]}], "out": ["g"]}
+    session.post("/procedures", {"name": "gradient", "program": program})
+    assert session.post("/procedures/gradient/apply", {"inputs": ["x"]}).json() == {"outputs": [None]}
+
+
+def test_a_wrong_definition_names_the_instruction(session: SessionClient) -> None:
+    program = {"in": ["a"], "instructions": [{"op": "exp", "in": ["b"], "out": ["c"]}], "out": ["c"]}
+    answer = session.post("/procedures", {"name": "wrong", "program": program})
+    found = problem(answer, 422, "invalid-value")
+    assert (found["step"], found["step_op"]) == (0, "exp")
+    problem(session.post("/procedures", {"name": "not a name", "program": STEP}), 422, "invalid-argument")
+    problem(session.post("/procedures", {"name": "wrong", "program": 3}), 422, "invalid-argument")

@@ -85,7 +85,8 @@ def test_what_ran_before_an_error_stands(session: SessionClient) -> None:
     ("body", "where"),
     [
         (None, None),
-        ([1], 0),
+        ([1], None),
+        ({"instructions": [], "fetch": ["x"]}, None),
         ({}, None),
         ({"instructions": {}}, None),
         ({"instructions": [{"op": "neg"}, {"op": 1}]}, 1),

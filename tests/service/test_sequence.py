@@ -31,7 +31,8 @@ def test_repeated_it_is_answered_from_the_record(session: SessionClient) -> None
 
 
 def test_errors_are_recorded_too(session: SessionClient) -> None:
-    program = [{"op": "randn", "out": ["r"], "attrs": {"size": [2]}}, {"op": "neg", "in": ["nope"]}]
+    steps = [{"op": "randn", "out": ["r"], "attrs": {"size": [2]}}, {"op": "neg", "in": ["nope"]}]
+    program = {"instructions": steps}
     answers = [numbered(session, 1, "POST", "/programs", program) for _ in range(2)]
     assert problem(answers[0], 404, "unknown-tensor") == problem(answers[1], 404, "unknown-tensor")
     invalid = [numbered(session, 2, "POST", "/backward", {"tensors": 1}) for _ in range(2)]

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from .conftest import Sent, SessionClient, running
+from ..servers import running
+from .conftest import Sent, SessionClient
 from .streams import ADD, TIMEOUT_S, UP, Raw, Talk, container, fetch, is_problem, written
 from .test_health import slow_program
 
@@ -161,6 +162,7 @@ def sockets(process: Any) -> int:
     return sum(os.readlink(each).startswith("socket") for each in Path(f"/proc/{process.pid}/fd").iterdir())
 
 
+@pytest.mark.one_process("the sockets of a gateway are not those of its streams alone")
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="sockets are counted in /proc")
 def test_who_takes_no_answers_holds_up_no_other_connection(slow: Any) -> None:
     with running("--stream-ping-s", "0.5") as (url, process), httpx.Client(base_url=url, timeout=60) as client:
@@ -180,6 +182,7 @@ def test_who_takes_no_answers_holds_up_no_other_connection(slow: Any) -> None:
         assert "Traceback" not in process.communicate(timeout=TIMEOUT_S)[1]
 
 
+@pytest.mark.one_process("a gateway that stops ends its streams, and clients connect to another one")
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
 def test_who_takes_answers_slowly_gets_them_from_a_server_that_stops(slow: Any) -> None:
     with running("--stream-ping-s", "0.2") as (url, process), httpx.Client(base_url=url, timeout=60) as client:
@@ -239,6 +242,7 @@ def test_an_idle_session_expires_under_an_open_stream_and_a_busy_one_does_not(sl
         assert talk.closed() == 4404
 
 
+@pytest.mark.one_process("a gateway that stops ends its streams, and clients connect to another one")
 def test_a_server_that_stops_finishes_what_runs_and_says_so(slow: Any) -> None:
     with running() as (url, process), httpx.Client(base_url=url) as client:
         session = SessionClient(client)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from .conftest import SessionClient, running
+from ..servers import running
+from .conftest import SessionClient
 from .streams import ADD, UP, Raw, Talk, container, fetch, written
 from .test_health import slow_program
 

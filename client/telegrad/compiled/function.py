@@ -12,7 +12,7 @@ from telegrad_engine.context import state
 from telegrad_engine.errors import InvalidOperation
 
 from ..nn.modules.module import Module
-from ..session.sessions import current, is_debugging
+from ..sessions.session import current, is_debugging
 from ..tape.graph_pattern import Unrepeatable
 from ..tape.recorder import Recorder
 from ..tape.transform_stack import active, in_any_thread

@@ -15,7 +15,7 @@ from telegrad_engine.program import Instruction
 from telegrad_engine.program.verbs import VERBS
 
 from ..call_site import Line, users_line
-from ..session.generators import default_generator
+from ..sessions.generators import default_generator
 from ..tape.effects import Effect
 from ..tape.recorder import NO_ATTRS, Recorder
 from .inputs import Inputs, State

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from telegrad_engine.errors import InvalidValue
+from telegrad_engine.errors import InvalidOperation
 
 from ..exclusions import attribute_of
 from ..random import seed as _seed
-from ..session.generators import initial_seed, manual_seed
-from ..session.sessions import current
+from ..sessions.generators import initial_seed, manual_seed
+from ..sessions.session import current
 from ..tensor.devices import device as _device
 from ..tensor.devices import require_cuda
 from . import amp
@@ -25,8 +25,14 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """The number of GPUs that the current session computes on: one or none."""
-    return int(is_available())
+    """The number of the server's GPUs, of which a session computes on one; 0 if the current session is on none."""
+    return len(_gpus()) if is_available() else 0
+
+
+def _gpus() -> list[dict[str, Any]]:
+    """The server's GPUs that CUDA numbers, in their order."""
+    found = [each for each in current().devices() if each["name"].startswith("cuda")]
+    return sorted(found, key=lambda each: int(each["name"].partition(":")[2]))
 
 
 def is_initialized() -> bool:
@@ -50,23 +56,38 @@ def is_tf32_supported() -> bool:
 
 
 def current_device() -> int:
-    """0, the one GPU of a session. Raises AssertionError without one."""
+    """The index of the current session's GPU. Raises AssertionError without one."""
     require_cuda(_present())
-    return 0
+    return _device(_present()).index or 0
 
 
 def set_device(device: Any) -> None:
-    """Name the one GPU of a session. Raises AssertionError without one, and ValueError for another."""
-    require_cuda(_present())
-    index = device if isinstance(device, int) else _device(device).index
-    if index not in (None, 0):
-        raise InvalidValue(f"invalid device ordinal {index}: a session computes on one GPU, 0")
+    """Name the current session's GPU. Raises AssertionError without one, and RuntimeError for another."""
+    index = _index(device)
+    if index != current_device():
+        raise InvalidOperation(
+            f"CUDA error: invalid device ordinal: the session computes on {_present()}; "
+            f"tg.connect(url, device='cuda:{index}') opens one on another GPU"
+        )
+
+
+def _index(device: Any) -> int:
+    """The index of a GPU, by default of the current session's."""
+    if device is None or isinstance(device, int):
+        return current_device() if device is None else device
+    index = _device(device).index
+    return current_device() if index is None else index
 
 
 def get_device_name(device: Any = None) -> str:
-    """What the server calls the GPU. Raises AssertionError without one."""
+    """What the server calls a GPU, by default the session's. Raises AssertionError without one, RuntimeError for
+    one that the server does not have."""
     require_cuda(_present())
-    return _present()
+    gpus, index = _gpus(), _index(device)
+    if not 0 <= index < len(gpus):
+        raise InvalidOperation(f"CUDA error: invalid device ordinal: the server has {len(gpus)} GPUs")
+    name: str = gpus[index]["description"]
+    return name
 
 
 def manual_seed_all(seed: int) -> None:

@@ -22,7 +22,7 @@ from telegrad_engine.program.registered_functions import WRITES_TO_INPUT, Applic
 from telegrad_engine.schema.op import NO_ATTRS, Op
 from telegrad_engine.tensor.abstract import Meta
 
-from ..session import sessions
+from ..sessions import session as sessions
 from ..tensor import handle
 from ..tensor.handle import Tensor
 from .tracing_symbols import UNKNOWN, Symbol, here, to_json

@@ -14,7 +14,7 @@ from typing import Any
 from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidValue
 
-from ..session.generators import Generator
+from ..sessions.generators import Generator
 from ..tensor.handle import Tensor, functions
 
 _GAINS = {"sigmoid": 1.0, "relu": math.sqrt(2.0), "tanh": 5.0 / 3.0, "selu": 3.0 / 4.0}

@@ -50,7 +50,7 @@ def explain(error: TelegradError, recording: Recording) -> int | None:
     """
     program, lines = recording.program, recording.lines
     index = 0 if isinstance(error, ProgramNotRun) else error.context.get("instruction")
-    if index is None and isinstance(error, TooLarge):
+    if index is None and (isinstance(error, TooLarge) or error.context.get("quota") == "memory"):
         return 0  # the whole program was rejected
     if not isinstance(index, int) or index >= len(program):
         return None

@@ -293,7 +293,7 @@ class Recorder:
             self.flush_policy.end_segment()
 
     def close(self) -> None:
-        """Discard what is recorded and end the session; a second call does nothing.
+        """End the session; a second call does nothing. What is recorded is discarded, but sent to a durable session.
 
         Warns of an error in a message that was sent without waiting for it.
         """
@@ -301,8 +301,12 @@ class Recorder:
         with self.lock:
             try:
                 if not self.closed:
+                    if self.transport.durable and self.waiting:
+                        self.flush()
                     self._in_flight.land()
                     error = self._in_flight.error
+            except TelegradError as raised:
+                error = raised
             finally:
                 self.end()
                 self._take()

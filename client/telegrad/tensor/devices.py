@@ -6,15 +6,16 @@ import functools
 import re
 from typing import Any
 
+from telegrad_engine.arrays import is_on
 from telegrad_engine.errors import InvalidArgument, InvalidChoice, InvalidOperation
 
-from ..session.sessions import current
+from ..sessions.session import current
 
 NAMES = (
     "cpu, cuda, ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, xla, lazy, vulkan, mps, meta, hpu, mtia, "
     "privateuseone"
 )
-KNOWN = (*NAMES.split(", "), "jax")
+KNOWN = (*NAMES.split(", "), "jax", "gpu")
 NO_CUDA = (
     "Torch not compiled with CUDA enabled. The session computes on {}: tg.connect(url, device='cuda') opens one on a "
     "GPU, where the server has one."
@@ -22,7 +23,7 @@ NO_CUDA = (
 
 
 class device:
-    """A device type and an optional index: ``device("cuda:0")``, ``device("cuda", 0)``.
+    """A device type and an optional index: ``device("cuda:0")``, ``device("cuda", 0)``; ``device("gpu")`` is any GPU.
 
     Equal only to a device of the same type and index, as in torch. Raises RuntimeError for an unknown name.
     """
@@ -87,10 +88,13 @@ def _parsed(name: str, index: int | None) -> tuple[str, int | None]:
     return kind, int(number) if colon else index
 
 
-def require_cuda(present: str) -> None:
-    """Raise AssertionError, with torch's text, unless the session's device is a GPU."""
+def require_cuda(present: str, wanted: Any = None) -> None:
+    """Raise AssertionError, with torch's text, unless the session's device is a GPU; as :func:`check_device` if it is
+    not the ``wanted`` one."""
     if not present.startswith("cuda"):
         raise InvalidChoice(NO_CUDA.format(present))
+    if wanted is not None:
+        check_device(wanted)
 
 
 def check_device(wanted: Any) -> device:
@@ -99,7 +103,7 @@ def check_device(wanted: Any) -> device:
     Values are fetched to the host on request, so a session on a GPU accepts "cpu" as well.
     """
     found = device(wanted) if not isinstance(wanted, int) else device("cuda", wanted)
-    present = device(current().recorder.transport.device)
-    if found.type not in ("cpu", present.type):
+    present = current().recorder.transport.device
+    if found.type != "cpu" and not is_on(str(found), present):
         raise InvalidOperation(f"device {str(found)!r} is not available; available: {present}")
     return found

@@ -33,7 +33,7 @@ from telegrad_engine.tensor.inference import is_marked
 from telegrad_engine.tensor.namespace import Functions
 
 from ..exclusions import explain_missing
-from ..session.sessions import current
+from ..sessions.session import COPIES, current
 from ..tape.dispatch import dispatching, recording
 from ..tape.effects import change_of
 from ..tape.in_flight import FULL_BYTES
@@ -106,6 +106,8 @@ class Tensor(ElementwisePython, Tracked):
     _add_post_accumulate_hook: ClassVar[Callable[..., Handle]]
     _add_node_hook: ClassVar[Callable[..., Handle]]
     """The functions that register hooks, set by hooks.py."""
+    _in_fork: ClassVar[Callable[..., Tensor]]
+    """The copying of a tensor into a fork, set by copies.py."""
     _lazy: LazyGraph | None = None
     """The lazy graph that will build the node (tape/lazy_graph.py), or None."""
 
@@ -204,8 +206,8 @@ class Tensor(ElementwisePython, Tracked):
         return self.device.type == "cuda"
 
     def cuda(self, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
-        """Return the tensor itself if its session computes on a GPU. Raises AssertionError otherwise."""
-        require_cuda(self._recorder.transport.device)
+        """Return the tensor itself if it is on a GPU. Raises AssertionError otherwise, RuntimeError for another GPU."""
+        require_cuda(self._recorder.transport.device, device)
         return self
 
     def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -379,8 +381,10 @@ class Tensor(ElementwisePython, Tracked):
         self._version_counter, self._memory_owner = source._version_counter, memory_of(source)
         self._lie_as(source._strided())
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
         """Return a new leaf with a copy of the value and of the gradient, if any."""
+        if COPIES in memo:
+            return self._in_fork(self, memo)
         if not self.is_leaf:
             raise InvalidOperation(
                 "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol "

@@ -9,7 +9,7 @@ import numpy as np
 from telegrad_engine.dtypes import parse
 from telegrad_engine.errors import InvalidArgument, InvalidValue
 
-from ..session.sessions import current
+from ..sessions.session import current
 from .devices import check_device
 from .handle import Tensor, upload
 from .host_values import host_array

@@ -13,7 +13,7 @@ from telegrad_engine.schema.signature import given
 from telegrad_engine.shapes import Size
 from telegrad_engine.tensor.attributes import LEGACY, legacy_name
 
-from ..session.sessions import current
+from ..sessions.session import current
 from .devices import check_device
 from .handle import Tensor, functions, upload
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from telegrad_engine.dtypes import DType
 from telegrad_engine.program.registered_functions import Applicable
@@ -17,6 +17,13 @@ Verify: TypeAlias = "ssl.SSLContext | str | os.PathLike[str] | bool"
 """How a server's certificate is verified: with a context, the certificates in a file, the system's, or not at all."""
 ID_PREFIX = "t"
 """The prefix of tensor ids."""
+
+
+class Described(NamedTuple):
+    """A tensor of a session: its description, as in answers, and whether it has a gradient."""
+
+    description: dict[str, Any]
+    has_grad: bool
 
 
 class Transport(Protocol):
@@ -33,6 +40,8 @@ class Transport(Protocol):
     """The session's default floating dtype."""
     remote: bool
     """Whether programs run elsewhere, so that it pays to send them before their answers are needed."""
+    durable: bool
+    """Whether the session stays when its client leaves it, so that nothing recorded may be lost then."""
     room: int
     """How many programs may be sent before the first of their answers is received."""
 
@@ -70,8 +79,25 @@ class Transport(Protocol):
         """How the session's recurring programs ran, and why some are not compiled."""
         ...
 
+    def devices(self) -> list[dict[str, Any]]:
+        """The devices that sessions can be opened on there, as ``GET /v1/devices`` describes them."""
+        ...
+
     def another(self) -> Transport:
         """Open a new session with the same options, in the same place."""
+        ...
+
+    def fork(self) -> Transport:
+        """Open a session in the state of this one, with its tensors under their ids. Raises NotSupported if this
+        session cannot be forked at the moment."""
+        ...
+
+    def snapshot(self) -> bytes | memoryview:
+        """The session's snapshot, the content of a file. Raises as :meth:`fork`."""
+        ...
+
+    def described(self) -> list[Described]:
+        """The tensors of the session that have an id."""
         ...
 
     def abandon(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from telegrad_engine import errors
 from telegrad_engine.errors import ConnectionFailed, InvalidArgument, InvalidValue
 
 from .base import Verify
+from .retries import Refusal
 
 PREFIX = "urn:telegrad:problem:"
 
@@ -72,6 +74,28 @@ def _unverified_context() -> ssl.SSLContext:
     return context
 
 
+class Credentials:
+    """The headers that authenticate a client; its ``repr`` does not show the key.
+
+    Raises InvalidArgument or InvalidValue, without the key in the text, for what cannot be one.
+    """
+
+    def __init__(self, api_key: str | None = None) -> None:
+        if api_key is not None and not isinstance(api_key, str):
+            raise InvalidArgument(f"api_key is a string, not {type(api_key).__name__}")
+        self._api_key = None if api_key is None else api_key.strip()  # a key from a file ends with a line break
+        if self._api_key is not None and not re.fullmatch(r"[!-~]*", self._api_key):
+            raise InvalidValue("api_key has characters that an API key cannot have")
+
+    def __repr__(self) -> str:
+        return f"<credentials: {'no API key' if self._api_key is None else 'an API key'}>"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of each request to the server."""
+        return {} if self._api_key is None else {"authorization": f"Bearer {self._api_key}"}
+
+
 CONNECT_S = 10.0
 """Seconds in which a connection must be made."""
 
@@ -83,6 +107,8 @@ class Reply(NamedTuple):
     body: bytes | memoryview
     labels: Mapping[str, str] = {}
     """The labels that the answer's metadata must have."""
+    refusal: Refusal | None = None
+    """The refusal of a request that had no effect and may be repeated; None for any other answer."""
 
 
 def proxy_of(url: str) -> str | None:

@@ -6,10 +6,11 @@ import contextlib
 import os
 import secrets
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -18,17 +19,31 @@ from telegrad_engine.dtypes import DType, parse
 from telegrad_engine.program import compression
 from telegrad_engine.program.registered_functions import Applicable, from_entry
 from telegrad_engine.program.result import Answer
-from telegrad_engine.program.wire import Outgoing, decode_answer
+from telegrad_engine.program.wire import SAFETENSORS, Outgoing, decode_answer
 
 from . import progress
-from .base import ID_PREFIX, Verify
-from .connection import CONNECT_S, failure, not_telegrad, problem_to_error, proxy_of, ssl_context
+from .base import ID_PREFIX, Described, Verify
+from .connection import (
+    CONNECT_S,
+    Credentials,
+    Reply,
+    failure,
+    not_telegrad,
+    problem_to_error,
+    proxy_of,
+    ssl_context,
+)
 from .http_fallback import HttpFallback
-from .stream import Stream
+from .retries import RETRY_S, refusal, repeated
+from .stream import DELAYS_S, Place, Stream
+from .tracing import tracing_to
 from .websocket import Refused
 
+KEY_HEADER = "idempotency-key"
 LEAVE_S = 5.0
 """How many seconds a client that closes its session waits for the server's answer."""
+KEY_ERRORS = (errors.Unauthenticated, errors.MissingScope)
+"""The server's own refusals of a key. A proxy that allows no stream may answer with the same statuses."""
 PER_TTL = 4
 """How many heartbeats are sent in the time that the server waits for one, so that a few may be lost."""
 
@@ -63,13 +78,18 @@ class Labelled(NamedTuple):
     message: Outgoing
     labels: Mapping[str, str]
     body: Sequence[bytes | memoryview]
+    span: Any = None
+    """Its span, if it is traced."""
 
 
 class HTTPTransport:
     """A session on a server: programs go over a stream, or as requests if there is none; all else over HTTP.
 
     With ``session``, it is the session of this id, which stays when this transport is closed. Otherwise it is a new
-    one, which ends with the transport, or soon after this process.
+    one, which ends with the transport, or soon after this process: with ``fork`` a fork of ``session``, with
+    ``snapshot`` one in the state of a snapshot.
+    Requests that a busy server refuses are repeated for ``retry_s`` seconds.
+    With ``direct`` the stream goes to the session's worker, past the gateway, if that can be reached.
     ``stream`` requires (True) or forbids (False) the stream. With ``compress``, programs and answers are compressed if
     that is worthwhile; raises InvalidOperation, naming the extra, if the library is not installed.
     """
@@ -81,14 +101,31 @@ class HTTPTransport:
         url: str,
         *,
         session: str | None = None,
+        fork: bool = False,
+        snapshot: bytes | None = None,
         timeout: float = 300.0,
         stream: bool | None = None,
         compress: str | None = None,
         verify: Verify = True,
+        retry_s: float = RETRY_S,
+        api_key: str | Credentials | None = None,
+        direct: bool = False,
         **options: Any,
     ) -> None:
         self.url = url.rstrip("/")
-        ways = {"timeout": timeout, "stream": stream, "compress": compress, "verify": verify}
+        self._retry_s = retry_s
+        credentials = api_key if isinstance(api_key, Credentials) else Credentials(api_key)
+        ways: dict[str, Any] = {
+            "timeout": timeout,
+            "stream": stream,
+            "compress": compress,
+            "verify": verify,
+            "retry_s": retry_s,
+            "api_key": credentials,
+            "direct": direct,
+        }
+        self._is_direct = direct
+        self._ways = ways
         self._options = {"session": session, **ways, **options}
         self._compressed = compress is not None
         if self._compressed and not compression.available():
@@ -96,20 +133,33 @@ class HTTPTransport:
                 "compress='zstd' needs a library that is not installed here: pip install 'telegrad[zstd]'"
             )
         self._context, self._proxy = ssl_context(verify), proxy_of(self.url)
+        self._tracing = tracing_to(self.url)
+        self._spans: deque[Any] = deque()
+        """The spans of unanswered programs, if they are traced."""
         self._client = httpx.Client(
             base_url=self.url,
             timeout=httpx.Timeout(timeout, connect=CONNECT_S),
+            headers=credentials.headers,
+            follow_redirects=False,  # the key is for this server alone
             verify=self._context,
             proxy=self._proxy,
+            event_hooks={} if self._tracing is None else {"request": [self._tracing.inject]},
             trust_env=False,  # the proxy and the certificates are chosen above, for the WebSocket too
         )
-        self._attached = session is not None
+        self._stays = (session is not None and not fork) or bool(options.get("durable"))
+        """Whether the session stays when this client leaves it."""
         body = {k: v.name if isinstance(v, DType) else v for k, v in options.items() if v is not None}
         try:
-            found = self._create({**body, "heartbeats": True}) if session is None else self._find(session)
+            if snapshot is not None:
+                found = self._import(snapshot)
+            elif session is None:
+                found = self._create({"heartbeats": not self._stays, **body})
+            else:
+                found = self._fork(session) if fork else self._find(session)
             self.session_id: str = found["id"]
             self.device: str = found["device"]
             self.dtype = parse(found["dtype"])
+            self.durable: bool = found["durable"]
             ttl_s: float | None = found["heartbeat_ttl_s"]
         except KeyError as missing:
             self._client.close()
@@ -117,7 +167,8 @@ class HTTPTransport:
         except BaseException:
             self._client.close()
             raise
-        self.id_prefix = ID_PREFIX if session is None else f"{ID_PREFIX}{secrets.token_hex(4)}_"
+        shared = self._stays or session is not None or snapshot is not None
+        self.id_prefix = f"{ID_PREFIX}{secrets.token_hex(4)}_" if shared else ID_PREFIX
         self._unanswered: deque[Outgoing] = deque()
         self._programs = self._channel(stream, timeout)
         self.room = self._programs.room
@@ -130,22 +181,42 @@ class HTTPTransport:
             stream = None if self._proxy is None else False
         if stream is not False:
             try:
-                headers = {"user-agent": self._client.headers["user-agent"]}
-                return Stream(self.url + path, headers, timeout, self._context, self._compressed)
+                own = self._client.headers
+                headers = {name: own[name] for name in ("user-agent", "authorization") if name in own}
+                locate = self._locate if self._is_direct else None
+                ways = self._compressed, self.durable, self._retry_s, locate
+                return Stream(self.url + path, headers, timeout, self._context, *ways)
             except OSError as error:  # a proxy may block it in any way: the server itself answered just now
                 if self._compressed and isinstance(error, Refused) and error.status == 415:  # it knows no zstd
+                    self._leave()
+                    raise problem_to_error(self.url, error.status, error.body) from None
+                if isinstance(error, Refused) and isinstance(
+                    problem_to_error(self.url, error.status, error.body), KEY_ERRORS
+                ):
                     self._leave()
                     raise problem_to_error(self.url, error.status, error.body) from None
                 if stream:
                     self._leave()
                     text = f"{self.url} takes no stream: {error}. Without stream=True, the SDK does without one"
                     raise errors.ConnectionFailed(text) from None
-        return HttpFallback(self.url, f"{path}/programs", self._client, self._compressed)
+        return HttpFallback(self.url, f"{path}/programs", self._client, self._compressed, self._retry_s)
+
+    def _locate(self) -> Place | None:
+        """Where the session's worker is; None if the server is none of several, or does not say."""
+        try:
+            found = self._client.get(f"/v1/sessions/{self.session_id}/endpoint", timeout=CONNECT_S)
+            place = found.json() if found.status_code == httpx.codes.OK else {}
+            return Place(str(place["url"]), str(place["token"])) if place.get("url") else None
+        except (httpx.HTTPError, ValueError, KeyError, AttributeError):
+            return None
 
     def pack(self, message: Outgoing) -> Labelled:
         """Return the message as a safetensors container."""
         labels = self._programs.labels
-        return Labelled(message, labels, message.pieces(labels))
+        if self._tracing is None:
+            return Labelled(message, labels, message.pieces(labels))
+        span = self._tracing.start(message)
+        return Labelled(message, labels, message.pieces({**labels, **self._tracing.labels(span)}), span)
 
     def send(self, packed: Labelled) -> None:
         """Send a message."""
@@ -153,6 +224,8 @@ class HTTPTransport:
             packed = self.pack(packed.message)  # others were sent again since, with new numbers
         self._programs.send(packed.body)
         self._unanswered.append(packed.message)
+        if packed.span is not None:
+            self._spans.append(packed.span)
 
     @property
     def answered(self) -> bool:
@@ -162,7 +235,7 @@ class HTTPTransport:
     def receive(self) -> Answer:
         """Wait for a program's answer. If the server has forgotten the program, send it again in full."""
         message = self._unanswered.popleft()
-        status, body, labels = self._programs.receive()
+        status, body, labels, _ = self._receive()
         if status < 400:
             return decode_answer(body, labels)
         problem = problem_to_error(self.url, status, body)
@@ -175,15 +248,22 @@ class HTTPTransport:
         later = list(self._unanswered)
         self._unanswered.clear()
         for _ in later:
-            self._programs.receive()
+            self._receive()
         message.complete()
         for each in (message, *later):
             self.send(self.pack(each))
         return self.receive()
 
+    def _receive(self) -> Reply:
+        """The next reply. It ends the span of its program, if that is traced."""
+        if self._tracing is None or not self._spans:
+            return self._programs.receive()
+        return self._tracing.receive(self._spans.popleft(), self._programs.receive)
+
     def forget(self) -> None:
         """Drop the unanswered programs: their answers will not be received."""
         self._unanswered.clear()
+        self._spans.clear()
         self._programs.forget()
 
     def function(self, name: str) -> Applicable:
@@ -200,9 +280,45 @@ class HTTPTransport:
         found: list[dict[str, Any]] = self._get("compiled")["items"]
         return found
 
+    def devices(self) -> list[dict[str, Any]]:
+        """The devices of the server."""
+        response = self._request("GET", "/v1/devices?limit=100")
+        found: list[dict[str, Any]] = response["items"]
+        return found
+
     def another(self) -> HTTPTransport:
         """Open a new session with the same options on the same server."""
         return HTTPTransport(self.url, **self._options)
+
+    def fork(self) -> HTTPTransport:
+        """Open a session in the state of this one on the same server."""
+        forked = HTTPTransport(self.url, session=self.session_id, fork=True, **self._ways)
+        forked._options = self._options
+        return forked
+
+    def snapshot(self) -> bytes:
+        """The session's snapshot."""
+        return self._response("GET", f"/v1/sessions/{self.session_id}/snapshot").content
+
+    def described(self) -> list[Described]:
+        """The tensors of the session that have an id."""
+        path, cursor = f"/v1/sessions/{self.session_id}/tensors", None
+        found = []
+        while True:
+            page = self._request("GET", path, params={"limit": 1000} if cursor is None else {"cursor": cursor})
+            for item in page["items"]:
+                differentiable = item["requires_grad"] and item["is_leaf"]
+                found.append(Described(item, differentiable and self._has_grad(f"{path}/{item['id']}")))
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return found
+
+    def _has_grad(self, path: str) -> bool:
+        try:
+            self._request("GET", f"{path}/grad", params={"data": "false"})
+        except errors.UnknownResource:
+            return False
+        return True
 
     def abandon(self) -> None:
         """Close this process's copies of the sockets; the parent's stay open."""
@@ -220,7 +336,7 @@ class HTTPTransport:
     def _leave(self) -> None:
         path = f"/v1/sessions/{self.session_id}"
         with contextlib.suppress(httpx.HTTPError):
-            if self._attached:
+            if self._stays:
                 program = [{"op": "free", "in": [self._own_tensors(path)]}]
                 self._client.post(f"{path}/programs", json={"instructions": program}, timeout=LEAVE_S)
             else:
@@ -228,16 +344,15 @@ class HTTPTransport:
         self._client.close()
 
     def _own_tensors(self, path: str) -> list[str]:
-        """The ids of this client's tensors, which are consecutive in the session's list."""
+        """The ids of this client's tensors."""
         found: list[str] = []
-        cursor: str | None = self.id_prefix
-        while cursor is not None:
-            query = httpx.QueryParams(cursor=cursor, limit=1000)
+        query = httpx.QueryParams(prefix=self.id_prefix, limit=1000)
+        while True:
             page = self._client.get(f"{path}/tensors", params=query, timeout=LEAVE_S).raise_for_status().json()
-            own = [item["id"] for item in page["items"] if item["id"].startswith(self.id_prefix)]
-            found += own
-            cursor = page["next_cursor"] if len(own) == len(page["items"]) else None
-        return found
+            found += [item["id"] for item in page["items"]]
+            if page["next_cursor"] is None:
+                return found
+            query = query.set("cursor", page["next_cursor"])
 
     def _get(self, path: str) -> Any:
         """The JSON data at a path of the session."""
@@ -245,16 +360,29 @@ class HTTPTransport:
 
     def _create(self, body: dict[str, Any]) -> Any:
         with progress.waiting(f"connecting to {self.url}"):
-            return self._request("POST", "/v1/sessions", json=body)
+            return self._made("/v1/sessions", json=body)
+
+    def _fork(self, session: str) -> Any:
+        return self._made(f"/v1/sessions/{session}/fork", json={"heartbeats": True})
+
+    def _import(self, snapshot: bytes) -> Any:
+        with progress.waiting(f"sending a snapshot to {self.url}"):
+            headers = {"content-type": SAFETENSORS}
+            return self._made("/v1/sessions/import", headers, params={"heartbeats": "true"}, content=snapshot)
+
+    def _made(self, path: str, headers: Mapping[str, str] = {}, **content: Any) -> Any:
+        """Make a session. The request has a key, so that it makes one session even if its answer is lost."""
+        return self._request("POST", path, headers={**headers, KEY_HEADER: secrets.token_urlsafe(16)}, **content)
 
     def _find(self, session: str) -> Any:
         """The session of this id, to attach to."""
         with progress.waiting(f"connecting to {self.url}"):
             try:
                 found = self._request("GET", f"/v1/sessions/{quote(session, safe='')}")
-            except (errors.UnknownSession, errors.UnknownResource):
+            except (errors.UnknownSession, errors.UnknownResource) as error:
                 raise errors.UnknownSession(
-                    f"session {session} is not at {self.url}: it has ended, or is another server's"
+                    f"session {session} is not at {self.url}: it has ended, or is another server's",
+                    request_id=error.request_id,
                 ) from None
         if found.get("version") != __version__:
             theirs = found.get("version", "of an unknown version")
@@ -264,16 +392,50 @@ class HTTPTransport:
             )
         return found
 
-    def _request(self, method: str, path: str, **content: Any) -> Any:
-        """The answer to a request, as JSON data."""
+    def _response(self, method: str, path: str, **content: Any) -> httpx.Response:
+        """The answer to a request, which is repeated while the server refuses it because it is busy.
+
+        Raises the error of a problem document.
+        """
         try:
-            response = self._client.request(method, path, **content)
+            response = repeated(
+                lambda: self._sent(method, path, **content),
+                lambda found: refusal(found.status_code, found.headers, found.content),
+                urlsplit(self.url).netloc,
+                self._retry_s,
+            )
         except httpx.InvalidURL as error:
             raise errors.ConnectionFailed(f"{self.url!r} is not an address: {error}") from None
         except httpx.HTTPError as error:
             raise failure(self.url, error) from None
         if response.is_error:
             raise problem_to_error(self.url, response.status_code, response.content)
+        return response
+
+    def _sent(self, method: str, path: str, **content: Any) -> httpx.Response:
+        """Send a request, again if it has a key and the connection breaks, or while the server still answers it."""
+        delays = [*DELAYS_S] if KEY_HEADER in content.get("headers", ()) else []
+        while True:
+            try:
+                response = self._client.request(method, path, **content)
+                if not delays or not self._is_being_answered(response):
+                    return response
+            except httpx.TransportError as error:
+                if not delays or isinstance(error, (httpx.ConnectError, httpx.TimeoutException)):
+                    raise
+            time.sleep(delays.pop(0))
+
+    def _is_being_answered(self, response: httpx.Response) -> bool:
+        """Whether an earlier request with the same key has not been answered."""
+        if response.status_code != errors.IdempotencyConflict.status:
+            return False
+        return isinstance(
+            problem_to_error(self.url, response.status_code, response.content), errors.IdempotencyConflict
+        )
+
+    def _request(self, method: str, path: str, **content: Any) -> Any:
+        """The answer to a request, as JSON data."""
+        response = self._response(method, path, **content)
         try:
             found = response.json()
         except ValueError:

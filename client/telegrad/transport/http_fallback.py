@@ -21,6 +21,7 @@ from telegrad_engine.program.wire import SAFETENSORS
 
 from . import progress
 from .connection import Reply, failure
+from .retries import RETRY_S, refusal, repeated
 from .stream import DELAYS_S
 
 HEADER = "telegrad-sequence"
@@ -54,8 +55,10 @@ class HttpFallback:
     answered = True
     """A program is posted when its answer is received, so there is nothing to wait for before."""
 
-    def __init__(self, url: str, path: str, client: httpx.Client, compressed: bool = False) -> None:
-        self._url, self._path, self._client, self._compressed = url, path, client, compressed
+    def __init__(
+        self, url: str, path: str, client: httpx.Client, compressed: bool = False, retry_s: float = RETRY_S
+    ) -> None:
+        self._url, self._path, self._client, self._compressed, self._retry_s = url, path, client, compressed, retry_s
         coding = compression.ENCODING if compressed else "identity"  # not httpx's own choice
         self._headers = {"content-type": SAFETENSORS, "accept": SAFETENSORS, "accept-encoding": coding}
         self._where = urlsplit(url).netloc
@@ -76,21 +79,25 @@ class HttpFallback:
     def receive(self) -> Reply:
         """Post the program and wait for the answer. Raises ConnectionFailed."""
         assert self._posted is not None
-        tries = 0
-        while True:
-            try:
-                reply = self._post(self._posted)
-                break
-            except httpx.HTTPError as error:
-                if isinstance(error, httpx.TimeoutException) or tries == len(DELAYS_S):
-                    raise failure(self._url, error) from None
-            time.sleep(DELAYS_S[tries])
-            tries += 1
+        posted = self._posted
+        reply = repeated(lambda: self._post_again(posted), lambda reply: reply.refusal, self._where, self._retry_s)
         if self._compressed and compression.is_frame(reply.body):  # unless httpx has unpacked it
             reply = reply._replace(body=compression.decompress(reply.body))
         # In one statement: a Ctrl-C between the two would use a number twice.
         self._posted, self._done = None, self._done + (reply.status < 400 or _used(reply))
         return reply
+
+    def _post_again(self, posted: _Posted) -> Reply:
+        """Post a program, again if the connection fails."""
+        tries = 0
+        while True:
+            try:
+                return self._post(posted)
+            except httpx.HTTPError as error:
+                if isinstance(error, httpx.TimeoutException) or tries == len(DELAYS_S):
+                    raise failure(self._url, error) from None
+            time.sleep(DELAYS_S[tries])
+            tries += 1
 
     def _post(self, posted: _Posted) -> Reply:
         size = len(posted.body)
@@ -110,7 +117,8 @@ class HttpFallback:
             for part in response.iter_bytes():
                 parts.append(part)
                 tell(response.num_bytes_downloaded)
-        return Reply(response.status_code, b"".join(parts))
+        body = b"".join(parts)
+        return Reply(response.status_code, body, refusal=refusal(response.status_code, response.headers, body))
 
     def forget(self) -> None:
         """Do nothing: the next :meth:`send` posts a program that is unanswered, and drops its answer."""

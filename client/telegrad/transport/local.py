@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from itertools import count
+from secrets import token_hex
 from typing import Any
 
 from telegrad_engine import errors
+from telegrad_engine.arrays import available
 from telegrad_engine.compile import PLANNED, Compiler
 from telegrad_engine.program.json_codec import MAX_DEPTH
 from telegrad_engine.program.program_cache import Bound
 from telegrad_engine.program.registered_functions import Applicable
-from telegrad_engine.program.result import Answer
+from telegrad_engine.program.result import Answer, describe
 from telegrad_engine.program.wire import Call, Message, Outgoing
+from telegrad_engine.session import snapshot
 from telegrad_engine.session.session import Session
 
-from .base import ID_PREFIX
+from .base import ID_PREFIX, Described
 
 PLANNER = Compiler(tier=PLANNED)
 """Plans the recurring programs of all sessions in this process."""
@@ -25,14 +29,16 @@ class LocalTransport:
 
     url = "local://"
     id_prefix = ID_PREFIX
-    remote = False
+    remote = durable = False
     room = 1
     _numbers = count(1)
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, session: Session | None = None, **options: Any) -> None:
         self.session_id = f"local-{next(self._numbers)}"
         self._options = options
-        self.session = Session(compiler=PLANNER, **options)
+        self.session = Session(compiler=PLANNER, **options) if session is None else session
+        if session is not None:
+            self.id_prefix = f"{ID_PREFIX}{token_hex(4)}_"
         self.device, self.dtype = self.session.device, self.session.environment.dtype
 
     def pack(self, message: Outgoing) -> Outgoing:
@@ -76,9 +82,41 @@ class LocalTransport:
         """How the recurring programs ran, in the order of their first runs."""
         return [report._asdict() for report in PLANNER.reports(self.session)]
 
+    def devices(self) -> list[dict[str, Any]]:
+        """The devices of this machine."""
+        return [
+            {
+                "name": info.name,
+                "kind": "gpu" if info.is_gpu else "cpu",
+                "backend": info.library,
+                "description": info.description,
+                "cores": os.cpu_count() or 1,
+                "total_bytes": info.total_bytes if info.is_gpu else None,
+                "used_bytes": info.used_bytes if info.is_gpu else None,
+            }
+            for info in available()
+        ]
+
     def another(self) -> LocalTransport:
         """Open a new session with the same options in this process."""
         return LocalTransport(**self._options)
+
+    def fork(self) -> LocalTransport:
+        """Open a session in the state of this one."""
+        return LocalTransport(session=snapshot.fork(self.session, compiler=PLANNER), **self._options)
+
+    @classmethod
+    def restored(cls, content: bytes) -> LocalTransport:
+        """Open a session in the state of a snapshot."""
+        return cls(session=snapshot.restore(content, compiler=PLANNER))
+
+    def snapshot(self) -> bytes | memoryview:
+        """The session's snapshot."""
+        return snapshot.save(self.session)
+
+    def described(self) -> list[Described]:
+        """The tensors of the session that have an id."""
+        return [Described(describe(name, x), x.grad is not None) for name, x in self.session.tensors.items()]
 
     def abandon(self) -> None:
         """Do nothing: a forked child has a copy of the session."""

@@ -7,24 +7,43 @@ unanswered programs are sent again: each is answered from the server's record, o
 from __future__ import annotations
 
 import json
+import random
 import secrets
 import ssl
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
-from telegrad_engine.errors import ConnectionFailed, TooLarge
+from telegrad_engine.errors import ConnectionFailed, ServerBusy, SessionLimit, TelegradError, TooLarge
 from telegrad_engine.program import compression
 from telegrad_engine.program.safetensors import Container, joined
 
+from . import progress
 from .connection import Reply, failure, problem_to_error
+from .retries import RETRY_S, Refusal, repeated
 from .websocket import Closed, Refused, WebSocket
 
 DELAYS_S = (0.0, 0.05, 0.25, 1.0)
 """Seconds to wait before each attempt to reconnect; an answer resets the count of attempts."""
+RESTART_S = 60.0
+"""Seconds in which a server that keeps the session on its disk may start again."""
+UNAVAILABLE = 503
+NO_MEMORY: Mapping[int, type[TelegradError]] = {1013: ServerBusy, 4429: SessionLimit}
+"""The close codes of a server, and of a tenant, that has no memory left for a program."""
 TAKEN_OVER = 4409
 """The close code of a stream whose sender has connected once more."""
+
+
+class Place(NamedTuple):
+    """The address of a session's worker, and the token that it takes."""
+
+    url: str
+    token: str
+
+
+Locate = Callable[[], Place | None]
 
 
 class _Sent:
@@ -37,7 +56,8 @@ class _Sent:
 class Stream:
     """The stream of one session. Raises OSError if it cannot be opened: Refused if the server or a proxy declined.
 
-    With ``compressed``, programs and answers are zstd frames if that is worthwhile.
+    With ``compressed``, programs and answers are zstd frames if that is worthwhile. The server of a ``durable`` session
+    may restart meanwhile. With ``locate``, the stream goes to the worker that it finds, if that can be reached.
     """
 
     room = 32
@@ -50,17 +70,26 @@ class Stream:
         timeout: float,
         context: ssl.SSLContext,
         compressed: bool = False,
+        durable: bool = False,
+        retry_s: float = RETRY_S,
+        locate: Locate | None = None,
     ) -> None:
         # Numbers belong to a sender: other clients of the session, including a forked child, are other senders.
         self._url = f"{session_url}/stream?sender={secrets.token_hex(8)}"
         self._headers, self._timeout, self._context = headers, timeout, context
-        self._compressed = compressed
+        self._compressed, self._durable, self._retry_s = compressed, durable, retry_s
+        self._locate = locate
+        """Finds the session's worker; None if the stream goes the way of everything else."""
         if compressed:
             self._url += f"&compress={compression.ENCODING}"
         self._sent: deque[_Sent] = deque()
         self._number = self._seen = 0
         """The numbers of the program that was sent last, and of the last whose answer was read."""
         self._tries = 0
+        self._broken_since: float | None = None
+        """When the connection broke; None after an answer."""
+        self._ran = 0
+        """The last program that the server had run when the connection was last opened."""
         self._most = 0
         self._socket: WebSocket | None = None
         self._open()
@@ -116,7 +145,7 @@ class Stream:
             except BaseException:
                 self._drop()
                 raise
-            self._tries = 0
+            self._tries, self._broken_since = 0, None
             sent = self._sent.popleft()
             self._seen = sent.number
             reply = self._reply(frame, sent.number)
@@ -156,35 +185,66 @@ class Stream:
         return Reply(int(problem.get("status", 500)), frame.encode())
 
     def _resume(self, error: OSError) -> None:
-        """Reopen the connection and send unanswered programs again. Raises ConnectionFailed if that fails."""
+        """Reopen the connection and send unanswered programs again.
+
+        Raises ConnectionFailed if that fails, and the error for a program for which there is no memory.
+        """
         self._drop()
-        while not isinstance(error, TimeoutError) and getattr(error, "code", None) != TAKEN_OVER:
-            if self._tries == len(DELAYS_S):
+        server, _, session = self._url.partition("/v1/sessions/")
+        with progress.waiting(f"connecting to {server} again"):
+            last = self._reconnect(error)
+        if last is None:
+            return
+        self._tries, self._broken_since = 0, None
+        if isinstance(last, Closed) and last.code in NO_MEMORY:
+            # They have not run, and would be refused again before what is sent to free memory.
+            self._sent = deque(sent for sent in self._sent if sent.number <= self._ran)
+            self._number = self._ran
+            raise NO_MEMORY[last.code](last.reason, quota="memory") from None
+        if getattr(last, "code", None) == TAKEN_OVER:
+            raise ConnectionFailed(
+                f"the stream of session {session.partition('/')[0]} at {server} was closed: its sender has connected "
+                f"once more ({TAKEN_OVER})"
+            ) from None
+        raise failure(server, last) from None
+
+    def _reconnect(self, error: OSError) -> OSError | None:
+        """Reopen the connection. Return the last error if that does not succeed in time."""
+        begun = self._broken_since = self._broken_since or time.monotonic()
+        # A server that lacks memory may reset the next connections before its reason can be read.
+        full = error if _says_full(error) else None
+        # A server that restores a durable session, or takes it over from another one, may let its client wait.
+        while (self._durable or not isinstance(error, TimeoutError)) and getattr(error, "code", None) != TAKEN_OVER:
+            if self._tries < len(DELAYS_S):
+                time.sleep(DELAYS_S[self._tries])
+            elif self._durable and full is None and time.monotonic() - begun < RESTART_S:
+                time.sleep(DELAYS_S[-1] * random.uniform(0.5, 1.0))  # not all clients at the same moment
+            else:
                 break
-            time.sleep(DELAYS_S[self._tries])
             self._tries += 1
             try:
-                self._send_again(self._open())
-                return
+                last = repeated(self._opened, _refusal, urlsplit(self._url).netloc, self._retry_s)
+                if isinstance(last, Refused):
+                    raise last
+                self._ran = last
+                self._send_again(last)
+                return None
             except ConnectionFailed:
                 raise
             except Refused as refused:
+                if self._durable and refused.status == UNAVAILABLE:  # it is about to stop
+                    error = refused.with_traceback(None)
+                    continue
                 self._tries = 0
                 raise problem_to_error(self._url, refused.status, refused.body) from None
             except OSError as again:
                 self._drop()
                 error = again.with_traceback(None)  # the traceback would keep this frame alive
+                full = error if _says_full(error) else full
             except BaseException:
                 self._drop()
                 raise
-        self._tries = 0
-        server, _, session = self._url.partition("/v1/sessions/")
-        if getattr(error, "code", None) == TAKEN_OVER:
-            raise ConnectionFailed(
-                f"the stream of session {session.partition('/')[0]} at {server} was closed: its sender has connected "
-                f"once more ({TAKEN_OVER})"
-            ) from None
-        raise failure(server, error) from None
+        return full or error
 
     def _send_again(self, last: int) -> None:
         """Send the unanswered programs to a server that has run all up to ``last``."""
@@ -198,9 +258,18 @@ class Stream:
         for sent in self._sent:
             self._socket.send(sent.body)
 
+    def _opened(self) -> int | Refused:
+        """:meth:`_open`, or the refusal of a server that is busy."""
+        try:
+            return self._open()
+        except Refused as refused:
+            if refused.refusal is None:
+                raise
+            return refused.with_traceback(None)
+
     def _open(self) -> int:
         """Connect, and return the number of the last program that the server has run."""
-        self._socket = WebSocket(self._url, self._headers, self._context)
+        self._socket = self._direct() or WebSocket(self._url, self._headers, self._context)
         try:
             greeting = _object(self._socket.receive())
         except BaseException:
@@ -222,10 +291,31 @@ class Stream:
             )
         return last
 
+    def _direct(self) -> WebSocket | None:
+        """A connection to the session's worker. If there is none, the next ones are not tried so either."""
+        found = None if self._locate is None else self._locate()
+        if found is None:
+            return None
+        path = self._url.partition("/v1/sessions/")[2]
+        headers = {**self._headers, "authorization": f"Bearer {found.token}"}
+        try:
+            return WebSocket(f"{found.url.rstrip('/')}/v1/sessions/{path}", headers, self._context)
+        except OSError:
+            self._locate = None
+            return None
+
     def _drop(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def _says_full(error: OSError) -> bool:
+    return isinstance(error, Closed) and error.code in NO_MEMORY
+
+
+def _refusal(opened: int | Refused) -> Refusal | None:
+    return opened.refusal if isinstance(opened, Refused) else None
 
 
 def _object(frame: str | bytes | memoryview) -> dict[str, Any]:

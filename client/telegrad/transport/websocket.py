@@ -27,6 +27,7 @@ from websockets.uri import parse_uri
 
 from . import progress
 from .connection import CONNECT_S
+from .retries import Refusal, refusal
 
 BINARY = 0x82
 """The first byte of a binary message that is one frame."""
@@ -92,11 +93,14 @@ _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
 class Refused(OSError):
-    """The server, or a proxy in front of it, accepts no WebSocket here; ``status`` and ``body`` are its answer."""
+    """The server, or a proxy in front of it, accepts no WebSocket here; ``status`` and ``body`` are its answer.
 
-    def __init__(self, text: str, status: int = 0, body: bytes = b"") -> None:
+    ``refusal`` is None if it did not say that it may accept one later.
+    """
+
+    def __init__(self, text: str, status: int = 0, body: bytes = b"", refusal: Refusal | None = None) -> None:
         super().__init__(text)
-        self.status, self.body = status, body
+        self.status, self.body, self.refusal = status, body, refusal
 
 
 class Closed(OSError):
@@ -104,7 +108,7 @@ class Closed(OSError):
 
     def __init__(self, code: int = 1006, reason: str = "") -> None:
         super().__init__(f"the stream was closed: {code} {reason}".rstrip())
-        self.code = code
+        self.code, self.reason = code, reason
 
 
 class ProtocolViolation(OSError):
@@ -171,7 +175,8 @@ class WebSocket:
                 protocol.receive_data(data) if data else protocol.receive_eof()
         if isinstance(error := protocol.handshake_exc, InvalidStatus):
             status, body = error.response.status_code, bytes(error.response.body or b"")
-            raise Refused(f"the server answered {status} to a WebSocket", status, body)
+            refused = refusal(status, error.response.headers, body)
+            raise Refused(f"the server answered {status} to a WebSocket", status, body, refused)
         if error is not None:
             kind = "" if isinstance(error, InvalidHandshake) else f" ({type(error).__name__})"
             raise Refused(f"there is no WebSocket: {error}{kind}")
@@ -187,14 +192,28 @@ class WebSocket:
         size, done, sent = sum(map(len, body)), 0, 0
         key = bytes(4) if self.unmasked else os.urandom(4)
         parts: list[bytes | memoryview] = [binary_header(size) + key]
-        with progress.moving(f"sending to {self._where}", size, self._watched) as tell:
-            for piece in self._pieces(body, key):
-                parts.append(piece)
-                done += len(piece)
-                if done == size or done - sent >= self._piece:
-                    self._write(parts)
-                    tell(done)
-                    parts, sent = [], done
+        try:
+            with progress.moving(f"sending to {self._where}", size, self._watched) as tell:
+                for piece in self._pieces(body, key):
+                    parts.append(piece)
+                    done += len(piece)
+                    if done == size or done - sent >= self._piece:
+                        self._write(parts)
+                        tell(done)
+                        parts, sent = [], done
+        except ConnectionError:
+            self._raise_reason()
+            raise
+
+    def _raise_reason(self) -> None:
+        """Raise Closed if the server said why it closes the connection before it stopped reading."""
+        try:
+            while True:
+                self.receive()
+        except Closed:
+            raise
+        except OSError:
+            return
 
     def _pieces(self, body: Sequence[bytes | memoryview], key: bytes) -> Iterator[bytes | memoryview]:
         """The pieces of a frame's payload, masked unless the key is zero."""

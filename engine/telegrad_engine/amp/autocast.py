@@ -120,7 +120,9 @@ class autocast_to:
     """
 
     def __init__(self, device: str, dtype: DType | None) -> None:
-        self._wanted = None if dtype is None else _Everywhere({device: Setting(True, dtype)}, False, {})
+        self._wanted = (
+            None if dtype is None else _Everywhere({device.partition(":")[0]: Setting(True, dtype)}, False, {})
+        )
 
     def __enter__(self) -> None:
         self._outer, state.autocast = state.autocast, self._wanted

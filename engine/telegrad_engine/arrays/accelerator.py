@@ -20,8 +20,8 @@ class ForeignBackend(Backend):
     special: Any
     """The library's module of special functions."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, index: int = 0) -> None:
+        super().__init__(index)
         self.linalg = self.make_linalg()
 
     def make_linalg(self) -> Linalg:

@@ -8,9 +8,31 @@ not have.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import numpy as np
+
+
+class DeviceInfo(NamedTuple):
+    """A device of this machine."""
+
+    name: str
+    """The name that sessions are opened with."""
+    library: str
+    """The array library that computes on it."""
+    is_gpu: bool
+    description: str
+    """What its driver calls it; empty if it is this machine's processor."""
+    total_bytes: int
+    """The memory of a GPU; 0 for a device that uses the host's memory, or whose library does not say."""
+    used_bytes: int
+    """The part of it that arrays of this process take at this moment."""
+
+
+NOWHERE: AbstractContextManager[None] = nullcontext()
+"""The queue of a library that has none: it works at once."""
 
 
 class _Constants(dict[Any, Any]):
@@ -20,7 +42,7 @@ class _Constants(dict[Any, Any]):
         self._backend, self._value = backend, value
 
     def __missing__(self, dtype: Any) -> Any:
-        self[dtype] = self._backend.namespace.asarray(self._value, dtype)
+        self[dtype] = self._backend.constant(self._value, dtype)
         return self[dtype]
 
 
@@ -36,11 +58,28 @@ class Backend:
     namespace: Any
     """The library's NumPy-like module."""
 
-    def __init__(self) -> None:
+    def __init__(self, index: int = 0) -> None:
+        """``index`` is the number of the device among those of its kind."""
+        self.index = index
         self._ones, self._zeros = _Constants(self, 1), _Constants(self, 0)
+
+    @classmethod
+    def devices(cls) -> list[DeviceInfo]:
+        """The devices of this kind that are here. Raises any error of a library that cannot be used."""
+        return [DeviceInfo(cls.name, cls.library, False, "", 0, 0)]
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the {self.library} backend has no function {name!r}")
+
+    # Where work is queued -----------------------------------------------------------------
+
+    def make_stream(self) -> AbstractContextManager[Any]:
+        """Make a queue for the work of one session, which is queued there within its block, if the library has any."""
+        return NOWHERE
+
+    def placed(self) -> AbstractContextManager[Any]:
+        """Run work on this device within the block, in the session's queue if there is one."""
+        return NOWHERE
 
     # Between host and device ------------------------------------------------------------
 
@@ -84,7 +123,26 @@ class Backend:
         """Whether a condition on values holds; ``usually`` is the answer to assume if the values are not known yet."""
         return bool(condition)
 
+    def select(self, condition: Any, usually: bool, one: Callable[[], Any], other: Callable[[], Any]) -> Any:
+        """``one()`` if a condition on values holds, else ``other()``. A backend may compute both, and then choose."""
+        return one() if self.holds(condition, usually) else other()
+
+    def is_invalid(self, condition: Any) -> bool:
+        """Whether values are invalid, so that the caller raises an error.
+
+        A GPU would have to be waited for: its backend answers False, and raises an error when values are next read.
+        """
+        return self.holds(condition, False)
+
+    def needs_care(self, condition: Any) -> bool:
+        """Whether values need the slower of two kernels. A backend may say so without looking at them."""
+        return self.holds(condition, False)
+
     # Constants --------------------------------------------------------------------------
+
+    def constant(self, value: int, dtype: Any) -> Any:
+        """A 0-dim array that all sessions may read at any time."""
+        return self.namespace.asarray(value, dtype)
 
     def one(self, array: Any) -> Any:
         """1 as a 0-dim array of the dtype of ``array``, which is faster than a Python number with small arrays."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
@@ -9,8 +12,10 @@ import numpy as np
 
 from ..errors import InvalidOperation
 from .accelerator import ForeignBackend, Linalg
+from .base import NOWHERE, DeviceInfo
+from .cuda_stream import Here, PinnedBuffers, SessionStream
 from .numpy import NUMPY
-from .symbolic import Untraceable
+from .symbolic import TensorScalar, Untraceable
 
 JAX_EXTRA = "jax-cuda12"
 """The package extra that lets JAX compile programs for CuPy arrays."""
@@ -28,36 +33,127 @@ WIDER = {
     **dict.fromkeys(("float16", "bfloat16"), "float32"),
 }
 """Wider dtypes for dtypes that are too short for an atomic operation; for integers, only maximum and minimum use it."""
+OUT_OF_MEMORY = ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "_STATUS_ALLOC_FAILED", "RESOURCE_EXHAUSTED")
+"""Texts of errors of CUDA, of its libraries and of XLA for a GPU whose memory is full."""
+
+
+def _import_cupy() -> Any:
+    """Import the library. Raises InvalidOperation if it is too old."""
+    namespace = import_module("cupy")
+    if int(namespace.__version__.partition(".")[0]) < OLDEST:
+        raise InvalidOperation(f"CuPy {OLDEST} or later is needed, but {namespace.__version__} is installed")
+    return namespace
 
 
 class CupyBackend(ForeignBackend):
-    """``cupy``, with ``cupyx.scipy`` for the special functions."""
+    """``cupy`` on one GPU, with ``cupyx.scipy`` for the special functions."""
 
     name, library = "cuda", "cupy"
     triangular: Any
     """The module with ``solve_triangular``."""
 
-    def __init__(self) -> None:
+    @classmethod
+    def devices(cls) -> list[DeviceInfo]:
+        """The GPUs that CUDA finds. No context is made on them, which would take memory and time."""
+        cupy = _import_cupy()
+        found = []
+        for index in range(cupy.cuda.runtime.getDeviceCount()):
+            properties = cupy.cuda.runtime.getDeviceProperties(index)
+            with cupy.cuda.Device(index):
+                used = cupy.get_default_memory_pool().used_bytes()
+            description, total = properties["name"].decode(), properties["totalGlobalMem"]
+            found.append(DeviceInfo(f"{cls.name}:{index}", cls.library, True, description, total, used))
+        return found
+
+    def __init__(self, index: int = 0) -> None:
         self.load()
         self.array_type = self.namespace.ndarray
-        super().__init__()
+        super().__init__(index)
+        self.name = f"{type(self).name}:{index}"
+        self.here = Here()
+        self.idle_streams: list[Any] = []
+        """The streams of sessions that have ended, for new ones: memory that CuPy has freed stays with a stream."""
+        self._buffers = PinnedBuffers(self.namespace)
 
     def load(self) -> None:
-        """Import the library. Raises InvalidOperation if it is too old, and CuPy's own error if there is no GPU."""
-        self.namespace = import_module("cupy")
-        if int(self.namespace.__version__.partition(".")[0]) < OLDEST:
-            raise InvalidOperation(f"CuPy {OLDEST} or later is needed, but {self.namespace.__version__} is installed")
-        self.namespace.cuda.Device().compute_capability  # noqa: B018 - raises where there is no GPU
+        """Import the library."""
+        self.namespace = _import_cupy()
         self.special = import_module("cupyx.scipy.special")
         self.triangular = import_module("cupyx.scipy.linalg")
+
+    # Where work is queued -----------------------------------------------------------------
+
+    def make_stream(self) -> SessionStream:
+        """Make a stream for the work of one session."""
+        return SessionStream(self)
+
+    def take_stream(self) -> Any:
+        """A CUDA stream on this GPU that no session uses."""
+        try:
+            return self.idle_streams.pop()
+        except IndexError:
+            with self.namespace.cuda.Device(self.index):
+                return self.namespace.cuda.Stream()
+
+    def placed(self) -> AbstractContextManager[Any]:
+        """Run work on this GPU within the block, in the session's stream, or in the null stream outside of sessions."""
+        return NOWHERE if self.here.stream is not None else self.namespace.cuda.Device(self.index)
+
+    def constant(self, value: int, dtype: Any) -> Any:
+        """A 0-dim array that all sessions may read: the null stream orders it before all that comes later."""
+        with self.namespace.cuda.Device(self.index), self.namespace.cuda.Stream.null:
+            return self.namespace.asarray(value, dtype)
 
     def make_linalg(self) -> Linalg:
         """``cupy.linalg``, with NumPy's errors."""
         return CupyLinalg(self)
 
+    # Between host and device --------------------------------------------------------------
+
+    def upload(self, array: Any) -> Any:
+        """Copy a NumPy array to the GPU, from pinned memory, so that the host need not wait for earlier work."""
+        if not array.ndim or not array.size:
+            return self.namespace.array(array)  # the value of a single element is an argument of a kernel
+        result = self.namespace.empty(array.shape, array.dtype)
+        if not self._buffers.copy_to(result, array):
+            result.set(np.ascontiguousarray(array))
+        return result
+
     def download(self, array: Any) -> Any:
-        """A copy of the array in the host's memory."""
-        return self.namespace.asnumpy(array)
+        """A copy of the array in the host's memory. Raises InvalidOperation for values that were invalid before."""
+        result = self.namespace.asnumpy(array)
+        if self.here.stream is not None:
+            self.here.stream.check()
+        return result
+
+    # Values -----------------------------------------------------------------------------
+
+    def number(self, array: Any) -> Any:
+        """A stand-in for the element of an array, because reading it would wait for the GPU."""
+        return TensorScalar(array.astype(np.float64))
+
+    def select(self, condition: Any, usually: bool, one: Callable[[], Any], other: Callable[[], Any]) -> Any:
+        """Compute both and choose on the GPU."""
+        if not isinstance(condition, self.array_type):
+            return one() if condition else other()
+        both = one(), other()
+        a, b = (x.value if isinstance(x, TensorScalar) else x for x in both)
+        chosen = self.namespace.where(condition, a, b)
+        return (
+            TensorScalar(chosen) if isinstance(both[0], TensorScalar) or isinstance(both[1], TensorScalar) else chosen
+        )
+
+    def is_invalid(self, condition: Any) -> bool:
+        """In a session's stream False, and the check follows when values are read; CUDA_LAUNCH_BLOCKING=1 waits."""
+        stream = None if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1" else self.here.stream
+        if stream is None or not isinstance(condition, self.array_type):
+            return bool(condition)
+        stream.assume_not(condition)
+        return False
+
+    def needs_care(self, condition: Any) -> bool:
+        """True, because the answer would wait for the GPU, where the slower kernel takes less time than that."""
+        return True
 
     def jax_device(self, jax: Any) -> Any:
         """The GPU that CuPy uses. Raises Untraceable if JAX is installed without GPUs."""
@@ -65,7 +161,7 @@ class CupyBackend(ForeignBackend):
             found = jax.devices("gpu")
         except RuntimeError:
             raise Untraceable(f"JAX finds no GPU here: pip install 'telegrad-engine[{JAX_EXTRA}]'") from None
-        return found[self.namespace.cuda.Device().id]
+        return found[self.index]
 
     def to_jax(self, array: Any) -> Any:
         """Share the array's memory by DLPack, which orders pending GPU work; a non-contiguous array is copied."""
@@ -78,8 +174,9 @@ class CupyBackend(ForeignBackend):
         return self.namespace.from_dlpack(array)
 
     def is_out_of_memory(self, error: Exception) -> bool:
-        """Whether the GPU's memory, or the host's, is full."""
-        return isinstance(error, (MemoryError, self.namespace.cuda.memory.OutOfMemoryError))
+        """Whether the GPU's memory, or the host's, is full: the pool, a library's workspace or a kernel says so."""
+        kinds = (MemoryError, self.namespace.cuda.memory.OutOfMemoryError)
+        return isinstance(error, kinds) or any(text in str(error) for text in OUT_OF_MEMORY)
 
     # Writes -----------------------------------------------------------------------------
 

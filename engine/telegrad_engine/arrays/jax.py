@@ -8,11 +8,22 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from .accelerator import ForeignBackend, Linalg
+from .base import DeviceInfo
+
+GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm7_plugin")
+"""The packages that let JAX find GPUs."""
+
+
+def _import_jax() -> Any:
+    # Otherwise JAX preallocates most of a GPU's memory when its devices are first queried.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    return import_module("jax")
 
 
 class JaxBackend(ForeignBackend):
@@ -21,10 +32,18 @@ class JaxBackend(ForeignBackend):
     name = library = "jax"
     aliases = False
 
+    @classmethod
+    def devices(cls) -> list[DeviceInfo]:
+        """JAX's default device. JAX is imported only if it can find GPUs, because that takes seconds."""
+        if not any(find_spec(plugin) for plugin in GPU_PLUGINS):
+            return [DeviceInfo(cls.name, cls.library, False, "", 0, 0)]
+        first = _import_jax().devices()[0]
+        memory = first.memory_stats() or {}
+        total, used = (memory.get(key, 0) for key in ("bytes_limit", "bytes_in_use"))
+        return [DeviceInfo(cls.name, cls.library, first.platform == "gpu", first.device_kind, total, used)]
+
     def __init__(self) -> None:
-        # Otherwise JAX preallocates most of a GPU's memory when its devices are first queried.
-        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-        self._jax = import_module("jax")
+        self._jax = _import_jax()
         # Otherwise JAX converts 64-bit dtypes to 32 bits.
         self._jax.config.update("jax_enable_x64", True)
         # Otherwise a GPU multiplies float32 matrices with 10 of the 23 mantissa bits.

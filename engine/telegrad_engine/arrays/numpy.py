@@ -99,6 +99,8 @@ class NumpyBackend(Backend):
     def strided_windows(self, array: Any, sizes: Any, strides: Any, dilation: Any) -> Any:
         """A view of all windows over the last dimensions of ``array``: (…, *places, *sizes)."""
         lead = array.ndim - len(sizes)
+        if min((*strides, *dilation), default=1) < 1:  # NumPy does not check the view, and a snapshot may say anything
+            raise ValueError(f"windows have strides {strides} and dilation {dilation}")
         each = zip(array.shape[lead:], sizes, strides, dilation, strict=True)
         places = tuple([(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in each])
         if min(places, default=1) < 1 or min(sizes, default=1) < 1:

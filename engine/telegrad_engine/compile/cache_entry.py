@@ -24,6 +24,8 @@ UNIT_BYTES, NODE_BYTES = 512, 4096
 class Key(NamedTuple):
     """The key of an entry."""
 
+    tenant: str
+    """Tenants share no executable: otherwise the speed of a program would tell whether another tenant has run it."""
     digest: str
     """The digest of the program."""
     dtype: str

@@ -16,9 +16,9 @@ from threading import Lock, Thread, main_thread
 from time import perf_counter
 
 from ..arrays.symbolic import Untraceable
-from ..cancellation import CancellationToken, cancelled_by
+from ..cancellation import STOPPED, CancellationToken, cancelled_by
+from ..context import state
 from ..dtypes import DType
-from ..errors import Cancelled, TimeLimitExceeded
 from ..program.program_cache import Bound
 from ..program.result import Answer
 from ..session.session import NotAtOnce, Session
@@ -142,10 +142,12 @@ class Compiler:
         for executable in entry.variants:
             if not inputs.session.accounts.fits(executable.effects.needs):
                 raise Untraceable(ROOM)
+            if inputs.session.accounts.shared is not None:
+                inputs.unshare([position for position, _ in executable.effects.writes])
             started = perf_counter()
             try:
                 run = executable.run(inputs.arrays, inputs.operands, inputs.session.environment.generator)
-            except (Cancelled, TimeLimitExceeded) as error:  # the interpreter raises it and names the instruction
+            except STOPPED as error:  # the interpreter raises it and names the instruction
                 raise Untraceable(str(error)) from None
             except Exception as error:
                 logger.warning("an executable program failed", exc_info=True)
@@ -162,6 +164,7 @@ class Compiler:
         session = inputs.session
         change = Change(executable.effects, inputs, run)
         ran_s = perf_counter() - started
+        source, counted = session.source, state.memory is not session.accounts  # not if it runs inside another program
 
         def finish() -> None:
             started = perf_counter()
@@ -178,6 +181,8 @@ class Compiler:
             session.programs += 1
             session.instructions += len(program)
             session.last_s = ran_s + perf_counter() - started
+            if counted:
+                session.statistics.add(source, self._tier.word, session.last_s, program)
             self._note(session, program, None)
             entry.time(session.last_s, self._choose and self._worker is None)  # compilation slows down all runs
 
@@ -235,6 +240,13 @@ class Compiler:
             self._evict()
         return True
 
+    @property
+    def nbytes(self) -> int:
+        """The estimated memory of the executables of this tier and of those below."""
+        with self._lock:
+            own = sum([entry.size for entry in self._entries.values()])
+        return own + (0 if self._fallback is None else self._fallback.nbytes)
+
     def join(self) -> None:
         """Wait until no program is being compiled."""
         worker = self._worker
@@ -252,11 +264,11 @@ class Compiler:
         return find_inputs(session, program, self._tier.by_value)
 
     def _entry(self, program: Bound, dtype: DType, signature: InputSignature) -> CacheEntry:
-        key = Key(program.digest, dtype.name, signature)
+        key = Key(program.remembered.tenant, program.digest, dtype.name, signature)
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
-                like = sorted([each for each in self._entries if each[:2] == key[:2]], key=self._last_use)
+                like = sorted([each for each in self._entries if each[:3] == key[:3]], key=self._last_use)
                 known = [each.signature for each in like[-MAX_COMPARED:]]
                 new = difference(program.remembered, signature, known)
                 nodes = 0 if signature.graph is None else len(signature.graph.nodes)

@@ -106,6 +106,11 @@ class Inputs:
         saved = () if self._graph is None else self._graph.arrays
         return [*[tensor._data for tensor in self.tensors], *map(self.space.upload, uploads), *saved]
 
+    def unshare(self, written: Sequence[int]) -> None:
+        """Copy memory that the session shares with a fork, before the tensors at these positions are written to."""
+        if self.session.accounts.unshare([self.tensors[position] for position in written]):
+            vars(self).pop("arrays", None)
+
     def _read_graph(self) -> InputGraph | None:
         """Return the graph of the tensors, or None if none has a history. Its leaves become inputs."""
         for tensor in self.tensors:

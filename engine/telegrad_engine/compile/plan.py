@@ -18,8 +18,7 @@ import numpy as np
 
 from ..arrays.numpy_tracer import ArraySpec, Call, Ref, SliceOf, Tape, TapedArray
 from ..arrays.symbolic import Untraceable
-from ..cancellation import check_cancelled
-from ..errors import Cancelled, TimeLimitExceeded
+from ..cancellation import STOPPED, check_cancelled
 from .effects import Effects, Run, Save, Source, Write, own_copy
 
 logger = logging.getLogger(__name__)
@@ -123,7 +122,7 @@ class Planned:
         try:
             with np.errstate(all="ignore"):
                 places = self._plan.run((*arrays, *operands, generator))
-        except (Cancelled, TimeLimitExceeded):
+        except STOPPED:
             if before is not None:
                 bits.state = before
             raise

@@ -13,7 +13,8 @@ from functools import partial
 from threading import Lock
 from typing import Any
 
-from ..arrays import Backend, make_backend
+from ..arrays import Backend, make_backend, resolve
+from ..arrays.base import NOWHERE
 from ..context import state
 from ..errors import InvalidOperation
 from ..graph.node import record
@@ -65,7 +66,8 @@ class Device:
         """Create new tensors on this device within the block."""
         previous, state.device = state.device, self
         try:
-            yield
+            with self.backend.placed():
+                yield
         finally:
             state.device = previous
 
@@ -93,8 +95,12 @@ _making = Lock()
 def device(name: str) -> Device | None:
     """Return the device with this name; None is the CPU with NumPy.
 
-    Raises InvalidValue for an unknown name, and InvalidOperation if the backend cannot be used.
+    Raises InvalidValue for an unknown name; InvalidOperation if the backend cannot be used, or has no device of this
+    index, or if the name is "gpu" and there is none.
     """
+    if name in _devices:
+        return _devices[name]
+    name = resolve(name)
     with _making:
         if name not in _devices:
             _devices[name] = Device(make_backend(name))
@@ -104,8 +110,10 @@ def device(name: str) -> Device | None:
 @contextmanager
 def on(name: str) -> Iterator[None]:
     """Create tensors and run ops on a device within the block. Raises the errors of :func:`device`."""
-    previous, state.device = state.device, device(name)
+    there = device(name)
+    previous, state.device = state.device, there
     try:
-        yield
+        with NOWHERE if there is None else there.backend.placed():
+            yield
     finally:
         state.device = previous

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Any
 from weakref import ref
@@ -362,6 +362,19 @@ def walk(*roots: Node) -> Iterator[Node]:
                 order.append(target)
     order.sort(key=lambda node: node.sequence, reverse=True)
     return iter(order)
+
+
+def count_nodes(tensors: Collection[Any]) -> int:
+    """The number of nodes in the graphs of these tensors, and of their gradients."""
+    waiting = [node for tensor in tensors if (node := tensor._node) is not None]
+    seen = set(waiting)
+    waiting = list(seen)
+    while waiting:
+        for target in waiting.pop().next_edges:
+            if target is not None and target not in seen:
+                seen.add(target)
+                waiting.append(target)
+    return len(seen) + sum([tensor._grad is not None for tensor in tensors])
 
 
 def free(node: Node) -> None:

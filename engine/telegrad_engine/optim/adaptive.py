@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 
 from ..dtypes import DType
-from .algorithms import Betas, Moved, holds, namespace, number, optimizer
+from .algorithms import Betas, Moved, choose, factor, namespace, number, optimizer
 
 
 def _blend(average: Any, value: Any, weight: float) -> Any:
@@ -22,7 +22,7 @@ def _blend(average: Any, value: Any, weight: float) -> Any:
 
 def _blend_square(average: Any, value: Any, beta: float) -> Any:
     """Update a moving average of squares with the square of ``value``; the old average has the weight ``beta``."""
-    average *= beta
+    average *= factor(beta, average)
     average += (1 - beta) * (value * value)
     return average
 
@@ -48,8 +48,8 @@ def adam_amsgrad(
     v = _blend_square(v, g, beta2)
     largest = largest.clip(v)
     denominator = largest**0.5
-    denominator /= (1 - beta2**count) ** 0.5
-    denominator += eps
+    denominator /= factor((1 - beta2**count) ** 0.5, denominator)
+    denominator += factor(eps, denominator)
     p -= (lr / (1 - beta1**count)) * m / denominator
     return p, m, v, largest, t
 
@@ -140,7 +140,7 @@ def nadam(
     t += 1
     count = number(t)
     now, following = [beta1 * (1 - 0.5 * 0.96 ** (n * momentum_decay)) for n in (count, count + 1)]
-    mu_product *= now
+    mu_product *= factor(now, mu_product)
     product = number(mu_product)
     m = _blend(m, g, 1 - beta1)
     v = _blend_square(v, g, beta2)
@@ -164,10 +164,12 @@ def radam(
     longest = 2 / (1 - beta2) - 1
     length = longest - 2 * count * beta2**count / correction
     change = (lr / (1 - beta1**count)) * m
-    if holds(length > 5, True):
+
+    def adaptive() -> Any:
         shrink = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
-        change = change * ((shrink * correction) ** 0.5 / (v**0.5 + eps))
-    p -= change
+        return change * ((shrink * correction) ** 0.5 / (v**0.5 + eps))
+
+    p -= choose(length > 5, True, adaptive, lambda: change)
     return p, m, v, t
 
 
@@ -225,9 +227,9 @@ def _adafactor_step(
     if p.size == 0:
         return p
     count = number(t)
-    rate = count**-0.5 if holds(count * lr * lr > 1, False) else lr
+    rate = choose(count * lr * lr > 1, False, lambda: count**-0.5, lambda: lr)
     if weight_decay:
-        p *= 1 - lr * weight_decay
+        p *= factor(1 - lr * weight_decay, p)
     change = g / variance.clip(eps[0] * eps[0]) ** 0.5
     length = _root_mean_square(change) / d
     change = change * (scale * rate / length.clip(1.0))

@@ -150,7 +150,7 @@ def scheduled(name: str, names: Sequence[str], array: Any) -> dict[str, Any]:
     if array.shape != (sum(sizes),) or array.dtype != np.float64:
         raise InvalidArgument(f"{name}: {', '.join(names)} are {sum(sizes)} numbers of float64, one after the other")
     # While a program is traced, a placeholder stands for each number and cannot be compared with zero.
-    if not holds(((array > 0) & (array < math.inf)).all(), True):
+    if is_invalid((~((array > 0) & (array < math.inf))).any()):
         labels = itertools.chain(*[[key] * size for key, size in zip(names, sizes, strict=True)])
         for key, value in zip(labels, array.tolist(), strict=True):
             _check_number(key, value)
@@ -172,6 +172,9 @@ def step(name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], give
     weight_decay, maximize = 0.0 if algorithm.own_decay else settings.pop("weight_decay"), settings.pop("maximize")
     decoupled = settings.pop("decoupled", algorithm.decoupled)
     update = algorithm.update
+    if state.memory is not None:
+        moving = [i for i, param in enumerate(params) if param._grad is not None]
+        state.memory.unshare(tensors[i] for tensors in (params, *states) for i in moving)
     for i, param in enumerate(params):
         if param._grad is None:
             continue
@@ -207,7 +210,7 @@ def decayed(p: Any, g: Any, lr: float, weight_decay: float, decoupled: bool | No
     if maximize:
         g = -g
     if decoupled:
-        p *= 1 - lr * weight_decay
+        p *= factor(1 - lr * weight_decay, p)
     elif weight_decay:
         g = g + weight_decay * p
     return p, g
@@ -224,6 +227,21 @@ def number(array: Any) -> Any:
 def holds(condition: Any, usually: bool) -> bool:
     """Whether a condition on states holds; while a program is compiled, the backend may assume ``usually``."""
     return bool(condition) if state.device is None else state.device.backend.holds(condition, usually)
+
+
+def choose(condition: Any, usually: bool, one: Callable[[], Any], other: Callable[[], Any]) -> Any:
+    """Return ``one()`` if a condition on states holds, else ``other()``; ``usually`` is as in :func:`holds`."""
+    return namespace().select(condition, usually, one, other)
+
+
+def factor(value: Any, array: Any) -> Any:
+    """A number for an augmented assignment to ``array``, which takes arrays and numbers, but no placeholder."""
+    return value.value.astype(array.dtype) if type(value) is TensorScalar else value
+
+
+def is_invalid(condition: Any) -> bool:
+    """Whether settings are invalid; a backend may raise later instead."""
+    return bool(condition) if state.device is None else state.device.backend.is_invalid(condition)
 
 
 def namespace() -> Any:
@@ -252,19 +270,22 @@ def sgd_momentum(
 ) -> Moved:
     """SGD with momentum: Sutskever et al. 2013, in the form PyTorch uses (the learning rate is outside the buffer)."""
     t += 1
-    if holds(t == 1, False):
-        buffer = g
-    else:
-        buffer *= momentum
-        buffer += (1 - dampening) * g
+    buffer = choose(t == 1, False, lambda: g, lambda: _blended(buffer, momentum, (1 - dampening) * g))
     p -= lr * (g + momentum * buffer if nesterov else buffer)
     return p, buffer, t
+
+
+def _blended(average: Any, weight: Any, value: Any) -> Any:
+    """Update ``average`` to ``weight * average + value``."""
+    average *= factor(weight, average)
+    average += value
+    return average
 
 
 def _with_number(array: Any, value: Any) -> Any:
     """Set a one-element state to ``value``."""
     array *= 0
-    array += value
+    array += factor(value, array)
     return array
 
 
@@ -288,11 +309,11 @@ def asgd(
     """
     t += 1
     count, rate = number(t), number(eta)
-    p *= 1 - lambd * rate
+    p *= factor(1 - lambd * rate, p)
     p -= rate * g
-    ax = p.copy() if holds(mu == 1, True) else ax + (p - ax) * number(mu)
+    ax = choose(mu == 1, True, lambda: p.copy(), lambda: ax + (p - ax) * number(mu))
     eta = _with_number(eta, lr / (1 + lambd * lr * count) ** alpha)
-    mu = _with_number(mu, 1.0 / (count - t0) if holds(t > t0 + 1, False) else 1.0)
+    mu = _with_number(mu, choose(t > t0 + 1, False, lambda: 1.0 / (count - t0), lambda: 1.0))
     return p, ax, eta, mu, t
 
 
@@ -306,17 +327,16 @@ def adam(
     t += 1
     count = number(t)
     change = g - m
-    change *= 1 - beta1
+    change *= factor(1 - beta1, change)
     m += change
     square = g * g
-    square *= 1 - beta2
-    v *= beta2
-    v += square
+    square *= factor(1 - beta2, square)
+    v = _blended(v, beta2, square)
     # The second bias correction is applied to the scalars, which saves a pass over the array.
     corrected = (1 - beta2**count) ** 0.5
     root = v**0.5
-    root += eps * corrected
+    root += factor(eps * corrected, root)
     change = m / root
-    change *= lr * corrected / (1 - beta1**count)
+    change *= factor(lr * corrected / (1 - beta1**count), change)
     p -= change
     return p, m, v, t

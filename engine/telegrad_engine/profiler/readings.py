@@ -17,6 +17,11 @@ class Readings:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
 
+    @property
+    def size(self) -> int:
+        """The number of events."""
+        return len(self._recorder.events)
+
     def events(self) -> EventList:
         """The first ``max_events`` ranges that ended, in the order in which they began."""
         return EventList(sorted(self._recorder.events, key=lambda event: event.id))

@@ -93,6 +93,13 @@ def parse_program(data: Any) -> list[Instruction]:
     return [_parse_instruction(item, index) for index, item in enumerate(data)]
 
 
+def program_of(data: Any) -> list[Instruction]:
+    """Return the instructions of the program in a body of JSON: ``{"instructions": [...]}``, and nothing beside it."""
+    if not isinstance(data, dict) or data.keys() != {"instructions"}:
+        raise MalformedRequest('a program is {"instructions": [{"op": …, "in": […], "out": […]}, …]}')
+    return parse_program(data)
+
+
 def _parse_instruction(data: Any, index: int) -> Instruction:
     try:
         if not isinstance(data, dict):

@@ -16,6 +16,7 @@ from ..errors import (
     InvalidValue,
     LimitExceeded,
     NotSupported,
+    ProcedureExists,
     TelegradError,
     UnknownProgram,
     UnknownResource,
@@ -27,7 +28,7 @@ from .analysis import last_uses
 from .instructions import Instruction, check_id, names_in, parse_program
 from .operands import Hole, Operands, read_holes
 from .overloads import find_op
-from .program_cache import Memory, Remembered
+from .program_cache import Programs, Remembered
 from .template import stand_ins
 from .verb_params import Settings, Values
 from .verbs import VERBS, verb
@@ -53,6 +54,7 @@ class Procedure:
     def __init__(self, definition: Mapping[str, Any]) -> None:
         if definition.keys() != {"in", "instructions", "out"}:
             raise InvalidValue('a procedure is {"in": [name, …], "instructions": [{"op": …}, …], "out": [name, …]}')
+        self.definition = definition
         self.size = len(json_codec.dumps(definition))
         """The length of the definition in bytes."""
         self.inputs, self.outputs = _ids(definition["in"], "in"), _ids(definition["out"], "out")
@@ -136,7 +138,7 @@ class Procedure:
         step, instruction = self._steps[index]
         return {"step": step, "step_op": instruction.op}
 
-    def _template(self, memory: Memory, kinds: Sequence[Any], grad_enabled: bool) -> Remembered:
+    def _template(self, memory: Programs, kinds: Sequence[Any], grad_enabled: bool) -> Remembered:
         """Return the template for such a call: by its digest or, if it is not in the cache, from its text."""
         known_by = self._digests.get((kinds, grad_enabled), "")
         try:
@@ -174,9 +176,9 @@ class Procedures:
         self._bytes = 0
 
     def define(self, name: str, definition: Mapping[str, Any]) -> None:
-        """Store a procedure. Raises InvalidValue if the name is taken, LimitExceeded if there are too many."""
+        """Store a procedure. Raises ProcedureExists if the name is taken, LimitExceeded if there are too many."""
         if check_id(name) in self._known:
-            raise InvalidValue(f"there is a procedure {name!r} already; undefine it first")
+            raise ProcedureExists(f"there is a procedure {name!r} already; undefine it first")
         if len(self._known) >= MAX_PROCEDURES:
             raise LimitExceeded(f"a session keeps at most {MAX_PROCEDURES} procedures; undefine some")
         procedure = Procedure(definition)
@@ -186,6 +188,10 @@ class Procedures:
             )
         self._known[name] = procedure
         self._bytes += procedure.size
+
+    def definitions(self) -> dict[str, Mapping[str, Any]]:
+        """Return the definitions of all procedures, by name."""
+        return {name: procedure.definition for name, procedure in self._known.items()}
 
     def undefine(self, name: str) -> None:
         """Remove a procedure. Raises UnknownResource."""

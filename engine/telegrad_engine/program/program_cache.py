@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ..errors import InvalidValue, MalformedRequest, TelegradError, UnknownProgram
 from ..lru import LRU
@@ -66,13 +66,16 @@ class Step(NamedTuple):
 
 
 class Remembered:
-    """A program that was read and checked."""
+    """A program of a tenant that was read and checked."""
 
-    def __init__(self, text: str, max_depth: int) -> None:
+    def __init__(self, text: str, max_depth: int, tenant: str) -> None:
+        self.text, self.tenant = text, tenant
         self.digest = self.template = digest(text)
         """The digest of the program with its ending, and that of the template alone."""
         self.is_new = True
         """Whether it was never found in the cache: then it runs only once."""
+        self.mix: Any = None
+        """The families of its instructions, once ``session.statistics`` has counted them."""
         self.steps = _steps(json_codec.loads_program(text.encode(), max_depth), '"operand"' in text)
         self.size = STEP_BYTES * (len(self.steps) + 2) + TEXT_FACTOR * len(text)
         """The estimated memory in bytes, with the two instructions that an ending may have."""
@@ -100,7 +103,7 @@ class Remembered:
         if program is None:
             program = copy(self)
             self._endings[ending] = program
-            program.digest = digest(f"{self.digest} {ending}")
+            program.digest, program.mix = digest(f"{self.digest} {ending}"), None
             for derived in ("_ids", "analysis"):
                 vars(program).pop(derived, None)
             steps = [*self.steps]
@@ -263,45 +266,74 @@ def checked_step(instruction: Instruction, known: LRU[Any, Checked] = _known) ->
     return Step(i, checked.call, None)
 
 
+class Programs(Protocol):
+    """A cache of templates, as sessions use it."""
+
+    def read(self, text: str, claimed: str | None, max_depth: int, /) -> Remembered:
+        """Read and cache the program of this text. Raises InvalidValue if its digest is not the claimed one."""
+
+    def find(self, known_by: str, /) -> Remembered:
+        """Return the program with this digest. Raises UnknownProgram if it was never read here, or was evicted."""
+
+
 class Memory:
     """The cache of templates for all sessions of a process; thread-safe.
 
-    For a template that was read once only the text is kept, because most of these are not used again.
+    For a template that was read once only the text is kept, because most of these are not used again. Tenants share the
+    limits, but do not find each other's programs: otherwise a digest would tell what another tenant has sent.
     """
 
     def __init__(self, most: int = MAX_PROGRAMS, most_bytes: int = MAX_BYTES) -> None:
         self._most, self._most_bytes = most, most_bytes
-        self._programs: OrderedDict[str, Remembered | str] = OrderedDict()
+        self._programs: OrderedDict[tuple[str, str], Remembered | str] = OrderedDict()
+        """The cached programs by tenant and digest."""
         self._bytes = 0
         """The total estimated memory of the cached programs."""
+        self.hits = self.misses = 0
+        """How often a program was found by its digest, and how often it was not."""
         self._lock = Lock()
 
-    def read(self, text: str, claimed: str | None, max_depth: int) -> Remembered:
+    def __len__(self) -> int:
+        return len(self._programs)
+
+    @property
+    def nbytes(self) -> int:
+        """The estimated memory of the cached programs."""
+        return self._bytes
+
+    def of(self, tenant: str) -> TenantMemory:
+        """Return the cache as a tenant sees it."""
+        return TenantMemory(self, tenant)
+
+    def read(self, text: str, claimed: str | None, max_depth: int, tenant: str = "") -> Remembered:
         """Read and cache the program of this text. Raises InvalidValue if its digest is not the claimed one."""
-        program = Remembered(text, max_depth)
+        program = Remembered(text, max_depth, tenant)
         if claimed is not None and claimed != program.digest:
             raise InvalidValue(f"the program's digest is {program.digest}, not {claimed:.80}")
+        key = tenant, program.digest
         with self._lock:
-            if program.digest not in self._programs:
-                self._keep(program.digest, text)
+            if key not in self._programs:
+                self._keep(key, text)
         return program
 
-    def find(self, known_by: str) -> Remembered:
+    def find(self, known_by: str, tenant: str = "") -> Remembered:
         """Return the program with this digest. Raises UnknownProgram if it was never read here, or was evicted."""
         with self._lock:
-            program = self._programs.get(known_by)
+            program = self._programs.get((tenant, known_by))
             if program is None:
+                self.misses += 1
                 raise UnknownProgram(f"no program {known_by:.80} is remembered here; send its text")
             if isinstance(program, str):
-                program = Remembered(program, sys.maxsize)
+                program = Remembered(program, sys.maxsize, tenant)
                 program.is_new = False
-                self._keep(known_by, program)
-            self._programs.move_to_end(known_by)
+                self._keep((tenant, known_by), program)
+            self._programs.move_to_end((tenant, known_by))
+            self.hits += 1
             return program
 
-    def _keep(self, known_by: str, program: Remembered | str) -> None:
-        self._forget(self._programs.pop(known_by, ""))
-        self._programs[known_by] = program
+    def _keep(self, key: tuple[str, str], program: Remembered | str) -> None:
+        self._forget(self._programs.pop(key, ""))
+        self._programs[key] = program
         self._bytes += _size(program)
         while self._programs and (len(self._programs) > self._most or self._bytes > self._most_bytes):
             self._forget(self._programs.popitem(last=False)[1])
@@ -312,6 +344,21 @@ class Memory:
 
 def _size(program: Remembered | str) -> int:
     return len(program) if isinstance(program, str) else program.size
+
+
+class TenantMemory:
+    """The part of a cache that one tenant finds programs in."""
+
+    def __init__(self, memory: Memory, tenant: str) -> None:
+        self._memory, self._tenant = memory, tenant
+
+    def read(self, text: str, claimed: str | None, max_depth: int) -> Remembered:
+        """Read and cache a program, as :meth:`Memory.read`."""
+        return self._memory.read(text, claimed, max_depth, self._tenant)
+
+    def find(self, known_by: str) -> Remembered:
+        """Return a cached program of the tenant, as :meth:`Memory.find`."""
+        return self._memory.find(known_by, self._tenant)
 
 
 MEMORY = Memory()

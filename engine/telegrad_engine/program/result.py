@@ -60,7 +60,7 @@ def fetch(
             if fetched + tensor._data.nbytes > most:
                 raise TooLarge(f"the values that the program fetches take more than {most} bytes")
             if state.memory is not None:
-                state.memory.check_process(tensor._data.nbytes)
+                state.memory.check_quota(tensor._data.nbytes)
         values[name] = Value(describe(name, tensor), tensor._host(copy) if with_values else None)
 
 

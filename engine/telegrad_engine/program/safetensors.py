@@ -42,6 +42,11 @@ _MEMBERS = {"dtype", "shape", "data_offsets"}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
+def has_dtype(dtype: Any) -> bool:
+    """Return whether a container can have arrays of a NumPy dtype."""
+    return dtype in _NAMES
+
+
 def encode(metadata: Mapping[str, str], arrays: Mapping[str, Any]) -> Container:
     """Return a container of ``arrays`` with ``metadata`` in its header."""
     return joined(pieces(metadata, arrays))

@@ -208,6 +208,7 @@ def register_function(
     ``verify`` first checks its derivative on random inputs, of the given ``shapes`` or of shapes that it accepts.
     """
     session.functions.register(definition, scope, verify, shapes)
+    session.note_overhead()
 
 
 @verb_with(local=True, repeatable=True)
@@ -234,6 +235,7 @@ def apply(
 def remove_function(session: Any, out: Sequence[str], *, name: Str, scope: Str = "session") -> None:
     """Remove a registered function. Graphs that contain it keep it."""
     session.functions.of_scope(scope).remove(name)
+    session.note_overhead()
 
 
 # Gradients ------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from ..errors import LimitExceeded, MalformedRequest, TelegradError
 from . import json_codec, safetensors
-from .instructions import MAX_INSTRUCTIONS, Instruction, check_all, parse_program
-from .program_cache import MEMORY, Memory
+from .instructions import MAX_INSTRUCTIONS, Instruction, check_all, parse_program, program_of
+from .program_cache import MEMORY, Programs
 from .result import LEAST, Answer, Lent, Value
 from .template import TAKES_DATA, Ending, Template
 from .uploads import keep_apart
@@ -140,18 +140,18 @@ def _apart(values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def decode_message(
-    body: Container, media_type: str, max_depth: int = json_codec.MAX_DEPTH, memory: Memory = MEMORY
+    body: Container, media_type: str, max_depth: int = json_codec.MAX_DEPTH, memory: Programs = MEMORY
 ) -> Message:
     """Return the message in a body. Raises MalformedRequest, naming the instruction, if it is invalid.
 
     A container has a whole program, or calls of templates.
     """
     if media_type == JSON:
-        return Message([parse_program(json_codec.loads(bytes(body), max_depth))])
+        return Message([program_of(json_codec.loads(bytes(body), max_depth))])
     return message_of(*safetensors.decode(body), max_depth, memory)
 
 
-def message_of(metadata: Mapping[str, str], arrays: Mapping[str, Any], max_depth: int, memory: Memory) -> Message:
+def message_of(metadata: Mapping[str, str], arrays: Mapping[str, Any], max_depth: int, memory: Programs) -> Message:
     """Return the message of a container with this metadata and these arrays. Raises MalformedRequest."""
     if "calls" in metadata:
         return _parse_message(metadata, arrays, max_depth, memory)
@@ -179,7 +179,7 @@ def _attach(instruction: Instruction, arrays: Mapping[str, Any], index: int) -> 
     instruction.attrs = attrs
 
 
-def _parse_message(metadata: Mapping[str, str], arrays: Mapping[str, Any], max_depth: int, memory: Memory) -> Message:
+def _parse_message(metadata: Mapping[str, str], arrays: Mapping[str, Any], max_depth: int, memory: Programs) -> Message:
     """Return the message of a container with ``calls``. Raises MalformedRequest, LimitExceeded or UnknownProgram."""
     calls = _loads(metadata["calls"], "calls")
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):

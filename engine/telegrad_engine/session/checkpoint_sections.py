@@ -172,6 +172,8 @@ class Sections:
         self._open: list[Open] = []
         self._packed: dict[int, Any] = {}
         """The values that the last instruction's node saved, by number, if a checkpoint is selective."""
+        self.outer: list[tuple[dict[str, Any], list[Open]]] = []
+        """The names and the open checkpoints of the programs around the running one."""
 
     def begin(self, name: str, inputs: Sequence[Any], selective: bool = False, **options: Any) -> None:
         """Begin a checkpoint, with ``inputs`` as the arguments of its function.
@@ -183,7 +185,11 @@ class Sections:
             raise InvalidOperation(f"at most {MAX_OPEN} checkpoints can be open inside each other")
         section = Section(self, inputs, selective)
         frame = Frame(section.run, tuple(inputs), {}, around=nullcontext(), **options)
-        self._open.append(Open(check_id(name), section, frame))
+        self.reopen(Open(check_id(name), section, frame))
+
+    def reopen(self, entered: Open) -> None:
+        """Continue an open checkpoint inside those that are open."""
+        self._open.append(entered)
         vars(self._owner())["_execute"] = self._execute
 
     def end(self, name: str) -> None:
@@ -245,9 +251,11 @@ class Sections:
         tensors, sections = session.tensors, self._open
         own = vars(session).pop("_execute", None)
         session.tensors, self._open = names, []
+        self.outer.append((tensors, sections))
         try:
             yield session
         finally:
+            self.outer.pop()
             session.tensors, self._open = tensors, sections
             vars(session).pop("_execute", None)
             if own is not None:

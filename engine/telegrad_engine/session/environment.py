@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from ..arrays import NUMPY
 from ..context import Grantor, state
 from ..devices import Device
 from ..dtypes import DType
@@ -22,6 +23,8 @@ class Environment:
     def __init__(self, device: Device | None, dtype: DType, generator: np.random.Generator) -> None:
         _check_default(dtype)
         self.device = device
+        self.stream = (NUMPY if device is None else device.backend).make_stream()
+        """The queue of this session's work on its device: nothing is computed outside of its block."""
         self._dtype = dtype
         self._generator = generator
 

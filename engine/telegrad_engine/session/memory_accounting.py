@@ -1,21 +1,27 @@
-"""Memory accounting for one session and for all sessions of a process: bytes in use, and their limits."""
+"""Memory accounting for one session: the bytes that it uses, its own limit, and the quotas that it shares."""
 
 from __future__ import annotations
 
-import math
 import weakref
-from collections.abc import Sequence, Sized
-from threading import Lock
+from collections.abc import Iterable, Sequence, Sized
 from typing import Any
 
 import numpy as np
 
 from ..errors import TooLarge
-from ..schema.memory_admission import LARGE, OBJECT_BYTES
+from ..schema.memory_admission import OBJECT_BYTES
 from ..tensor.eager import Tensor
+from .quota import Quota
 
 FREE_OBJECTS = 2**16
-"""The number of arrays and names that cost nothing besides their elements."""
+"""The number of arrays and names that a session may have in addition to its bytes. Shared quotas count them in full."""
+EACH_BYTES = OBJECT_BYTES // 2
+"""The bytes that an array or a name takes: a tensor is one of each."""
+NODE_BYTES = 704
+"""The bytes that a node of the graph takes, with its edges and attributes, besides the arrays that it saved; or a small
+gradient."""
+DRIFT_BYTES = 2**16
+"""The change of a session's total that is reported to the quotas; smaller changes are reported later."""
 
 
 class _Counted(weakref.ref[Any]):
@@ -26,46 +32,14 @@ class _Counted(weakref.ref[Any]):
     nbytes: int
 
 
-class ProcessMemory:
-    """The memory that all sessions of a process use together; thread-safe."""
-
-    def __init__(self, max_bytes: float = math.inf) -> None:
-        self.max_bytes = max_bytes
-        self._accounts: weakref.WeakSet[Accounts] = weakref.WeakSet()
-        self._lock = Lock()
-
-    def add(self, accounts: Accounts) -> None:
-        """Include these accounts while they are alive."""
-        with self._lock:
-            self._accounts.add(accounts)
-
-    @property
-    def used_bytes(self) -> int:
-        """The bytes that all sessions use and have reserved."""
-        with self._lock:
-            return sum(accounts.total_bytes for accounts in self._accounts)
-
-    def fits(self, nbytes: int) -> bool:
-        """Return whether there is room for ``nbytes`` more bytes; small amounts always fit."""
-        return nbytes <= LARGE or self.max_bytes == math.inf or self.used_bytes + nbytes <= self.max_bytes
-
-    def check_room(self, nbytes: int) -> None:
-        """Raise TooLarge if ``nbytes`` more bytes would exceed the limit of the process."""
-        if not self.fits(nbytes):
-            raise TooLarge(
-                f"the server's sessions together may take {self.max_bytes:.0f} bytes of memory; {nbytes} more are too "
-                "many at the moment"
-            )
-
-
 class Accounts:
     """The memory of a session. Each array is counted once until it is freed, whether a name or the graph holds it.
 
-    ``names`` are the session's names of tensors: each costs a little, as each array does. ``process`` is the memory
-    that the session shares with others.
+    ``names`` are the session's names of tensors: each costs a little, as each array does. ``quota`` is what the
+    session shares with others.
     """
 
-    def __init__(self, max_bytes: int, names: Sized = (), process: ProcessMemory | None = None) -> None:
+    def __init__(self, max_bytes: int, names: Sized = (), quota: Quota | None = None) -> None:
         self.max_bytes = max_bytes
         self.used_bytes = 0
         """The bytes of arrays, and those of :meth:`count_bytes`."""
@@ -73,10 +47,16 @@ class Accounts:
         """The bytes that the running op may need while it runs."""
         self.answer_bytes = 0
         """The bytes of recorded answers, set by the code that records them."""
+        self.shared: Any = None
+        """The memory that the session shares with forks of it (snapshot/sharing.py); None if there is none."""
+        self.overhead_bytes = 0
+        """The estimated bytes of objects other than tensors, such as nodes, set by the session."""
+        self.floor = 0 if quota is None else max_bytes
+        """The room below which the limits are checked again, by :meth:`check_room`."""
         self._names = names
-        self._process = process
-        if process is not None:
-            process.add(self)
+        self._quota = quota
+        self._reported = 0
+        """The part of the total that ``quota`` knows of."""
         self._counted: dict[int, _Counted] = {}
         accounts = weakref.ref(self)
 
@@ -84,57 +64,87 @@ class Accounts:
             ours = accounts()
             if ours is not None and ours._counted.pop(array.key, None) is not None:
                 ours.used_bytes -= array.nbytes
+                if array.nbytes > DRIFT_BYTES:
+                    ours.report()
 
         self._release: Any = release
 
+    def __del__(self) -> None:
+        if self._quota is not None:
+            self._quota.add(-self._reported)
+
     @property
     def total_bytes(self) -> int:
-        """All bytes of the session: arrays, names, recorded answers and reserved bytes."""
-        total = self.used_bytes + self.answer_bytes + self.reserved_bytes
+        """All bytes of the session: arrays, names, nodes, recorded answers and reserved bytes."""
         objects = len(self._counted) + len(self._names)
-        return total if objects <= FREE_OBJECTS else total + OBJECT_BYTES * (objects - FREE_OBJECTS)
+        return self.used_bytes + self.answer_bytes + self.reserved_bytes + self.overhead_bytes + EACH_BYTES * objects
 
     @property
     def room(self) -> int:
-        """The number of bytes that are left."""
-        total = self.used_bytes + self.answer_bytes + self.reserved_bytes
+        """The number of bytes that the session's own limit leaves."""
+        room = self.max_bytes - self.used_bytes - self.answer_bytes - self.reserved_bytes - self.overhead_bytes
         objects = len(self._counted) + len(self._names)
-        return self.max_bytes - (total if objects <= FREE_OBJECTS else self.total_bytes)
+        return room if objects <= FREE_OBJECTS else room - EACH_BYTES * (objects - FREE_OBJECTS)
+
+    def settle(self) -> None:
+        """Report the total to the quotas if it has changed by more than ``DRIFT_BYTES``."""
+        if self._quota is not None and abs(self.total_bytes - self._reported) > DRIFT_BYTES:
+            self.report()
+
+    def report(self) -> None:
+        """Report the total to the quotas."""
+        quota = self._quota
+        if quota is not None:
+            with quota.lock:
+                total = self.total_bytes
+                quota.add(total - self._reported)
+                self._reported = total
 
     def check_room(self, nbytes: int) -> None:
-        """Raise TooLarge if ``nbytes`` more bytes would exceed the limit of the session, or of the process."""
-        total = self.total_bytes
-        if total + nbytes > self.max_bytes:
+        """Raise TooLarge if ``nbytes`` more bytes would exceed the session's limit, or the error of a quota."""
+        if nbytes > self.room:
             raise TooLarge(
-                f"the session holds {total} bytes and may hold {self.max_bytes}; {nbytes} more are too many. "
-                "Free tensors that are not needed."
+                f"the session holds {self.total_bytes} bytes and may hold {self.max_bytes}; {nbytes} more are too "
+                "many. Free tensors that are not needed."
             )
-        self.check_process(nbytes)
+        self.check_quota(nbytes)
 
     def fits(self, nbytes: int) -> bool:
-        """Return whether the session and the process have room for ``nbytes`` more bytes."""
-        return nbytes <= self.room and (self._process is None or self._process.fits(nbytes))
+        """Return whether the session and the quotas that it shares have room for ``nbytes`` more bytes."""
+        quota = self._quota
+        if quota is None:
+            return nbytes <= self.room
+        return nbytes <= self.room and nbytes <= quota.room - self.total_bytes + self._reported
 
-    def check_process(self, nbytes: int) -> None:
-        """Raise TooLarge if ``nbytes`` more bytes would exceed the limit of the process."""
-        if self._process is not None:
-            self._process.check_room(nbytes)
+    def check_quota(self, nbytes: int) -> None:
+        """Raise the error of the first quota that ``nbytes`` more bytes would exceed."""
+        if self._quota is not None:
+            self.report()
+            self._quota.check(nbytes)
+            self.floor = max(0, self.room - DRIFT_BYTES)
 
     def reserve(self, nbytes: int) -> None:
-        """Reserve bytes until they are released. Raises TooLarge if there is no room for them."""
-        self.check_room(nbytes)
-        self.reserved_bytes += nbytes
+        """Reserve bytes until they are released. Raises as :meth:`check_room` if there is no room for them."""
+        if self._quota is None:
+            self.check_room(nbytes)
+            self.reserved_bytes += nbytes
+            return
+        with self._quota.lock:  # two sessions must not be granted the same bytes
+            self.check_room(nbytes)
+            self.reserved_bytes += nbytes
+            self.report()
 
     def release(self, nbytes: int) -> None:
         """Release reserved bytes."""
         self.reserved_bytes -= nbytes
+        self.report()
 
     def count(self, array: Any, lent: bool = False) -> None:
         """Count an array's memory, unless it is a view; ``lent`` means that the array alone uses outside memory."""
         # A base with ``nbytes`` is an array, too; a SharedBuffer has none.
-        base = getattr(array, "base", None)
+        base: Any = getattr(array, "base", None)
         if hasattr(base, "nbytes") and not lent:
-            if type(base) is not np.ndarray or hasattr(base.base, "nbytes"):
+            if type(base) not in (np.ndarray, type(array)) or hasattr(base.base, "nbytes"):
                 return
             array = base
         key = id(array)
@@ -144,6 +154,20 @@ class Accounts:
         counted.key, counted.nbytes = key, array.nbytes
         self.used_bytes += counted.nbytes
         self._counted[key] = counted
+
+    def uncount(self, owner: Any) -> bool:
+        """Stop counting an array, which lives on elsewhere. Return whether it was counted."""
+        counted = self._counted.pop(id(owner), None)
+        if counted is not None:
+            self.used_bytes -= counted.nbytes
+        return counted is not None
+
+    def unshare(self, tensors: Iterable[Any]) -> bool:
+        """Give the session its own copy of memory of these tensors that it shares with a fork.
+
+        Return whether there was any. Code that writes calls it for tensors whose arrays are read-only.
+        """
+        return self.shared is not None and bool(self.shared.unshare(tensors))
 
     def recount(self, inputs: Sequence[Any]) -> None:
         """Count the new arrays of tensors that were written to, if arrays are replaced instead of written to."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -27,18 +28,22 @@ from ..errors import (
     UnknownResource,
     UnknownTensor,
 )
+from ..graph.node import count_nodes, next_sequence
 from ..profiler import profile, record_function
 from ..program.instructions import Instruction, names_in
 from ..program.overloads import find_op
 from ..program.procedures import Procedures
-from ..program.program_cache import MEMORY, Bound, Memory
+from ..program.program_cache import MEMORY, Bound, Programs
 from ..program.registered_functions import SHARED, Library, SessionLibrary
+from ..program.registered_functions.limits import WEIGHT_BYTES
 from ..program.result import Answer, Lent, Value, fetch, last_change
 from ..program.verbs import VERBS, Verb
 from ..tensor.eager import Tensor, apply
 from .checkpoint_sections import Sections
 from .environment import Environment
-from .memory_accounting import Accounts, ProcessMemory
+from .memory_accounting import NODE_BYTES, Accounts
+from .quota import Quota
+from .statistics import INTERPRETED, Statistics
 from .suspensions import Suspended, Suspensions
 
 logger = logging.getLogger(__name__)
@@ -61,7 +66,13 @@ class ProgramCompiler(Protocol):
         """Return how the cached programs of a session ran."""
 
 
+OnInstruction = Callable[[Callable[[Instruction], None], Instruction], None]
+"""Is given the function that executes an instruction, and the instruction, and calls the one with the other."""
 DEFAULT_BYTES = 2 * 2**30
+FREE_NODES = 2**12
+"""The number of new nodes that are not counted before the next census."""
+EVENT_BYTES = 320
+"""The bytes that an event of a profile takes."""
 NOT_INTACT = (
     "the session cannot be used any more: an error of the server's own kept an earlier program from completing its "
     "changes after its answer; it is in the server's log. Other sessions are not affected; create a new one."
@@ -72,12 +83,12 @@ OUT_OF_MEMORY = "not enough memory for the result"
 class Session:
     """Named tensors and their graph.
 
-    ``device`` is where they are stored: "cpu" (NumPy), "jax" or "cuda" (CuPy); an unavailable one raises
-    InvalidOperation that says what is missing. ``dtype`` is the default floating dtype, ``seed`` seeds the
-    generator, ``max_bytes`` limits the memory of the tensors that ops and uploads make. ``library`` has the
-    registered functions and ``memory`` the cached programs that sessions share; ``compiler``, if given, runs
-    programs as single executables where it can. ``max_program_s`` limits how long one program runs,
-    ``process`` the memory of several sessions together.
+    ``device`` is where they are stored: "cpu" (NumPy), "jax", "cuda" or "cuda:1" (a GPU, by CuPy), or "gpu" (any GPU);
+    an unavailable one raises InvalidOperation that says what is missing or lists the devices. ``dtype`` is the default
+    floating dtype, ``seed`` seeds the generator, ``max_bytes`` limits the memory of the tensors that ops and uploads
+    make. ``library`` has the registered functions and ``memory`` the cached programs that sessions share; ``compiler``,
+    if given, runs programs as single executables where it can. ``max_program_s`` and ``max_program_instructions`` limit
+    one program, ``quota`` limits the memory of several sessions together.
     """
 
     def __init__(
@@ -88,25 +99,36 @@ class Session:
         seed: int | None = None,
         max_bytes: int = DEFAULT_BYTES,
         library: Library = SHARED,
-        memory: Memory = MEMORY,
+        memory: Programs = MEMORY,
         compiler: ProgramCompiler | None = None,
         max_program_s: float = math.inf,
-        process: ProcessMemory | None = None,
+        max_program_instructions: float = math.inf,
+        quota: Quota | None = None,
     ) -> None:
         self.tensors: dict[str, Tensor] = {}
-        self.device = device
-        self.environment = Environment(device_of(device), dtype, np.random.default_rng(seed))
-        self.accounts = Accounts(max_bytes, self.tensors, process)
+        there = device_of(device)
+        self.device = "cpu" if there is None else there.name
+        self.environment = Environment(there, dtype, np.random.default_rng(seed))
+        self.accounts = Accounts(max_bytes, self.tensors, quota)
         self.functions = SessionLibrary(library)
         self.memory = memory
         self.compiler = compiler
-        self.max_program_s = max_program_s
+        self.max_program_s, self.max_program_instructions = max_program_s, max_program_instructions
+        self._nodes, self._census_at = 0, next_sequence()
+        """The number of nodes that the last census found, and the sequence number when it was taken."""
+        self._overhead_due = 0
+        """The sequence number at which the memory of other objects is estimated again."""
         self._token = CancellationToken()
         """The token for the deadline of programs, if this thread has no token of its own."""
         self.last_s = math.inf
         """The seconds that the last program took as an executable; infinity if it did not run as one."""
         self.programs = 0
         self.instructions = 0
+        self.statistics = Statistics()
+        self.source = ""
+        """Where programs come from, by which the statistics count them; the owner of the session sets it."""
+        self.on_instruction: OnInstruction | None = None
+        """Called around each instruction that the interpreter runs; set by the owner to trace a program."""
         self.profile: profile | None = None
         """The running profile, if any, which records every program from the next one on."""
         self.profiled: profile | None = None
@@ -138,21 +160,25 @@ class Session:
         """
         self.flush()
         self.check_intact()
+        if next_sequence() > self._overhead_due:
+            self.note_overhead()
         for answer in [*self.lent]:  # an answer that is still in use keeps the old values
             answer.materialize()
         self.lent.clear()
         outer = token = running.token
-        if self.max_program_s < math.inf:
+        if token is not None:
+            token.check()
+        if self.max_program_s < math.inf or self.max_program_instructions < math.inf:
             if token is None:
                 running.token = token = self._token
                 token.reset()
-            token.limit(self.max_program_s)
-        if token is not None:
-            token.check()
+            token.limit(self.max_program_s, self.max_program_instructions)
         try:
-            return self._run(program)
+            with self.environment.stream:
+                return self._run(program)
         finally:
             running.token = outer
+            self.accounts.settle()
 
     def _run(self, program: Sequence[Instruction]) -> Answer:
         if self.compiler is not None and isinstance(program, Bound):
@@ -179,9 +205,12 @@ class Session:
         """
         self.flush()
         self.check_intact()
+        if next_sequence() > self._overhead_due:
+            self.note_overhead()
         if self.lent or self.compiler is None or not isinstance(program, Bound):
             raise NotAtOnce
-        return self.compiler.run(self, program, within)
+        with self.environment.stream:
+            return self.compiler.run(self, program, within)
 
     def defer(self, rest: Callable[[], None]) -> None:
         """Defer the rest of the running program to :meth:`flush`; it cannot fail for lack of memory."""
@@ -201,6 +230,11 @@ class Session:
         if rest is None:
             self.flush()
 
+    @property
+    def defers(self) -> bool:
+        """Whether effects of the last program are deferred to :meth:`flush`."""
+        return self._rest is not None
+
     def flush(self) -> None:
         """Complete the deferred effects of the last program, if any.
 
@@ -211,7 +245,8 @@ class Session:
         if rest is None:
             return
         try:
-            rest()
+            with self.environment.stream:
+                rest()
         except Exception:
             self._intact = False
             logger.exception("a session is lost: a program was answered, but its effects were not completed")
@@ -227,6 +262,7 @@ class Session:
             return self._run_each(program)
         self.programs += 1
         self.last_s = math.inf
+        before, started = self.instructions, perf_counter()
         with self.environment.entered(self.accounts.max_bytes, self.accounts):
             if self.profile is not None:
                 self.profile.start()
@@ -235,6 +271,8 @@ class Session:
             finally:
                 if self.profile is not None:
                     self.profile.pause()
+                ran = min(self.instructions - before, len(program))  # procedures count their own instructions too
+                self.statistics.add_part(self.source, INTERPRETED, perf_counter() - started, program, ran)
 
     def _run_each(self, program: Sequence[Instruction]) -> Answer:
         values: dict[str, Value] = {}
@@ -242,7 +280,10 @@ class Session:
         for index, instruction in enumerate(program):
             self.instructions += 1
             try:
-                self._execute(instruction)
+                if self.on_instruction is None:
+                    self._execute(instruction)
+                else:
+                    self.on_instruction(self._execute, instruction)
                 if instruction.op == "fetch":
                     fetch(instruction, self.tensors, values, self.accounts.max_bytes, copy=index < unchanging)
                 elif instruction.op == "free":
@@ -272,6 +313,10 @@ class Session:
             inputs = [tensors[x] if type(x) is str and x in tensors else self._resolve(x) for x in instruction.inputs]
             verb = VERBS.get(instruction.op)
             if verb is None:
+                if next_sequence() > self._overhead_due:
+                    self.note_overhead()
+                    if self.accounts.room < self.accounts.floor:  # in-place ops make nodes, but bind no names
+                        self.accounts.check_room(0)
                 results = self._run_op(instruction, inputs)
             elif state.observer is None:
                 results = self._run_verb(verb, instruction, inputs)
@@ -338,9 +383,28 @@ class Session:
                 continue  # the gradient of an unused input: its name stays free
             self.accounts.count(tensor._data)
             # Ops on equal shapes are not checked before they run: their result is no larger than an input.
-            if self.accounts.room < 0:
+            if self.accounts.room < self.accounts.floor:
                 self.accounts.check_room(0)
             self.tensors[name] = tensor
+
+    # Memory of other objects ---------------------------------------------------------------
+
+    def note_overhead(self) -> None:
+        """Count the nodes made since the last census; take another census when they are as many as it found.
+
+        A node is not counted when it is freed, which would slow down every op. So until the next census the count
+        includes freed nodes, and those that other sessions make. Registered functions are counted as they are.
+        """
+        now = next_sequence()
+        if now - self._census_at > max(self._nodes, FREE_NODES):
+            self._nodes, self._census_at = count_nodes(self.tensors.values()), now
+        self._overhead_due = now + FREE_NODES
+        profile = self.profile or self.profiled
+        self.accounts.overhead_bytes = (
+            NODE_BYTES * (self._nodes + max(0, now - self._census_at - FREE_NODES))
+            + EVENT_BYTES * (0 if profile is None else profile.size)
+            + WEIGHT_BYTES * self.functions.weight
+        )
 
     # Errors -------------------------------------------------------------------------------
 

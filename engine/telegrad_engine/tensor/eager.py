@@ -133,13 +133,16 @@ def _unwrap(value: Any) -> Any:
     return value
 
 
-def writable(array: Any, alike: bool = False) -> Any:
-    """Return a writable ``array`` or view of it.
+def writable(tensor: Any, alike: bool = False) -> Any:
+    """Return a tensor's array, or a view of it, to write to.
 
     Raises torch's error if elements of a read-only array share memory, unless all are written ``alike``.
     """
+    array = tensor._data
     if array.flags.writeable:
         return array
+    if state.memory is not None and state.memory.unshare((tensor,)):
+        return writable(tensor, alike)
     if not alike and any(n > 1 and not step for n, step in zip(array.shape, array.strides, strict=True)):
         raise InvalidOperation(OVERLAPPING)
     view = array.view()
@@ -217,14 +220,14 @@ class Tensor(Tracked):
     def _overwrite(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
         datas = [x._data if isinstance(x, Tracked) else _unwrap(x) for x in inputs]
         out, _ = execute(op, datas, attrs)
-        np.copyto(writable(self._data, op.key in ("zero", "fill")), out[0], casting="unsafe")
+        np.copyto(writable(self, op.key in ("zero", "fill")), out[0], casting="unsafe")
 
     def _show_as(self, op: Op, attrs: Any) -> None:
         (self._data,), _ = execute(op, [self._data], attrs)
 
     def _store(self, value: Any) -> None:
         """Overwrite the value with an array that broadcasts to it, outside the graph."""
-        np.copyto(writable(self._data), value, casting="unsafe")
+        np.copyto(writable(self), value, casting="unsafe")
 
     def _share(self, source: Tensor) -> None:
         """Make this tensor share the memory of ``source``, outside the graph."""

@@ -47,7 +47,7 @@ def _execute(op: Op, datas: list[Any], attrs: Mapping[str, Any], xp: Backend) ->
     for spec in (specs,) if one else specs:
         nbytes += check_size(spec.shape, spec.dtype, op.view)
     dtype = None if op.common is None else op.common(tuple(datas))
-    memory = state.memory if xp is NUMPY else None
+    memory = state.memory
     needed = 0 if memory is None else needs(op, datas, attrs, dtype, nbytes, 1 if one else len(specs))
     if needed > LARGE:
         memory.reserve(needed)  # type: ignore[union-attr]
@@ -75,7 +75,7 @@ def _execute(op: Op, datas: list[Any], attrs: Mapping[str, Any], xp: Backend) ->
         if needed > LARGE:
             count_large(memory, outputs)
         for array in hidden:
-            if type(array) is ndarray:
+            if type(array) is ndarray or (xp is not NUMPY and hasattr(array, "nbytes")):
                 memory.count(array)
     return outputs, hidden
 

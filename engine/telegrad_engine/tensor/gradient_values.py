@@ -133,6 +133,8 @@ class ArrayValues(Values):
         """
         present = tensor._grad
         if present is not None:
+            if not present._data.flags.writeable and state.memory is not None:
+                state.memory.unshare((present,))
             np.add(present._data, grad, out=present._data, casting="unsafe")
             present._version_counter[0] += 1
         else:

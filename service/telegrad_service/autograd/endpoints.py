@@ -6,8 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Path, Response
 
+from ..hosting.host import SessionHandle
 from ..http.media import JSON
 from ..routing.dependencies import CurrentSession, ServerSettings, WithData
+from ..routing.pages import Paged
 from ..routing.route import Route
 from . import service
 from .schemas import (
@@ -29,6 +31,13 @@ WAITS = "The pass waits for the client; `pending` says for what."
 Call = Annotated[str, Path(description="The call's id.", examples=["call1"])]
 
 
+def _answered(handle: SessionHandle, waits_for: str | None, answer: bytes) -> Response:
+    """The response to a request about a pass that is done, or waits for a call."""
+    if waits_for is None:
+        return Response(answer, media_type=JSON)
+    return Response(answer, 202, {"location": f"/v1/sessions/{handle.id}/pending/{waits_for}"}, media_type=JSON)
+
+
 @router.post(
     "/backward",
     operation_id="backward",
@@ -43,8 +52,7 @@ async def backward(
 
     The graph is freed, unless `retain_graph` or `create_graph` is true.
     """
-    waits, answer = await handle.call(service.backward, body)
-    return Response(answer, 202 if waits else 200, media_type=JSON)
+    return _answered(handle, *await handle.call(service.backward, body))
 
 
 @router.post(
@@ -61,14 +69,13 @@ async def grad(
     data: WithData = True,
 ) -> Response:
     """The gradients of `outputs` with respect to `inputs`, as new tensors. Existing `.grad` values are unchanged."""
-    waits, answer = await handle.call(service.grad, body, data, settings.max_json_elements)
-    return Response(answer, 202 if waits else 200, media_type=JSON)
+    return _answered(handle, *await handle.call(service.grad, body, data, settings.max_json_elements))
 
 
 @router.get("/pending", operation_id="list_pending", summary="List the calls that passes wait for")
-async def list_pending(handle: CurrentSession) -> PendingPage:
+async def list_pending(handle: CurrentSession, page: Paged) -> PendingPage:
     """Calls of functions and hooks that the client evaluates."""
-    return await handle.call(service.page)
+    return await handle.call(service.page, page)
 
 
 @router.get("/pending/{call}", operation_id="get_pending", summary="Read a call", response_model=PendingCall)
@@ -92,8 +99,8 @@ async def resume(
     data: WithData = True,
 ) -> Response:
     """The pass continues with the client's results. If they do not fit, it still waits."""
-    waits, answer = await handle.call(service.resume, call, body.gradients, data, settings.max_json_elements)
-    return Response(answer, 202 if waits else 200, media_type=JSON)
+    elements = settings.max_json_elements
+    return _answered(handle, *await handle.call(service.resume, call, body.gradients, data, elements))
 
 
 @router.delete("/pending/{call}", operation_id="cancel_pending", summary="Cancel a pass", status_code=204)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from ..routing.pages import Page
 from ..routing.schemas import Answer, Request, Tensor, TensorId
 
 Ids = Annotated[list[TensorId], Field(min_length=1)]
@@ -84,10 +85,8 @@ class StoppedProgram(PendingCall):
     )
 
 
-class PendingPage(Answer):
-    """All calls that backward passes of the session wait for, oldest first."""
-
-    items: list[PendingCall]
+class PendingPage(Page[PendingCall]):
+    """Calls that backward passes of the session wait for, oldest first."""
 
 
 class ResumeArguments(Request):

@@ -11,20 +11,24 @@ from telegrad_engine.program.result import Value
 from telegrad_engine.session.session import Session
 
 from ..hosting import work
+from ..hosting.commands import command, query
+from ..routing.pages import PageRequest
 from .schemas import BackwardArguments, GradArguments, PendingCall, PendingPage
 
 
-def backward(session: Session, body: BackwardArguments) -> tuple[bool, bytes]:
-    """Run backward. Return whether it waits for the client, and the answer: the tensors that have a gradient."""
+@command("backward")
+def backward(session: Session, body: BackwardArguments) -> tuple[str | None, bytes]:
+    """Run backward. Return the call that it waits for, and the answer: the tensors that have a gradient."""
     attrs = body.model_dump(include={"retain_graph", "create_graph"})
     inputs = [_ids(body.tensors), _ids(body.gradients), _ids(body.inputs)]
     pending = session.run([Instruction("backward", inputs, attrs=attrs)]).pending
     held = sorted(name for name, tensor in session.tensors.items() if tensor.grad is not None)
-    return pending is not None, json_codec.dumps({"grads": held})[:-1] + b"," + member(pending) + b"}"
+    return call_of(pending), json_codec.dumps({"grads": held})[:-1] + b"," + member(pending) + b"}"
 
 
-def grad(session: Session, body: GradArguments, with_data: bool, max_elements: int) -> tuple[bool, bytes]:
-    """Run grad. Return whether it waits for the client, and the answer with the gradients."""
+@command("grad")
+def grad(session: Session, body: GradArguments, with_data: bool, max_elements: int) -> tuple[str | None, bytes]:
+    """Run grad. Return the call that it waits for, and the answer with the gradients."""
     if body.names is not None and len(body.names) != len(body.inputs):
         raise InvalidArgument(f"names has {len(body.names)} ids for {len(body.inputs)} gradients")
     attrs = body.model_dump(include={"retain_graph", "create_graph", "allow_unused", "materialize_grads"})
@@ -33,33 +37,40 @@ def grad(session: Session, body: GradArguments, with_data: bool, max_elements: i
     pending = session.run([instruction]).pending
     values = [] if pending else bound(session, instruction.outputs, with_data)
     answer = work.outputs_json("grads", values, max_elements)
-    return pending is not None, answer[:-1] + b"," + member(pending) + b"}"
+    return call_of(pending), answer[:-1] + b"," + member(pending) + b"}"
 
 
-def page(session: Session) -> PendingPage:
-    """All calls that backward passes wait for."""
-    return PendingPage(items=[PendingCall(**waiting.pending) for waiting in session.suspensions.waiting.values()])
+@query
+def page(session: Session, request: PageRequest) -> PendingPage:
+    """A page of the calls that backward passes wait for."""
+    calls = [PendingCall(**waiting.pending) for waiting in session.suspensions.waiting.values()]
+    found, following = request.of("pending", calls, lambda pending: [len(pending.call), pending.call])
+    return PendingPage(items=found, next_cursor=following)
 
 
+@query
 def find(session: Session, call: str) -> PendingCall:
     """Find a call that a backward pass waits for. Raises UnknownCall."""
     return PendingCall(**session.suspensions.find(call).pending)
 
 
+@command("cancel_backward")
 def cancel(session: Session, call: str) -> None:
     """Cancel the backward pass that waits for a call. Raises UnknownCall."""
-    session.suspensions.cancel(session, call)
+    session.suspensions.find(call)
+    session.run([Instruction("cancel", attrs={"call": call})])
 
 
+@command("resume_backward")
 def resume(
     session: Session, call: str, gradients: Sequence[str | None], with_data: bool, max_elements: int
-) -> tuple[bool, bytes]:
-    """Resume the backward pass that waits for a call. Return whether it waits again, and the answer."""
+) -> tuple[str | None, bytes]:
+    """Resume the backward pass that waits for a call. Return the call that it waits for, and the answer."""
     names: list[str] = session.suspensions.find(call).pending["outputs"]
     pending = session.run([Instruction("resume", [tuple(gradients)], attrs={"call": call})]).pending
     values = [] if pending else bound(session, names, with_data)
     outputs = work.outputs_json("outputs", values, max_elements)
-    return pending is not None, outputs[:-1] + b"," + member(pending) + b"}"
+    return call_of(pending), outputs[:-1] + b"," + member(pending) + b"}"
 
 
 def bound(session: Session, names: Sequence[str], with_data: bool) -> list[Value | None]:
@@ -67,6 +78,11 @@ def bound(session: Session, names: Sequence[str], with_data: bool) -> list[Value
     found = [name for name in dict.fromkeys(names) if name in session.tensors]
     fetched = dict(zip(found, work.fetch(session, found, with_data), strict=True))
     return [fetched.get(name) for name in names]
+
+
+def call_of(pending: dict[str, object] | None) -> str | None:
+    """The id of the call that a backward pass waits for; None if the pass is done."""
+    return None if pending is None else str(pending["call"])
 
 
 def member(pending: dict[str, object] | None) -> bytes:

@@ -2,50 +2,74 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from functools import cache
+from operator import attrgetter
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 
+from telegrad_engine.arrays import DeviceInfo, available
 from telegrad_engine.program import VERBS
 from telegrad_engine.program.registered_functions import Applicable, Library
 from telegrad_engine.program.verbs import Verb
 from telegrad_engine.schema.op import CATALOGUE, Op, unknown_op
 from telegrad_engine.schema.signature import Signature
 
-from ..hosting.devices import DEVICES
+from ..http.conditional import by_content
+from ..process import usable_cores
 from ..routing.dependencies import Host
+from ..routing.pages import Paged
 from ..routing.route import Route
-from .schemas import DeviceEntry, DevicePage, OpEntry, OpKind, OpPage, params_of
+from .schemas import DeviceEntry, DevicePage, OpDescription, OpEntry, OpKind, OpPage, params_of
 
 router = APIRouter(prefix="/v1", tags=["catalogue"], route_class=Route)
 
 
 @router.get("/ops", operation_id="list_ops", summary="List the ops and verbs")
+@by_content
 async def list_ops(
     host: Host,
+    page: Paged,
     prefix: Annotated[str | None, Query(description="Only those whose key starts with this.")] = None,
     q: Annotated[str | None, Query(description="Only those with this text in key, alias or documentation.")] = None,
     kind: Annotated[OpKind | None, Query(description="Only those of this kind.")] = None,
 ) -> OpPage:
     """Everything that an instruction of a program can be, ordered by key."""
-    return OpPage(items=list(search(prefix, q, kind, host.library)))
+    found, following = page.of("ops", search(prefix, q, kind, host.library), attrgetter("key"))
+    return OpPage(items=found, next_cursor=following)
 
 
 @router.get("/ops/{op}", operation_id="get_op", summary="Describe an op or verb")
+@by_content
 async def get_op(
     host: Host,
     op: Annotated[str, Path(description="A name, an alias or a key.", examples=["max"])],
-) -> OpPage:
-    """All overloads of a name, or the one that a key such as `max.dim` names."""
-    return OpPage(items=find(op, host.library))
+) -> OpDescription:
+    """The op with all its overloads, or with the one that a key such as `max.dim` names."""
+    overloads = find(op, host.library)
+    return OpDescription(name=overloads[0].name, kind=overloads[0].kind, overloads=overloads)
 
 
 @router.get("/devices", operation_id="list_devices", summary="List the devices")
-async def list_devices() -> DevicePage:
-    """The possible values of `device` of a new session."""
-    return DevicePage(items=[DeviceEntry(**device._asdict()) for device in DEVICES.values()])
+async def list_devices(page: Paged) -> DevicePage:
+    """The possible values of `device` of a new session, ordered by name; `cuda` is `cuda:0`, and `gpu` is any GPU."""
+    devices = sorted(await asyncio.to_thread(available), key=attrgetter("name"))
+    found, following = page.of("devices", devices, attrgetter("name"))
+    return DevicePage(items=[*map(_device, found)], next_cursor=following)
+
+
+def _device(info: DeviceInfo) -> DeviceEntry:
+    return DeviceEntry(
+        name=info.name,
+        kind="gpu" if info.is_gpu else "cpu",
+        backend=info.library,
+        description=info.description,
+        cores=usable_cores(),
+        total_bytes=info.total_bytes if info.is_gpu else None,
+        used_bytes=info.used_bytes if info.is_gpu else None,
+    )
 
 
 @cache

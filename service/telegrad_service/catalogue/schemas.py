@@ -9,6 +9,7 @@ from pydantic import Field
 
 from telegrad_engine.schema.signature import REQUIRED, Param
 
+from ..routing.pages import Page
 from ..routing.schemas import Answer
 
 OpKind = Literal["op", "verb", "function"]
@@ -61,21 +62,33 @@ class OpEntry(Answer):
     internal: bool = Field(description="Whether it serves other ops and is no function of torch.", examples=[False])
 
 
-class OpPage(Answer):
-    """Ops and verbs, ordered by key."""
+class OpDescription(Answer):
+    """An op, verb or function."""
 
-    items: list[OpEntry]
+    name: str = Field(description="Torch's name, which its overloads share.", examples=["exp", "max"])
+    kind: OpKind
+    overloads: list[OpEntry] = Field(description="Ordered by key. A verb and a function have exactly one.")
+
+
+class OpPage(Page[OpEntry]):
+    """Ops, verbs and functions, ordered by key."""
 
 
 class DeviceEntry(Answer):
     """A device that sessions can live on."""
 
-    name: str = Field(examples=["cpu"])
-    backend: str = Field(description="The array library that computes on it.", examples=["numpy"])
-    cores: int = Field(examples=[8])
+    name: str = Field(examples=["cpu", "cuda:0"])
+    kind: Literal["cpu", "gpu"] = Field(description="What computes.")
+    backend: str = Field(description="The array library that computes on it.", examples=["numpy", "cupy"])
+    description: str = Field(description="What its driver calls it; empty for the processor.", examples=["NVIDIA H100"])
+    cores: int = Field(description="The cores of the host that the server may use.", examples=[8])
+    total_bytes: int | None = Field(
+        description="The memory of a GPU; null for a device with the host's memory.", examples=[85899345920]
+    )
+    used_bytes: int | None = Field(
+        description="The part of it that arrays of this server's sessions take.", examples=[1048576]
+    )
 
 
-class DevicePage(Answer):
-    """The devices of this server."""
-
-    items: list[DeviceEntry]
+class DevicePage(Page[DeviceEntry]):
+    """The devices of this server, ordered by name."""

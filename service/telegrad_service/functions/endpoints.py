@@ -7,8 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Path, Query, Response
 
 from ..http.media import JSON
-from ..routing.dependencies import CurrentSession, Cursor, Limit, ServerSettings, WithData
-from ..routing.route import Route
+from ..routing.dependencies import CurrentSession, ServerSettings, WithData
+from ..routing.pages import Paged
+from ..routing.route import Route, needs
 from . import service
 from .schemas import (
     APPLY_EXAMPLES,
@@ -29,6 +30,7 @@ HOW = {"scope", "verify", "shapes"}
 @router.post(
     "", status_code=201, operation_id="register_function", summary="Register a function", response_model=FunctionEntry
 )
+@needs("functions")
 async def register_function(
     handle: CurrentSession, body: Annotated[FunctionCreate, Body(openapi_examples=REGISTER_EXAMPLES)]
 ) -> Response:
@@ -45,9 +47,9 @@ async def register_function(
 
 
 @router.get("", operation_id="list_functions", summary="List the functions")
-async def list_functions(handle: CurrentSession, limit: Limit = 100, cursor: Cursor = None) -> FunctionPage:
+async def list_functions(handle: CurrentSession, page: Paged) -> FunctionPage:
     """The functions of the session and of the server, ordered by name, without their definitions."""
-    return service.as_page(*await handle.call(service.page, limit, cursor))
+    return service.as_page(*await handle.call(service.page, page))
 
 
 @router.get("/{name}", operation_id="get_function", summary="Read a function", response_model=FunctionEntry)
@@ -57,6 +59,7 @@ async def get_function(handle: CurrentSession, name: Name) -> Response:
 
 
 @router.delete("/{name}", status_code=204, operation_id="delete_function", summary="Delete a function")
+@needs("functions")
 async def delete_function(
     handle: CurrentSession,
     name: Name,

@@ -12,7 +12,8 @@ from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from ..catalogue.schemas import OpParam
-from ..routing.schemas import NEXT_CURSOR, Answer, Request, Tensor, TensorId, Unchecked
+from ..routing.pages import Page
+from ..routing.schemas import Answer, Request, Tensor, TensorId, Unchecked
 
 FunctionScope = TypeAliasType("FunctionScope", Literal["session", "server"])
 Name = Annotated[str, Field(description="A letter, then letters, digits and _.", examples=["my_power"])]
@@ -108,11 +109,8 @@ class FunctionEntry(Answer):
     )
 
 
-class FunctionPage(Answer):
+class FunctionPage(Page[FunctionEntry]):
     """Functions of a session and of the server, ordered by name."""
-
-    items: list[FunctionEntry]
-    next_cursor: str | None = Field(description=NEXT_CURSOR, examples=[None])
 
 
 class FunctionArguments(Request):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 from telegrad_engine.program import Instruction, json_codec
@@ -12,34 +11,38 @@ from telegrad_engine.session.session import Session
 
 from ..catalogue.schemas import params_of
 from ..hosting import work
+from ..hosting.commands import command, query
+from ..routing.pages import PageRequest
 from .schemas import FunctionEntry, FunctionPage
 
 Entry = dict[str, Any]
 
 
+@command("register_function")
 def register(session: Session, definition: Mapping[str, Any], attrs: Mapping[str, Any]) -> Entry:
     """Register a function and describe it."""
     session.run([Instruction("register_function", attrs={"definition": definition, **attrs})])
     return describe(session, definition["name"])
 
 
+@command("remove_function")
 def remove(session: Session, name: str, scope: str) -> None:
     """Remove a function from a scope."""
     session.run([Instruction("remove_function", attrs={"name": name, "scope": scope})])
 
 
+@query
 def describe(session: Session, name: str) -> Entry:
     """Describe a function, with its definition. Raises UnknownFunction."""
     found = session.functions.find(name)
     return _entry(session, found, found.definition)
 
 
-def page(session: Session, limit: int, cursor: str | None) -> tuple[list[Entry], str | None]:
-    """A page of the functions whose names come after the cursor, and the next cursor."""
-    functions = session.functions.all()
-    rest = (functions[name] for name in sorted(functions) if cursor is None or name > cursor)
-    found = list(islice(rest, limit))
-    following = found[-1].name if found and next(rest, None) is not None else None
+@query
+def page(session: Session, request: PageRequest) -> tuple[list[Entry], str | None]:
+    """A page of the functions, and the next cursor."""
+    functions = sorted(session.functions.all().values(), key=lambda function: function.name)
+    found, following = request.of("functions", functions, lambda function: function.name)
     return [_entry(session, function, None) for function in found], following
 
 
@@ -65,6 +68,7 @@ def as_json(entry: Entry) -> bytes:
     return json_codec.dumps(entry)
 
 
+@command("apply_function")
 def apply(
     session: Session,
     name: str,

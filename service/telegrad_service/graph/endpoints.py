@@ -12,6 +12,7 @@ from telegrad_engine.program import json_codec
 from telegrad_engine.session.session import Session
 from telegrad_engine.visualization import drawing
 
+from ..hosting.commands import query
 from ..http.media import JSON, speaks
 from ..routing.dependencies import Accepted, CurrentSession
 from ..routing.route import Route
@@ -25,8 +26,8 @@ TEXTS: dict[int | str, Any] = {
     200: {
         "description": "The graph.",
         "content": {
-            DOT: {"schema": {"type": "string"}},
-            MERMAID: {"schema": {"type": "string"}},
+            DOT: {"schema": {"type": "string"}, "example": 'digraph { n0 [label="MulBackward0"]; }'},
+            MERMAID: {"schema": {"type": "string"}, "example": 'flowchart TD\n  n0["MulBackward0"]'},
         },
     }
 }
@@ -63,6 +64,7 @@ class Graph(Answer):
     omitted: int = Field(description="The number of older operations that are not part of the drawing.", examples=[0])
 
 
+@query
 def drawn(session: Session, roots: Sequence[str], media_type: str) -> bytes:
     """Draw the graph of the roots, or of all tensors that have a ``grad_fn``, in a media type."""
     tensors = [session.get(name) for name in roots]

@@ -20,6 +20,7 @@ LINKS = {
     "docs": "/docs",
     "redoc": "/redoc",
     "openapi": "/openapi.json",
+    "asyncapi": "/asyncapi.json",
     "sessions": "/v1/sessions",
     "ops": "/v1/ops",
     "health": "/healthz",

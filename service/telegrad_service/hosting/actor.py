@@ -7,19 +7,22 @@ Every call passes from one thread to another twice: with a queue and ``call_soon
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import threading
 import time
-from collections import deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from queue import SimpleQueue
 from threading import get_ident
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
 from telegrad_engine.cancellation import CancellationToken, cancelled_by
+from telegrad_engine.program.registered_functions import permissions
+
+from ..tenants.principal import PRINCIPAL, Principal, refusals
 
 ALONE_S = 0.1
 """Seconds after which a session counts as alone if no other session is used."""
@@ -42,22 +45,30 @@ class Activity:
         return time.monotonic() - self._since > ALONE_S
 
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Work = Callable[[], None]
+_Job = tuple[str, Work]
+"""A tenant and its work."""
 
 
 class Workers:
     """A fixed number of daemon threads that run the work that :meth:`put` gets.
 
     The thread that became free last works next: its data is still in the core's cache, and the memory it freed is still
-    in its arena.
+    in its arena. Tenants take turns, and one tenant never takes the last thread, so that its long programs cannot keep
+    the others waiting. Work without a tenant may take all threads.
     """
 
     def __init__(self, count: int) -> None:
         self._lock = threading.Lock()
-        self._free: list[SimpleQueue[Work | None]] = []
+        self._free: list[SimpleQueue[_Job | None]] = []
         """The mailboxes of idle threads; that of the last one to become idle is at the end."""
-        self._backlog: deque[Work | None] = deque()
+        self._backlog: OrderedDict[str, deque[Work]] = OrderedDict()
+        """The waiting work by tenant; the tenant whose turn is next is first."""
+        self._running: Counter[str] = Counter()
+        """The number of threads that work for each tenant."""
+        self._stopping = False
         self._count = count
         self._started: dict[int, float] = {}
         """When each thread began its last work, by the thread's id."""
@@ -65,14 +76,19 @@ class Workers:
         for thread in self._threads:
             thread.start()
 
-    def put(self, work: Work | None) -> None:
-        """Run ``work``, which must not raise, on a free thread; None ends the thread."""
+    def put(self, work: Work, tenant: str = "") -> None:
+        """Run ``work``, which must not raise, on a free thread."""
         with self._lock:
-            if not self._free:
-                self._backlog.append(work)
+            if not self._free or not self._may_run(tenant):
+                self._backlog.setdefault(tenant, deque()).append(work)
                 return
             mailbox = self._free.pop()
-        mailbox.put(work)
+            self._running[tenant] += 1
+        mailbox.put((tenant, work))
+
+    def _may_run(self, tenant: str) -> bool:
+        """Whether another thread may work for this tenant."""
+        return not tenant or self._running[tenant] < max(1, self._count - 1)
 
     @property
     def wanted(self) -> bool:
@@ -82,7 +98,18 @@ class Workers:
     @property
     def busy(self) -> bool:
         """Whether any thread runs work."""
-        return len(self._free) < self._count
+        return self.busy_count > 0
+
+    @property
+    def busy_count(self) -> int:
+        """How many threads run work."""
+        return self._count - len(self._free)
+
+    @property
+    def backlog(self) -> int:
+        """How much work waits for a free thread."""
+        with self._lock:
+            return sum(map(len, self._backlog.values()))
 
     def occupied(self, seconds: float) -> bool:
         """Whether no thread is free, and each has run the same work for at least ``seconds`` seconds."""
@@ -91,9 +118,12 @@ class Workers:
             return not self._free and all(started <= latest for started in self._started.values())
 
     def stop(self) -> None:
-        """End the threads, each after its current work."""
-        for _ in range(self._count):
-            self.put(None)
+        """End the threads after the work that waits."""
+        with self._lock:
+            self._stopping = True
+            for mailbox in self._free:
+                mailbox.put(None)
+            self._free.clear()
 
     def ended(self, seconds: float) -> bool:
         """Whether all threads have ended after :meth:`stop`; waits for each at most ``seconds`` seconds."""
@@ -102,16 +132,32 @@ class Workers:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _work(self) -> None:
-        mailbox: SimpleQueue[Work | None] = SimpleQueue()
-        while (work := self._next(mailbox)) is not None:
+        mailbox: SimpleQueue[_Job | None] = SimpleQueue()
+        job = self._next(mailbox)
+        while job is not None:
+            tenant, work = job
             self._started[get_ident()] = monotonic()
             work()
-            del work  # a waiting thread must not keep tensors alive
+            del work, job  # a waiting thread must not keep tensors alive
+            job = self._next(mailbox, tenant)
 
-    def _next(self, mailbox: SimpleQueue[Work | None]) -> Work | None:
+    def _next(self, mailbox: SimpleQueue[_Job | None], finished: str | None = None) -> _Job | None:
+        """Wait for the next work, after work of the tenant ``finished``; None ends the thread."""
         with self._lock:
-            if self._backlog:
-                return self._backlog.popleft()
+            if finished is not None:
+                self._running[finished] -= 1
+                if not self._running[finished]:
+                    del self._running[finished]
+            tenant = next(filter(self._may_run, self._backlog), None)
+            if tenant is not None:
+                waiting = self._backlog.pop(tenant)
+                work = waiting.popleft()
+                if waiting:
+                    self._backlog[tenant] = waiting  # at the end
+                self._running[tenant] += 1
+                return tenant, work
+            if self._stopping:
+                return None
             self._free.append(mailbox)
         return mailbox.get()
 
@@ -121,6 +167,8 @@ class _Call(NamedTuple):
     token: CancellationToken
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
+    principal: Principal
+    """Who has made the request that the call is for."""
 
 
 class Actor:
@@ -130,8 +178,8 @@ class Actor:
     as a small program. If other work waits for a thread, that runs first.
     """
 
-    def __init__(self, workers: Workers) -> None:
-        self._workers = workers
+    def __init__(self, workers: Workers, tenant: str = "") -> None:
+        self._workers, self._tenant = workers, tenant
         self._lock = threading.Lock()
         self._mailbox: deque[_Call] = deque()
         self._current: _Call | None = None
@@ -142,6 +190,11 @@ class Actor:
         """Whether a call runs, or waits for those before it."""
         return self._current is not None
 
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for those before them."""
+        return len(self._mailbox)
+
     async def call(self, function: Callable[..., T], *arguments: Any, token: CancellationToken | None = None) -> T:
         """Return ``function(*arguments)``, run after all earlier calls. It stops when ``token`` is cancelled.
 
@@ -149,7 +202,7 @@ class Actor:
         """
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        call = _Call(self._loop.create_future(), token or CancellationToken(), function, arguments)
+        call = _Call(self._loop.create_future(), token or CancellationToken(), function, arguments, PRINCIPAL.get())
         with self._lock:
             starts = self._current is None
             if starts:
@@ -157,9 +210,17 @@ class Actor:
             else:
                 self._mailbox.append(call)
         if starts:
-            self._workers.put(partial(self._work, call))
-        result: T = await call.future
-        return result
+            self._workers.put(self._work, self._tenant)
+        try:
+            result: T = await call.future
+            return result
+        finally:
+            del call  # its future's error, if any, has this frame in its traceback
+
+    def post(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Run ``function(*arguments)`` after all earlier calls, without a result. An error is logged."""
+        running = asyncio.ensure_future(self.call(function, *arguments))
+        running.add_done_callback(_log_error)
 
     def cancel(self, reason: str) -> None:
         """Cancel all calls: the running one stops soon, a waiting one when its turn comes."""
@@ -171,34 +232,41 @@ class Actor:
         with self._lock:
             return [*self._mailbox] if self._current is None else [self._current, *self._mailbox]
 
-    def abandon(self, error: Exception) -> None:
-        """Answer all calls with ``error``. The running one may continue, but its result is dropped."""
-        calls = self._calls()
+    def abandon(self, running: Exception, waiting: Exception) -> None:
+        """Answer the running call and the waiting ones with errors.
+
+        The running one may continue, but its result is dropped.
+        """
         with self._lock:
+            current, calls = self._current, [*self._mailbox]
             self._mailbox.clear()
-        for call in calls:
+        answers = [(call, waiting) for call in calls] + ([] if current is None else [(current, running)])
+        for call, error in answers:
             if not call.future.done():
                 call.future.set_exception(error)
 
-    def _work(self, call: _Call) -> None:
-        """Run a call on a worker's thread, report its result, and continue with the next one."""
-        while True:
+    def _work(self) -> None:
+        """Run the current call on a worker's thread, report its result, and continue with the next one."""
+        call = self._current
+        while call is not None:
             result: Any = None
             error: BaseException | None = None
+            permissions.refusals = refusals(call.principal.scopes)
             try:
                 with cancelled_by(call.token):
                     result = call.function(*call.arguments)
             except BaseException as caught:  # every error is passed to the caller
                 error = caught
-            following = self._next()
+            following, future = self._next(), call.future
+            del call  # when its result is known, nothing here holds its session
             assert self._loop is not None
             with suppress(RuntimeError):  # the loop ended while this was running
-                self._loop.call_soon_threadsafe(_done, call.future, result, error)
-            result = error = None  # the error's traceback holds this frame, and so the call's arguments
-            if following is None:
-                return
-            if self._workers.wanted:
-                self._workers.put(partial(self._work, following))
+                self._loop.call_soon_threadsafe(_done, future, result, error)
+            result = error = None  # the error's traceback holds this frame
+            del future
+            if following is not None and self._workers.wanted:
+                del following  # as above
+                self._workers.put(self._work, self._tenant)
                 return
             call = following
 
@@ -211,6 +279,11 @@ class Actor:
                     return self._current
             self._current = None
             return None
+
+
+def _log_error(done: asyncio.Future[Any]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        logger.error("work of a session failed: %s", error)
 
 
 def _done(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

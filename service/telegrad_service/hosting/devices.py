@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from telegrad_engine.arrays import installed
+from telegrad_engine.arrays import ANY_GPU, available, installed, split
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
-from ..process import usable_cores
 from ..settings import Settings
 
-
-class Device(NamedTuple):
-    """A device: its name, its array library, and the number of the host's cores that it may use."""
-
-    name: str
-    backend: str
-    cores: int
+# Only whether a library is installed is known at once. It is imported, and may find no GPU, in a thread of its own.
+DEVICES = [choice.device for choice in installed()]
+"""The kinds of device whose library is installed."""
 
 
-# Only installed libraries are listed. A device's library is imported, and may fail, when its first session is created.
-DEVICES = {choice.device: Device(choice.device, choice.library, usable_cores()) for choice in installed()}
-
-
-def check_device(name: str) -> Device:
-    """Return the device of this name. Raises InvalidValue, which lists the available ones."""
+def check_device(name: str) -> None:
+    """Check that a device has a name that may exist here. Raises InvalidValue, which lists the kinds that do."""
     try:
-        return DEVICES[name]
-    except KeyError:
-        raise InvalidValue(f"no device {name!r:.60} here; available: {', '.join(DEVICES)}") from None
+        kind, _ = split(name)
+    except (InvalidOperation, InvalidValue) as error:
+        raise InvalidValue(f"{error}; available: {', '.join(DEVICES)}") from None
+    if kind not in DEVICES and not (kind == ANY_GPU and DEVICES != ["cpu"]):
+        raise InvalidValue(f"no device {name!r:.60} here; available: {', '.join(DEVICES)}")
+
+
+def device_names() -> list[str]:
+    """The names that sessions may ask for here, "cuda" and "gpu" among them if there is a GPU of CuPy's.
+
+    It imports the libraries of all devices, which takes seconds, and finds no GPU that the process may not see.
+    """
+    here = available()
+    names = {info.name for info in here} | {info.name.partition(":")[0] for info in here}
+    return sorted(names | ({ANY_GPU} if any(info.is_gpu for info in here) else set()))
 
 
 def check_compiling(settings: Settings) -> None:

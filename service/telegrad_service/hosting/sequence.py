@@ -14,6 +14,7 @@ import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from starlette.responses import Response
@@ -22,6 +23,7 @@ from xxhash import xxh3_128_digest
 from telegrad_engine.errors import InvalidArgument, SequenceConflict
 from telegrad_engine.program.wire import Progress
 from telegrad_engine.session.memory_accounting import Accounts
+from telegrad_engine.session.session import Session
 
 HEADER = "Telegrad-Sequence"
 SENDER_HEADER = "Telegrad-Sender"
@@ -33,8 +35,6 @@ MAX_SENDERS = 16
 MAX_NUMBER = 10**18 - 1
 MAX_ANSWERS = 64
 MAX_BYTES = 16 * 2**20
-NOT_DONE = 503
-"""The status of a request that had no effect, so its number stays free. Any other status uses up the number."""
 
 
 class _Entry(NamedTuple):
@@ -61,10 +61,18 @@ class SequenceRecord:
         self._bytes = 0
         self._accounts, self._counted = accounts, 0
 
-    async def once(self, number: int, digest: bytes, answer: Callable[[], Awaitable[Response]]) -> Response:
+    async def once(
+        self,
+        number: int,
+        digest: bytes,
+        answer: Callable[[], Awaitable[Response]],
+        recording: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    ) -> Response:
         """Return the recorded answer to this number, or else call ``answer()`` and record the result.
 
-        Numbered requests run in order of arrival, so a repeated one waits for the first.
+        ``recording()`` is entered meanwhile; a durable session's journal has the answer when it is left. Numbered
+        requests run in order of arrival, so a repeated one waits for the first. If ``answer()`` raises, the request
+        had no effect, and its number stays free.
         """
         self.waiting += 1
         try:
@@ -77,10 +85,9 @@ class SequenceRecord:
                 return repeated
             if number != self.last + 1:
                 raise SequenceConflict(skips(number, self.last))
-            response = await answer()
-            status = response.status_code
-            if status != NOT_DONE:
-                self.record(number, digest, response, len(response.body), status >= 400)
+            async with recording():
+                response = await answer()
+                self.record(number, digest, response, len(response.body), response.status_code >= 400)
             return response
         finally:
             self.turn.release()
@@ -112,6 +119,15 @@ class SequenceRecord:
             self._drop()
         self._account()
 
+    def entry(self, number: int) -> tuple[bytes, Any, bool] | None:
+        """The digest and the answer of a recorded request, and whether it failed; None if it is not recorded."""
+        found = self._entries.get(number)
+        return None if found is None else (found.digest, found.answer, self.failed == number)
+
+    def entries(self) -> list[tuple[int, tuple[bytes, Any, bool]]]:
+        """All recorded requests by number, as :meth:`entry` returns them."""
+        return [(number, (e.digest, e.answer, self.failed == number)) for number, e in self._entries.items()]
+
     def forget(self, seen: int) -> None:
         """Drop the answers up to this number, since the client has them."""
         before = len(self._entries)
@@ -125,6 +141,13 @@ class SequenceRecord:
         self._entries.clear()
         self._bytes = 0
         self._account()
+
+    def restart(self, accounts: Accounts) -> None:
+        """Go back to the first number, in a session that is loaded anew."""
+        self.clear()
+        self._accounts, self._counted = accounts, 0
+        self.last = self.failed = 0
+        self._begun = None
 
     def _account(self) -> None:
         """Update the size of the recorded answers in the session's accounts."""
@@ -155,11 +178,34 @@ class SequenceRecords:
         self._records.move_to_end(sender)
         return record
 
+    def restart(self, accounts: Accounts) -> None:
+        """Go back to the first number of every sender, in a session that is loaded anew."""
+        self.accounts = accounts
+        for record in self._records.values():
+            record.restart(accounts)
+
+    def all(self) -> list[tuple[str, SequenceRecord]]:
+        """The records by sender, the one that was inactive for longest first."""
+        return list(self._records.items())
+
     @property
     def anonymous(self) -> int:
         """The last number used without a sender's name; 0 before the first."""
         record = self._records.get(ANONYMOUS)
         return 0 if record is None else record.last
+
+
+class HostedSession(Session):
+    """A session that a host keeps, with the records of its senders."""
+
+    senders: SequenceRecords
+    is_durable = False
+    """Whether the commands of the session are written to a journal."""
+
+    @property
+    def session(self) -> HostedSession:
+        """This session, as a durable one has the session that it has loaded."""
+        return self
 
 
 def skips(number: int, last: int) -> str:

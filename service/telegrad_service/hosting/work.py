@@ -5,9 +5,13 @@ All changes to a session are made by programs; the other functions only read.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from time import perf_counter
+from typing import Any, NamedTuple, TypeVar
 
 from telegrad_engine.errors import InternalError, ProgramNotRun, SequenceConflict, TelegradError, TooLarge
 from telegrad_engine.program import Instruction, compression, json_codec, safetensors, wire
@@ -17,14 +21,20 @@ from telegrad_engine.program.result import Answer, Lent, Value
 from telegrad_engine.session.session import NotAtOnce, Session
 
 from .. import problems
-from ..http import npy
+from ..http import conditional, npy
 from ..http.encodings import opened
 from ..http.media import JSON, NPY
-from .sequence import SequenceRecord, digest_of, parse_number, skips
+from ..observability import tracing
+from ..observability.feed import Feed
+from ..observability.request import OVER_STREAM, REQUEST
+from .commands import command, query
+from .sequence import HostedSession, SequenceRecord, digest_of, parse_number, skips
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
+@command("run_program")
 def run_encoded(
     session: Session,
     body: Body,
@@ -55,9 +65,10 @@ class Numbered(NamedTuple):
     error: TelegradError | None = None
 
 
+@command("run_streamed_program")
 def run_numbered(
-    session: Session,
-    record: SequenceRecord,
+    session: HostedSession,
+    sender: str,
     message: Body,
     max_depth: int,
     most: int,
@@ -65,9 +76,9 @@ def run_numbered(
 ) -> Numbered:
     """Run the program in a container if its number is the next, and record the answer; else look up the recorded one.
 
-    The container may be in a zstd frame, which decompresses to at most ``most`` bytes. The caller must hold the
-    record's turn. Raises NotAtOnce if ``within`` is given and that many seconds may not be enough; called again without
-    it, the program continues where it stopped.
+    The container may be in a zstd frame, which decompresses to at most ``most`` bytes. The caller must hold the turn of
+    the sender's record. Raises NotAtOnce if ``within`` is given and that many seconds may not be enough; called again
+    without it, the program continues where it stopped.
     """
     try:
         body = opened(message, most)
@@ -76,6 +87,7 @@ def run_numbered(
         seen = parse_number(metadata.get("seen", ""), "seen", least=0)
     except TelegradError as error:
         return Numbered(None, error=error)
+    record = session.senders.of(sender)
     record.forget(seen)
     if number > record.last + 1:
         return Numbered(number, error=SequenceConflict(skips(number, record.last)))
@@ -94,7 +106,7 @@ def run_numbered(
 
 
 def _numbered_answer(
-    session: Session,
+    session: HostedSession,
     record: SequenceRecord,
     number: int,
     metadata: Mapping[str, str],
@@ -111,8 +123,13 @@ def _numbered_answer(
         text = f"program {number} did not run: program {failed} before it has not run to its end"
         return Numbered(number, error=ProgramNotRun(text)), False
     try:
-        message = wire.message_of(metadata, arrays, max_depth, session.memory)
-        answer = message.run(session, within, record.progress_of(number))
+        session.source = OVER_STREAM
+        progress = record.progress_of(number)
+        if tracing.tracer is None:
+            answer = _message_of(session, metadata, arrays, max_depth, within).run(session, within, progress)
+        else:
+            with tracing.program_span(session, metadata):
+                answer = _message_of(session, metadata, arrays, max_depth, within).run(session, within, progress)
         content = wire.lend_answer(answer, {"sequence": str(number)})
         if isinstance(content, Lent):
             session.lent.add(content)
@@ -126,17 +143,66 @@ def _numbered_answer(
     return Numbered(number, content), answer.pending is not None
 
 
+def _message_of(
+    session: HostedSession,
+    metadata: Mapping[str, str],
+    arrays: Mapping[str, Any],
+    max_depth: int,
+    within: float | None,
+) -> wire.Message:
+    """The message in a container. Raises NotAtOnce if it could stop between two programs: a journal has it whole."""
+    message = wire.message_of(metadata, arrays, max_depth, session.memory)
+    if within is not None and session.is_durable and len(message.programs) > 1:
+        raise NotAtOnce
+    return message
+
+
 def _bare(error: TelegradError) -> TelegradError:
     """Return the error without its traceback and causes, whose frames would keep the program's arrays alive."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
+def run_published(
+    feed: Feed, loop: asyncio.AbstractEventLoop, function: Callable[..., T], session: Session, *arguments: Any
+) -> T:
+    """Return ``function(session, …)``, and publish what it did, unless it only read."""
+    programs, instructions, started = session.programs, session.instructions, perf_counter()
+    request = REQUEST.get()
+    sequence, request_id = (None, None) if request is None else (request.sequence, request.id)
+    error: TelegradError | None = None
+    try:
+        result = function(session, *arguments)
+        if isinstance(result, Numbered):
+            sequence, error, request_id = result.number, result.error, f"{request_id}-{result.number}"
+        return result
+    except TelegradError as raised:
+        error = raised
+        raise
+    finally:
+        if session.programs > programs or error is not None:
+            publish = partial(
+                feed.publish,
+                "program",
+                sequence=sequence,
+                instructions=session.instructions - instructions,
+                seconds=perf_counter() - started,
+                used_bytes=session.accounts.used_bytes,
+                error=None if error is None else error.slug,
+                request_id=request_id,
+            )
+            with suppress(RuntimeError):  # the loop ended while this was running
+                loop.call_soon_threadsafe(publish)
+        error = None  # its traceback refers to this frame
+
+
+@command("run_instructions")
 def run(session: Session, program: Sequence[Instruction]) -> None:
     """Run a program and discard its answer."""
     session.run(program)
 
 
+@command("run_op")
 def run_op(
     session: Session,
     name: str,
@@ -161,6 +227,7 @@ def outputs_json(name: str, values: Sequence[Value | None], max_elements: int) -
     return b"{" + json_codec.dumps(name) + b":[" + b",".join(items) + b"]}"
 
 
+@command("create_tensor")
 def create_tensor(
     session: Session, program: Sequence[Instruction], with_data: bool, max_elements: int
 ) -> tuple[str, bytes]:
@@ -189,9 +256,50 @@ def fetch(session: Session, ids: Sequence[str], values: bool) -> list[Value]:
     return [answer.values[name] for name in ids]
 
 
-def fetch_encoded(session: Session, name: str, with_data: bool, accept: str, max_elements: int) -> wire.Container:
-    """Fetch one tensor, encoded in a media type."""
-    return encode(fetch(session, [name], with_data or accept != JSON)[0], accept, max_elements)
+class Tagged(NamedTuple):
+    """A tensor in a media type, and its tag."""
+
+    tag: str | None
+    """None if the answer does not have the value."""
+    content: wire.Container | None
+    """None if the client has the value already."""
+
+
+@query
+def fetch_encoded(
+    session: Session, name: str, with_data: bool, accept: str, max_elements: int, if_none_match: str | None = None
+) -> Tagged:
+    """Fetch one tensor, encoded in a media type, unless the client has it."""
+    value = fetch(session, [name], with_data or accept != JSON)[0]
+    return encode_tagged(value, accept, max_elements, if_none_match)
+
+
+def encode_tagged(value: Value, accept: str, max_elements: int, if_none_match: str | None) -> Tagged:
+    """Encode a fetched tensor in a media type, unless the client has it."""
+    if value.array is None:
+        return Tagged(None, encode(value, accept, max_elements))
+    current = conditional.tag(state_of(value), accept)
+    matching = conditional.unchanged(if_none_match, current)
+    if matching is not None:
+        return Tagged(matching, None)
+    return Tagged(current, encode(value, accept, max_elements))
+
+
+def state_of(value: Value) -> str:
+    """The state of a tensor, which identifies its values, its version and the rest of its description."""
+    return conditional.state_of(json_codec.dumps(value.description), value.array)
+
+
+def check_match(session: Session, name: str, if_match: str | None) -> None:
+    """Raise PreconditionFailed if there is an If-Match header without a tag of the tensor."""
+    conditional.check_match(if_match, lambda: state_of(fetch(session, [name], True)[0]))
+
+
+@command("delete_tensor")
+def delete_tensor(session: Session, name: str, if_match: str | None) -> None:
+    """Free a tensor, if it is the one that the client has read."""
+    check_match(session, name, if_match)
+    session.run([Instruction("free", [(name,)])])
 
 
 def encode(value: Value, accept: str, max_elements: int) -> wire.Container:

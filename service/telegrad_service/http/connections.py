@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Protocol
 
@@ -20,7 +20,8 @@ from uvicorn.server import ServerState
 
 from telegrad_engine.session.memory_accounting import Accounts
 
-from ..settings import Settings
+from ..observability.metrics import RequestCounts
+from ..settings import NetworkSettings
 
 RESERVED_DESCRIPTORS = 64
 """File descriptors reserved for listening sockets, files, libraries and the spare connections."""
@@ -85,7 +86,7 @@ class Connection(Protocol):
 class ConnectionLimits:
     """The open connections of a server."""
 
-    def __init__(self, settings: Settings, descriptors: float | None = None) -> None:
+    def __init__(self, settings: NetworkSettings, descriptors: float | None = None) -> None:
         self.settings = settings
         descriptors = max_descriptors() if descriptors is None else descriptors
         reserved = max(RESERVED_DESCRIPTORS, descriptors / 4) if descriptors < math.inf else RESERVED_DESCRIPTORS
@@ -163,8 +164,10 @@ class ConnectionLimits:
 class LimitedServerState(ServerState):
     """The state that uvicorn's protocols share, with the connection limits."""
 
-    def __init__(self, limits: ConnectionLimits, bodies: Accounts) -> None:
+    def __init__(self, limits: ConnectionLimits, bodies: Callable[[str], Accounts], requests: RequestCounts) -> None:
         super().__init__()
         self.limits = limits
+        self.requests = requests
+        """The counts of requests, for those that do not reach the application."""
         self.bodies = bodies
-        """The memory account of incoming bodies."""
+        """The memory account of a tenant's incoming bodies."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from functools import lru_cache
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from telegrad_engine.errors import InvalidValue, UnsupportedMediaType
 from telegrad_engine.program import compression
@@ -63,7 +63,7 @@ def accepts(header: str | None) -> bool:
 
 async def encoded(response: Response, accept_encoding: str | None) -> Response:
     """The response in the coding that the client accepts. The original is not compressed, since it may be recorded."""
-    if len(response.body) < LEAST:
+    if isinstance(response, StreamingResponse) or len(response.body) < LEAST:
         return response
     response.headers.setdefault("vary", "accept-encoding")
     if not accepts(accept_encoding) or not compression.available():
@@ -72,4 +72,6 @@ async def encoded(response: Response, accept_encoding: str | None) -> Response:
     if body is response.body:
         return response
     headers = {name: value for name, value in response.headers.items() if name != "content-length"}
+    if "etag" in headers:  # tags of different codings differ (RFC 9110, 8.8.3.3)
+        headers["etag"] = f'{headers["etag"][:-1]}.{ENCODING}"'
     return Response(body, response.status_code, {**headers, "content-encoding": ENCODING})

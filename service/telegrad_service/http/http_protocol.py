@@ -19,6 +19,7 @@ from websockets.http11 import MAX_LINE_LENGTH
 from telegrad_engine.errors import HeadersTooLarge, MalformedRequest, RequestTimeout, ServerBusy, TelegradError
 
 from .. import problems
+from ..observability.metrics import OTHER_METHOD, RequestCounts
 from . import origins
 from .connections import SPARE_S, LimitedServerState, extended, peer_of
 from .request_parser import RequestParser
@@ -78,7 +79,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._limits.admit(self)
         if self.spare:
             self._deadline = now + SPARE_S
-            self.app = _only_health(self.app)
+            self.app = _only_health(self.app, self._server_state.requests)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop counting the connection."""
@@ -206,6 +207,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Answer a request that does not reach the application with a problem document, and end the connection."""
         logger.info("%s refused: %s %s", self.peer, error.status, error.detail)
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            self._server_state.requests.add(None, OTHER_METHOD, error.status, None, error.slug)
             answer = problems.problem(error, {"connection": "close"})
             headers = [*self.server_state.default_headers, *answer.raw_headers]
             lines = [name + b": " + value + b"\r\n" for name, value in headers]
@@ -213,13 +215,14 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def _only_health(app: ASGIApp) -> ASGIApp:
+def _only_health(app: ASGIApp, requests: RequestCounts) -> ASGIApp:
     """The app for a spare connection: it serves only health checks."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in HEALTH:
             await app(scope, receive, send)
         else:
+            requests.add(None, scope["method"], ServerBusy.status, None, ServerBusy.slug)
             await origins.refuse(ServerBusy(FULL))(scope, receive, send)
 
     return serve

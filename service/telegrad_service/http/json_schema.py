@@ -71,8 +71,12 @@ def _make_precise(schema: Schema) -> None:
     kind = schema.get("type")
     if kind == "integer":
         schema.update({key: int(schema[key]) for key in BOUNDS if key in schema})
-    largest = max(schema.get(key, 0) for key in ("maximum", "exclusiveMaximum"))
-    if kind in FORMATS and largest <= 2**63:
+        # The largest and the smallest value, which generators can hold: 2**63 is no int64.
+        if "exclusiveMaximum" in schema:
+            schema["maximum"] = schema.pop("exclusiveMaximum") - 1
+        if "exclusiveMinimum" in schema:
+            schema["minimum"] = schema.pop("exclusiveMinimum") + 1
+    if kind in FORMATS:
         schema.setdefault("format", FORMATS[kind])
 
 

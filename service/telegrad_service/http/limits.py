@@ -8,11 +8,11 @@ from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
-from telegrad_engine.errors import MalformedRequest, ServerBusy, TooLarge
+from telegrad_engine.errors import MalformedRequest, ServerBusy, SessionLimit, TooLarge
 from telegrad_engine.program import compression
 from telegrad_engine.session.memory_accounting import Accounts
 
-from ..settings import Settings
+from ..settings import NetworkSettings
 from .encodings import is_coded
 from .media import JSON
 
@@ -38,13 +38,20 @@ class BodyReservation:
         self._reserved = 0
 
     def reserve(self, size: int) -> None:
-        """Reserve memory for the ``size`` bytes that have arrived so far. Raises ServerBusy if none is left."""
+        """Reserve memory for the ``size`` bytes that have arrived so far.
+
+        Raises SessionLimit if the tenant has none left, and ServerBusy if the server has none. Their texts are short
+        enough for the reason with which a WebSocket is closed.
+        """
         if size > self._reserved and size > FREE:
             more = size - self._reserved + STEP
             try:
                 self._bodies.reserve(more)
-            except TooLarge:
-                raise ServerBusy("the server has no memory left for another body") from None
+            except (TooLarge, ServerBusy):
+                raise ServerBusy("the server has no memory left for another body", quota="memory") from None
+            except SessionLimit as refused:
+                text = "this tenant has no memory left for another body: free tensors or end sessions"
+                raise SessionLimit(text, **refused.context) from None
             self._reserved += more
 
     def release(self) -> None:
@@ -54,7 +61,7 @@ class BodyReservation:
 
 
 async def read_body(
-    request: Request, media_type: str, settings: Settings, reservation: BodyReservation, packed: bool = False
+    request: Request, media_type: str, settings: NetworkSettings, reservation: BodyReservation, packed: bool = False
 ) -> compression.Body:
     """Read the body. Raises TooLarge as soon as it is known to exceed the limit.
 

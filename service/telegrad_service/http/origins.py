@@ -15,18 +15,23 @@ Clients other than browsers need not send Origin or Sec-Fetch-Site.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from telegrad_engine.errors import ForbiddenOrigin, MalformedRequest, TelegradError, UnknownHost
 
 from .. import problems
+from ..settings import NetworkSettings
 
+EXPOSED = ("Location", "Retry-After", "Content-Encoding", "ETag", "X-Request-ID")
+"""Response headers that pages of other origins may read, in addition to the CORS-safelisted ones."""
 LOOPBACK = ("localhost", "*.localhost")
 ANY = "*"
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -104,9 +109,22 @@ class OriginCheck:
         )
 
 
-def refuse(error: TelegradError) -> Response:
+def check_origins(app: Starlette, settings: NetworkSettings) -> None:
+    """Add the middleware that refuses unknown hosts and origins, and that answers CORS requests."""
+    if settings.cors_origin:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origin,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=EXPOSED,
+        )
+    app.add_middleware(OriginCheck, hosts=[*settings.allowed_host, settings.host], origins=settings.cors_origin)
+
+
+def refuse(error: TelegradError, headers: Mapping[str, str] | None = None) -> Response:
     """The response to a request that is refused before its body is read."""
-    return problems.problem(error, {"connection": "close"})
+    return problems.problem(error, {"connection": "close", **(headers or {})})
 
 
 def _text(header: bytes) -> str:

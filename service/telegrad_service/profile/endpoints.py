@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -11,8 +12,10 @@ from telegrad_engine.profiler import to_data
 from telegrad_engine.program import json_codec
 from telegrad_engine.session.session import Session
 
+from ..hosting.commands import query
 from ..http.media import JSON
 from ..routing.dependencies import CurrentSession
+from ..routing.pages import Page, Paged, PageRequest
 from ..routing.route import Route
 from ..routing.schemas import Answer
 
@@ -64,6 +67,7 @@ class Profile(Answer):
     events_dropped: int = Field(description="The number of ranges that are part of the totals only.", examples=[0])
 
 
+@query
 def read(session: Session, events: bool) -> bytes:
     """The session's last profile in JSON; with ``events``, it includes the individual ranges."""
     return json_codec.dumps(to_data(session.last_profile(), events))
@@ -95,25 +99,20 @@ class CompiledProgram(Answer):
     )
 
 
-class CompiledPrograms(Answer):
+class CompiledPage(Page[CompiledProgram]):
     """The latest 64 programs of a session, in the order of their first runs."""
 
-    items: list[CompiledProgram]
 
-
-def read_compiled(session: Session) -> bytes:
-    """The reports of the session's compiler in JSON; empty if it has none."""
+@query
+def read_compiled(session: Session, request: PageRequest) -> CompiledPage:
+    """A page of the reports of the session's compiler; empty if it has none."""
     reports = [] if session.compiler is None else session.compiler.reports(session)
-    return json_codec.dumps({"items": [report._asdict() for report in reports]})
+    found, following = request.of("compiled", enumerate(reports), itemgetter(0))
+    return CompiledPage(items=[CompiledProgram(**report._asdict()) for _, report in found], next_cursor=following)
 
 
-@router.get(
-    "/compiled",
-    operation_id="get_compiled",
-    summary="List the recurring programs",
-    response_model=CompiledPrograms,
-)
-async def get_compiled(handle: CurrentSession) -> Response:
+@router.get("/compiled", operation_id="list_compiled", summary="List the recurring programs")
+async def list_compiled(handle: CurrentSession, page: Paged) -> CompiledPage:
     """How often each recurring program ran one instruction at a time, planned, or compiled, and why its last run did
     not use the fastest tier. Programs are compiled if the session was created with `compile`."""
-    return Response(await handle.call(read_compiled), media_type=JSON)
+    return await handle.call(read_compiled, page)

@@ -13,6 +13,7 @@ from ..hosting import work
 from ..http.media import JSON, SAFETENSORS, speaks
 from ..routing.route import Route
 from ..settings import Settings
+from ..tenants.principal import principal_of
 from . import schemas
 from .stream import PATH, stream
 
@@ -42,7 +43,7 @@ async def run_program(request: Request) -> Response:
     """
     scope = request.scope
     state = scope["app"].state
-    handle = state.host.find(scope["path_params"]["session"])
+    handle = state.host.find(principal_of(scope), scope["path_params"]["session"])
     accept = scope["telegrad.accept"]
     settings = state.settings
     content = await handle.call(

@@ -13,15 +13,17 @@ import json
 import logging
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from ipaddress import ip_address
 from typing import Any, TypeVar
+from weakref import ref
 
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from telegrad_engine.cancellation import CancellationToken
-from telegrad_engine.errors import ServerBusy, TelegradError, TooLarge
+from telegrad_engine.errors import ServerBusy, SessionLimit, TelegradError, TooLarge
 from telegrad_engine.program import compression, wire
 from telegrad_engine.program.result import Lent, whole
 from telegrad_engine.session.memory_accounting import Accounts
@@ -33,13 +35,19 @@ from ..hosting.host import GOING_AWAY, TAKEN_OVER, TOKEN, SessionHandle
 from ..hosting.sequence import parse_sender
 from ..http import encodings
 from ..http.limits import BodyReservation
+from ..observability.request import REQUEST, new_id, note_route
 from ..settings import Settings
-from ..streaming.websocket import ANSWER_WITH, ON_LOST, PROMPT
+from ..streaming.websocket import ANSWER_WITH, ON_LOST, PROMPT, QUOTA_USED_UP
+from ..tenants.principal import Scope, principal_of
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Running = asyncio.Future[work.Numbered]
 PATH = "/v1/sessions/{session}/stream"
+SCOPE: Scope = "sessions"
+"""The scope that the stream needs, as a route with a body does."""
+REVOKED = 4401
+"""The WebSocket close code for a client whose API key is no longer valid."""
 UNSUPPORTED = 1003
 """The WebSocket close code for a type of message that the stream does not accept."""
 AT_ONCE = 2
@@ -59,15 +67,22 @@ CLIENT_HEADER = "telegrad-client"
 async def stream(websocket: WebSocket) -> None:
     """Serve a client that connects, or refuse it with a problem document."""
     state = websocket.app.state
+    principal = principal_of(websocket)
     try:
-        handle: SessionHandle = state.host.find(websocket.path_params["session"])
+        principal.require(SCOPE)
+        handle: SessionHandle = state.host.find(principal, websocket.path_params["session"])
         compressed = encodings.asks(websocket.query_params.get("compress"))
         sender = parse_sender(websocket.query_params.get("sender"))
+        await handle.ready()
     except TelegradError as error:
         await websocket.send_denial_response(problems.problem(error))
         return
-    with suppress(WebSocketDisconnect):
-        await Stream(handle, sender, state.settings, websocket, compressed, state.host.bodies).serve()
+    finally:
+        note_route(PATH, principal.tenant)
+    served = Stream(handle, sender, state.settings, websocket, compressed, state.host.bodies(principal.tenant))
+    revoked = partial(served.stop, REVOKED, "the API key is no longer valid")
+    with suppress(WebSocketDisconnect), state.authenticator.watching(principal, revoked):
+        await served.serve()
 
 
 def _is_direct(websocket: WebSocket) -> bool:
@@ -107,6 +122,9 @@ class Stream:
         self._compressed = compressed
         """Whether long answers are compressed with zstd."""
         self._websocket = websocket
+        self._account = handle.account
+        request = REQUEST.get()
+        self._request_id = new_id() if request is None else request.id
         self._receive, self._send = websocket.receive, websocket.send
         extension = websocket.scope.get("extensions", {}).get(PROMPT, {})
         self._answer_with = extension.get(ANSWER_WITH)
@@ -144,7 +162,7 @@ class Stream:
         """Cancel the client's programs if it does not reconnect within ``reconnect_s`` seconds."""
         if not self.gone:
             self.gone = True
-            asyncio.get_running_loop().call_later(self._settings.reconnect_s, self._handle.cancel_streamed)
+            asyncio.get_running_loop().call_later(self._settings.reconnect_s, _cancel_streamed, ref(self._handle))
 
     async def serve(self) -> None:
         """Answer programs until the client disconnects or :meth:`stop` is called."""
@@ -192,6 +210,7 @@ class Stream:
         record = self._record
         greeting = {
             "session": self._handle.id,
+            "request_id": self._request_id,
             "last": record.last,
             "failed": record.failed,
             "max_bytes": self._settings.max_body_bytes,
@@ -203,7 +222,8 @@ class Stream:
     async def _read(self) -> None:
         """Read programs and run them in the session."""
         if self._answer_with is not None and not self._compressed:
-            self._answer_with(self._prompt, self._handle.flush, lambda: self._handle.alone)
+            in_context: Any = copy_context().run  # the protocol calls it outside of this task, which has the request
+            self._answer_with(partial(in_context, self._prompt), self._handle.flush, lambda: self._handle.alone)
         while self._ending is None:
             await self._patiently(self._room.acquire())
             message = await self._patiently(self._receive())
@@ -216,6 +236,7 @@ class Stream:
                 self._ending = UNSUPPORTED, "a frame is binary: a safetensors container"
                 return
             self._unanswered += 1
+            self._account.received += len(body)
             ran = self._ran_at_once(body)
             self._under_way.put_nowait(ran or await self._run(body))
             if ran is not None:
@@ -229,8 +250,13 @@ class Stream:
         if self._unanswered or self._ending is not None:
             return None
         try:
-            return self._plain(self._run_at_once(body))
+            message = self._plain(self._run_at_once(body))
+            self._account.received += len(body)
+            return message
         except NotAtOnce:
+            return None
+        except ServerBusy as busy:
+            self.stop(GOING_AWAY, busy.detail)
             return None
         except Exception:
             self._break_down()
@@ -255,14 +281,14 @@ class Stream:
             raise NotAtOnce
         if record.turn.locked() or compression.is_frame(body):
             raise NotAtOnce
-        return self._handle.run_at_once(work.run_numbered, record, body, *self._limits)
+        return self._handle.run_at_once(work.run_numbered, self.sender, body, *self._limits)
 
     async def _run(self, body: memoryview) -> Running:
         """Start a program, or queue it after the previous one."""
         record, reservation = self._record, BodyReservation(self._bodies)
         try:
             reservation.reserve(len(body))
-        except ServerBusy as busy:
+        except (ServerBusy, SessionLimit) as busy:
             refused: Running = asyncio.get_running_loop().create_future()
             refused.set_exception(busy)
             return refused
@@ -275,7 +301,7 @@ class Stream:
         self._count += 1
         token = CancellationToken()
         TOKEN.set(token)  # the task copies the current context
-        call = self._handle.call(work.run_numbered, record, body, *self._limits)
+        call = self._handle.call(work.run_numbered, self.sender, body, *self._limits)
         running = asyncio.ensure_future(call)
         self._handle.streamed.add(token)
         running.add_done_callback(partial(self._done, token, reservation))
@@ -296,6 +322,8 @@ class Stream:
         while (running := await self._under_way.get()) is not None:
             try:
                 await self._send_answer(running)
+            except SessionLimit as limit:
+                self.stop(QUOTA_USED_UP, limit.detail)
             except ServerBusy as busy:
                 self.stop(GOING_AWAY, busy.detail)
             except asyncio.CancelledError:
@@ -334,17 +362,31 @@ class Stream:
         message = self._plain(done)
         if message is None or done.error is not None or not self._compressed:
             return message
-        return {**message, "bytes": await asyncio.to_thread(_compressed, done.answer)}
+        compressed = await asyncio.to_thread(_compressed, done.answer)
+        self._account.sent += len(compressed) - len(done.answer)
+        return {**message, "bytes": compressed}
 
     def _plain(self, done: work.Numbered) -> Message | None:
         """The message for an answer, uncompressed; None if the stream ends instead."""
         number, error = done.number, done.error
         if error is None:
+            self._account.sent += len(done.answer)
             return {"type": "websocket.send", "bytes": done.answer}
+        self._account.problems[error.slug] += 1
         if number is None and isinstance(error, TooLarge):
             self.stop(TOO_LONG, error.detail)
             return None
-        return _text(problems.content(error) | {"sequence": number})
+        request_id = self._request_id if number is None else f"{self._request_id}-{number}"
+        message = _text(problems.content(error) | {"sequence": number, "request_id": request_id})
+        self._account.sent += len(message["text"])
+        return message
+
+
+def _cancel_streamed(handle: ref[SessionHandle]) -> None:
+    """Cancel the programs of a session without a client. The reference is weak, so that an ended session is freed."""
+    session = handle()
+    if session is not None:
+        session.cancel_streamed()
 
 
 def _compressed(answer: wire.Container | Lent) -> wire.Container:

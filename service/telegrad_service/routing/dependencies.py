@@ -1,4 +1,4 @@
-"""Dependencies of routes: the host, the settings, the session, the negotiated media type, the body and pagination."""
+"""Dependencies of routes: the host, the settings, the session, the negotiated media type and the body."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from telegrad_engine.program.compression import Body
 
 from ..hosting.host import SessionHandle, SessionHost
 from ..settings import Settings
+from ..tenants.principal import Principal, principal_of
 from .route import accepted, body_of
 from .schemas import SESSION_ID
 
@@ -26,13 +27,21 @@ async def get_settings(request: Request) -> Settings:
     return settings
 
 
+async def get_principal(request: Request) -> Principal:
+    """Who makes the request."""
+    return principal_of(request)
+
+
 Host = Annotated[SessionHost, Depends(get_host)]
 ServerSettings = Annotated[Settings, Depends(get_settings)]
+CurrentPrincipal = Annotated[Principal, Depends(get_principal)]
 
 
-async def get_session(host: Host, session: Annotated[str, Path(description=SESSION_ID)]) -> SessionHandle:
+async def get_session(
+    host: Host, principal: CurrentPrincipal, session: Annotated[str, Path(description=SESSION_ID)]
+) -> SessionHandle:
     """The session that the path names."""
-    return host.find(session)
+    return host.find(principal, session)
 
 
 async def get_accepted(request: Request) -> str:
@@ -48,13 +57,4 @@ async def get_body(request: Request) -> tuple[Body, str]:
 CurrentSession = Annotated[SessionHandle, Depends(get_session)]
 Accepted = Annotated[str, Depends(get_accepted)]
 RawBody = Annotated[tuple[Body, str], Depends(get_body)]
-Limit = Annotated[int, Query(ge=1, le=1000, description="The most items that a page has.")]
-NumberCursor = Annotated[
-    str | None,
-    Query(
-        description="`next_cursor` of the previous page; absent for the first page.",
-        json_schema_extra={"pattern": "^[0-9]{1,18}$"},
-    ),
-]
-Cursor = Annotated[str | None, Query(description="`next_cursor` of the previous page; absent for the first page.")]
 WithData = Annotated[bool, Query(description="Whether `data` of the tensors in the response is filled.")]

@@ -12,6 +12,7 @@ from telegrad_engine.cancellation import CancellationToken
 
 from ..hosting.host import CLIENT_GONE, TOKEN
 from ..hosting.sequence import HEADER, SENDER_HEADER, SequenceRecord, parse_sender
+from ..tenants.principal import principal_of
 
 LONG_S = 1.0
 """Seconds until a request's client is watched for a disconnect: most requests are answered earlier."""
@@ -60,7 +61,7 @@ class _Watch:
     async def _for_repetitions(self) -> None:
         """Wait at least the time a client has to reconnect, and until no request of the sender waits for its turn."""
         state = self._request.app.state
-        handle = state.host.find(self._request.path_params["session"])
+        handle = state.host.find(principal_of(self._request), self._request.path_params["session"])
         record: SequenceRecord = handle.senders.of(parse_sender(self._request.headers.get(SENDER_HEADER)))
         while True:
             await asyncio.sleep(max(state.settings.reconnect_s, 0.1))

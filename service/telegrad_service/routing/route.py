@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from fastapi.routing import APIRoute
 from starlette.requests import Request
@@ -17,22 +18,29 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
+from telegrad_engine.errors import ServerBusy, TelegradError
 from telegrad_engine.program import json_codec
 from telegrad_engine.program.compression import Body
 
 from .. import problems
+from ..hosting.host import SessionHandle
 from ..hosting.sequence import (
     HEADER,
     MAX_NUMBER,
-    NOT_DONE,
     SENDER_HEADER,
     SENDER_PATTERN,
     digest_of,
     parse_number,
     parse_sender,
 )
-from ..http import encodings, media
+from ..http import conditional, encodings, media
 from ..http.limits import BodyReservation, off_loop, read_body
+from ..http.origins import refuse
+from ..observability.request import REQUEST, note_route
+from ..tenants.authentication import is_public
+from ..tenants.principal import Scope as KeyScope
+from ..tenants.principal import principal_of
+from . import idempotency
 from .disconnection import cancelled_on_disconnect
 
 logger = logging.getLogger(__name__)
@@ -54,8 +62,46 @@ SENDER_PARAMETER = {
 }
 
 
+IF_NONE_MATCH_PARAMETER = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "description": "Tags of responses that the client has. If one is current, the answer is 304, without content.",
+    "schema": {"type": "string"},
+}
+IF_MATCH_PARAMETER = {
+    "name": "If-Match",
+    "in": "header",
+    "required": False,
+    "description": "The tag of the value that the client has read. If the value has changed since, the answer is 412.",
+    "schema": {"type": "string"},
+}
+UNQUEUED = "telegrad_unqueued"
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+
+def unqueued(endpoint: Endpoint) -> Endpoint:
+    """Declare that an endpoint of a session does not wait for its programs, so it is served while the queue is full."""
+    setattr(endpoint, UNQUEUED, True)
+    return endpoint
+
+
+NEEDED = "telegrad_scope"
+"""The attribute of an endpoint that has its scope."""
+
+
+def needs(scope: KeyScope) -> Callable[[Endpoint], Endpoint]:
+    """Declare the scope that an endpoint needs; by default it is "read" for GET, and "sessions" for all else."""
+
+    def declare(endpoint: Endpoint) -> Endpoint:
+        setattr(endpoint, NEEDED, scope)
+        return endpoint
+
+    return declare
+
+
 class Route(APIRoute):
-    """A route that negotiates media types, limits the size of bodies, and runs each sequence number once."""
+    """A route that checks scopes, negotiates media types, limits bodies, and runs each sequence number or key once."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         self.media = media.media_of(endpoint)
@@ -63,9 +109,26 @@ class Route(APIRoute):
         self.with_body = bool(WITH_BODY & methods)
         self.sequenced = "{session}" in path and "GET" not in methods
         self.negotiated = options.get("status_code") != 204
-        if self.sequenced:
+        default: KeyScope = "sessions" if methods - {"GET", "HEAD"} else "read"
+        self.scope: KeyScope | None = None if is_public(path) else getattr(endpoint, NEEDED, default)
+        """The scope that a request needs; None if it needs no key."""
+        if not self.negotiated:
+            options["response_class"] = Response  # JSONResponse would name a media type, without content
+        self.creates = methods == {"POST"} and options.get("status_code") == 201
+        """Whether it creates something, so that it supports idempotency keys."""
+        self.tagged: conditional.Tags | None = getattr(endpoint, "tagged", None)
+        """How the tags of its responses are computed; None if they have none."""
+        self.guarded: bool = getattr(endpoint, "guarded", False)
+        """Whether it checks ``If-Match``."""
+        own = [
+            *([SEQUENCE_PARAMETER, SENDER_PARAMETER] if self.sequenced else ()),
+            *([idempotency.PARAMETER] if self.creates else ()),
+            *([IF_NONE_MATCH_PARAMETER] if self.tagged else ()),
+            *([IF_MATCH_PARAMETER] if self.guarded else ()),
+        ]
+        if own:
             extra = dict(options.get("openapi_extra") or {})
-            extra["parameters"] = [*extra.get("parameters", []), SEQUENCE_PARAMETER, SENDER_PARAMETER]
+            extra["parameters"] = [*extra.get("parameters", []), *own]
             options["openapi_extra"] = extra
         super().__init__(path, endpoint, **options)
 
@@ -77,9 +140,16 @@ class Route(APIRoute):
         return match, child
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request; uvicorn drops the body of the response to HEAD."""
+        """Serve a request whose key has the scope; uvicorn drops the body of the response to HEAD."""
+        note_route(self.path_format, principal_of(scope).tenant)
+        if self.scope is not None:
+            try:
+                principal_of(scope).require(self.scope)
+            except TelegradError as error:
+                await refuse(error)(scope, receive, send)
+                return
         if scope["method"] == "HEAD":
-            scope = {**scope, "method": "GET"}
+            scope = {**scope, "method": "GET", "telegrad.head": True}
         await super().handle(scope, receive, send)
 
     def get_route_handler(self) -> Handler:
@@ -89,20 +159,34 @@ class Route(APIRoute):
             # Raw endpoints take only the request, so FastAPI has no parameters to resolve.
             handler = self.endpoint
         spoken, with_body, sequenced, negotiated = self.media, self.with_body, self.sequenced, self.negotiated
-        in_session = "{session}" in self.path
+        creates, tagged = self.creates, self.tagged
+        in_session, queued = "{session}" in self.path, not getattr(self.endpoint, UNQUEUED, False)
 
         async def handle(request: Request) -> Response:
+            if not in_session:
+                return await serve(request)
+            # Before the body is read.
+            found = request.app.state.host.find(principal_of(request), request.path_params["session"])
+            with found.queue.taken() if queued else nullcontext():
+                return await serve(request)
+
+        async def serve(request: Request) -> Response:
             if not with_body:
                 return await respond(request)
-            host = request.app.state.host
-            if in_session:
-                host.find(request.path_params["session"])  # before the body is read
-            reservation = BodyReservation(host.bodies)
+            reservation = BodyReservation(request.app.state.host.bodies(principal_of(request).tenant))
             try:
                 await _read(request, spoken, reservation)
                 return await respond(request)
             finally:
                 reservation.release()
+
+        async def answer(request: Request) -> Response:
+            if not sequenced:
+                return await handler(request)
+            number, sender = request.headers.get(HEADER), parse_sender(request.headers.get(SENDER_HEADER))
+            if number is None:
+                return await handler(request)
+            return await _once(request, parse_number(number), sender, handler)
 
         async def respond(request: Request) -> Response:
             headers = request.headers
@@ -115,12 +199,12 @@ class Route(APIRoute):
             else:
                 request.scope["telegrad.accept"] = media.accept(accepted, spoken.writes)
             with cancelled_on_disconnect(request) if sequenced else nullcontext():
-                if sequenced and (number := headers.get(HEADER)) is not None:
-                    response = await _once(request, number, handler)
+                if creates and (key := headers.get(idempotency.HEADER)) is not None:
+                    response = await idempotency.once(request, key, answer)
                 else:
-                    if sequenced:
-                        parse_sender(headers.get(SENDER_HEADER))
-                    response = await handler(request)
+                    response = await answer(request)
+            if tagged == "content":
+                response = conditional.with_tag(response, headers.get(conditional.IF_NONE_MATCH))
             return await encodings.encoded(response, headers.get("accept-encoding"))
 
         return handle
@@ -149,27 +233,36 @@ async def _read(request: Request, spoken: media.Media, reservation: BodyReservat
         request._json = await off_loop(len(text), json_codec.loads, text, settings.max_json_depth)
 
 
-async def _once(request: Request, header: str, handler: Callable[[Request], Awaitable[Response]]) -> Response:
-    number, sender = parse_number(header), parse_sender(request.headers.get(SENDER_HEADER))
-    handle = request.app.state.host.find(request.path_params["session"])
+async def _once(
+    request: Request, number: int, sender: str, handler: Callable[[Request], Awaitable[Response]]
+) -> Response:
+    handle: SessionHandle = request.app.state.host.find(principal_of(request), request.path_params["session"])
+    await handle.ready()
+    if (current := REQUEST.get()) is not None:
+        current.sequence = number
 
     async def answer() -> Response:
         try:
             return await handler(request)
         except Exception as error:
-            response, headers = problems.from_exception(error, request)
-            if response.status == NOT_DONE:
-                raise
-            if response.status >= 500:
-                logger.exception("a numbered request failed; it is answered so when it is repeated")
-            return problems.problem(response, headers, sequence=number)
+            found, headers = problems.from_exception(error, request)
+            try:
+                if isinstance(found, ServerBusy):
+                    if "instruction" not in found.context:
+                        raise  # it had no effect, so its number stays free
+                elif found.status >= 500:
+                    logger.exception("a numbered request failed; it is answered so when it is repeated")
+                return problems.problem(found, headers, sequence=number)
+            finally:
+                del found  # its traceback holds this frame, and the session's memory
 
     scope = request.scope
     kind = scope.get("telegrad.content_type"), scope["telegrad.accept"]
     asked = repr((request.method, request.url.path, request.url.query, kind)).encode()
     body = scope.get("telegrad.body", b"")
     digest = digest_of(asked) + await off_loop(len(body), digest_of, body)
-    response: Response = await handle.senders.of(sender).once(number, digest, answer)
+    recording = partial(handle.recording, sender, number)
+    response: Response = await handle.senders.of(sender).once(number, digest, answer, recording)
     return response
 
 

@@ -28,10 +28,10 @@ Data = Annotated[
         json_schema_extra=NOT_AN_OBJECT,
     ),
 ]
-Input = Annotated[Any, Field(json_schema_extra=NOT_AN_OBJECT)]
+LITERAL: dict[str, Any] = {"not": {"type": ["object", "array"]}}
+Input = Annotated[Any, Field(json_schema_extra={**NOT_AN_OBJECT, "items": {**NOT_AN_OBJECT, "items": LITERAL}})]
 SESSION_ID = "The session's id."
-NEXT_CURSOR = "`cursor` of the next page; null on the last page."
-INPUTS = "Tensor ids, numbers, booleans, nulls, and lists of these, in the op's order."
+INPUTS = "Tensor ids, numbers, booleans, nulls, and lists of these, at most two deep, in the op's order."
 Attrs = Annotated[dict[str, Any], Field(description="Attributes by name, as `GET /v1/ops/{op}` describes them.")]
 # For values that a model documents and the engine validates: they are passed on unchanged.
 Unchecked = WrapValidator(lambda value, _: value)

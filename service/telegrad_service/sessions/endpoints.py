@@ -7,10 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Request, Response
 
 from ..http.connections import peer_of
-from ..routing.dependencies import CurrentSession, Host, Limit, NumberCursor, ServerSettings
-from ..routing.route import Route
+from ..routing.dependencies import CurrentPrincipal, CurrentSession, Host, ServerSettings
+from ..routing.pages import Paged
+from ..routing.route import Route, needs, unqueued
 from . import service
-from .schemas import SessionCreate, SessionPage, SessionStatus, SessionUpdate
+from .schemas import SessionCreate, SessionEndpoint, SessionPage, SessionStatus, SessionUpdate
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=Route)
 CREATE = {"example": {"summary": "A reproducible session", "value": {"name": "notebook", "seed": 0}}}
@@ -25,20 +26,21 @@ def _peer(request: Request) -> str:
 async def create_session(
     host: Host,
     settings: ServerSettings,
+    principal: CurrentPrincipal,
     request: Request,
     response: Response,
     body: Annotated[SessionCreate | None, Body(openapi_examples=CREATE)] = None,
 ) -> SessionStatus:
     """A session holds tensors, their graph and a random number generator. It ends after `ttl_s` without a request."""
-    handle = await host.create(service.options(body or SessionCreate(), settings, _peer(request)))
+    handle = await host.create(service.options(body or SessionCreate(), settings, principal.tenant, _peer(request)))
     response.headers["location"] = f"/v1/sessions/{handle.id}"
     return await service.status(handle)
 
 
 @router.get("", operation_id="list_sessions", summary="List the sessions")
-async def list_sessions(host: Host, limit: Limit = 100, cursor: NumberCursor = None) -> SessionPage:
-    """All sessions of the server, oldest first."""
-    return service.page(host, limit, cursor)
+async def list_sessions(host: Host, principal: CurrentPrincipal, page: Paged) -> SessionPage:
+    """The tenant's sessions, oldest first."""
+    return service.page(host, principal.tenant, page)
 
 
 @router.get("/{session}", operation_id="get_session", summary="Read a session")
@@ -47,22 +49,41 @@ async def get_session(handle: CurrentSession) -> SessionStatus:
     return await service.status(handle)
 
 
+@router.get("/{session}/endpoint", operation_id="get_endpoint", summary="Find a session's worker")
+@needs("sessions")
+@unqueued
+async def get_endpoint(
+    host: Host, principal: CurrentPrincipal, handle: CurrentSession, response: Response
+) -> SessionEndpoint:
+    """Where a client behind a gateway may open the session's stream on the worker itself, which saves a hop.
+
+    The session may move: if the worker does not answer, the gateway knows its new place.
+    """
+    response.headers["cache-control"] = "no-store"
+    return service.endpoint(await host.endpoint(handle, principal))
+
+
 @router.patch("/{session}", operation_id="update_session", summary="Change a session's name or time to live")
 async def update_session(
-    handle: CurrentSession, settings: ServerSettings, body: Annotated[SessionUpdate, Body(openapi_examples=UPDATE)]
+    host: Host,
+    handle: CurrentSession,
+    settings: ServerSettings,
+    body: Annotated[SessionUpdate, Body(openapi_examples=UPDATE)],
 ) -> SessionStatus:
     """Fields that are absent stay as they are."""
-    service.update(handle, body, settings)
+    await service.update(host, handle, body, settings)
     return await service.status(handle)
 
 
 @router.put("/{session}/heartbeat", status_code=204, operation_id="beat_session", summary="Send a heartbeat")
+@unqueued
 async def beat_session(handle: CurrentSession) -> None:
     """Keeps a session with `heartbeats` alive. It does not wait for programs, and does not count as a use."""
     handle.beat()
 
 
 @router.delete("/{session}", status_code=204, operation_id="delete_session", summary="Delete a session")
-async def delete_session(host: Host, handle: CurrentSession) -> None:
+@unqueued
+async def delete_session(host: Host, principal: CurrentPrincipal, handle: CurrentSession) -> None:
     """Its tensors are freed; the program that runs is cancelled, and those that wait do not run."""
-    await host.end(handle.id)
+    await host.end(principal, handle.id)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from ..routing.schemas import NEXT_CURSOR, Answer, DType, Request
+from ..routing.pages import Page
+from ..routing.schemas import Answer, DType, Request
 
 Name = Annotated[str, StringConstraints(max_length=200)]
 Ttl = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -17,11 +18,20 @@ TTL = "Seconds without a request after which the session ends; null is the serve
 class SessionCreate(Request):
     """A new session."""
 
-    name: Name | None = Field(default=None, description="A name for people; need not be unique.")
-    device: str = Field(default="cpu", description="Where its tensors live, one of `GET /v1/devices`.")
+    name: Name | None = Field(
+        default=None,
+        description="A name for people. A tenant has at most one durable session of a name: a second one is refused "
+        "with the first one's id in `session`.",
+    )
+    device: str = Field(
+        default="cpu", description="Where its tensors live: one of `GET /v1/devices`, or `gpu` for any GPU."
+    )
     dtype: DType = Field(default="float32", description="The default dtype of floating-point tensors.")
     seed: int | None = Field(
-        default=None, ge=0, lt=2**64, description="The seed of its random numbers; null is a random seed."
+        default=None,
+        ge=0,
+        lt=2**63,
+        description="The seed of its random numbers; null is a random seed. The verb `manual_seed` takes any integer.",
     )
     ttl_s: Ttl | None = Field(default=None, description=TTL)
     heartbeats: bool = Field(
@@ -34,8 +44,7 @@ class SessionCreate(Request):
     )
     durable: bool = Field(
         default=False,
-        description="Whether it survives a restart of the server. Not available yet: true is refused.",
-        json_schema_extra={"not": {"enum": [True]}},
+        description="Whether it survives a restart or a crash of the server, which needs a data folder.",
     )
 
 
@@ -49,7 +58,11 @@ class SessionUpdate(Request):
 class Session(Answer):
     """A session."""
 
-    id: str = Field(description="Unguessable; who knows it may use the session.", examples=["0s7vJ1mQ2nGx4yRkTz8bWc5d"])
+    id: str = Field(
+        description="Unguessable. Clients of the same tenant may use the session; without API keys, whoever knows it.",
+        examples=["0s7vJ1mQ2nGx4yRkTz8bWc5d"],
+    )
+    tenant: str = Field(description="The tenant that it belongs to.", examples=["local"])
     name: str | None = Field(description="A name for people.", examples=["notebook"])
     device: str = Field(description="Where its tensors live.", examples=["cpu"])
     dtype: DType = Field(description="The default dtype of floating-point tensors.", examples=["float32"])
@@ -81,8 +94,21 @@ class SessionStatus(Session):
     instructions: int = Field(description="The number of instructions that ran.", examples=[1])
 
 
-class SessionPage(Answer):
-    """Sessions, oldest first."""
+class SessionEndpoint(Answer):
+    """Where a session is reached without a gateway; all fields are null on a server without gateways."""
 
-    items: list[Session]
-    next_cursor: str | None = Field(description=NEXT_CURSOR, examples=[None])
+    url: str | None = Field(
+        description="The address of the worker that has the session; clients may not be able to reach it.",
+        examples=[None],
+    )
+    token: str | None = Field(
+        description="What the worker takes as `Authorization: Bearer`, for this session and this client alone.",
+        examples=[None],
+    )
+    expires_at: datetime | None = Field(
+        description="When the token expires. A stream that is open by then stays open.", examples=[None]
+    )
+
+
+class SessionPage(Page[Session]):
+    """Sessions, oldest first."""

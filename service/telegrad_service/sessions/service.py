@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any
 
 from telegrad_engine import dtypes
@@ -11,57 +10,64 @@ from telegrad_engine.errors import InvalidValue
 from telegrad_engine.session.session import Session as EngineSession
 
 from .. import __version__
+from ..hosting.commands import query
 from ..hosting.devices import check_compiling, check_device
-from ..hosting.host import SessionHandle, SessionHost, SessionOptions
+from ..hosting.host import Endpoint, SessionHandle, SessionHost, SessionOptions
+from ..routing.pages import PageRequest
 from ..settings import Settings
-from .schemas import Session, SessionCreate, SessionPage, SessionStatus, SessionUpdate
+from .schemas import Session, SessionCreate, SessionEndpoint, SessionPage, SessionStatus, SessionUpdate
 
 
-def options(body: SessionCreate, settings: Settings, peer: str) -> SessionOptions:
+def options(body: SessionCreate, settings: Settings, tenant: str, peer: str) -> SessionOptions:
     """Check a request for a new session and return its options."""
-    if body.durable:
-        raise InvalidValue("durable sessions are not available yet; leave durable out or set it to false")
     check_device(body.device)
     dtype = dtypes.parse(body.dtype)
     if not dtype.is_floating_point:
         raise InvalidValue(f"only floating-point types are supported as the default type, got {dtype.name}")
     if body.compile:
         check_compiling(settings)
-    ttl_s = _ttl(body.ttl_s, settings)
-    return SessionOptions(body.name, body.device, dtype, body.seed, ttl_s, body.compile, peer, body.heartbeats)
+    ttl_s = checked_ttl(body.ttl_s, settings)
+    return SessionOptions(
+        tenant, body.name, body.device, dtype, body.seed, ttl_s, body.compile, peer, body.heartbeats, body.durable
+    )
 
 
-def update(handle: SessionHandle, body: SessionUpdate, settings: Settings) -> None:
+async def update(host: SessionHost, handle: SessionHandle, body: SessionUpdate, settings: Settings) -> None:
     """Set the fields that the body names."""
     if "ttl_s" in body.model_fields_set:
-        handle.ttl_s = _ttl(body.ttl_s, settings) or settings.session_ttl_s
+        handle.ttl_s = checked_ttl(body.ttl_s, settings) or settings.session_ttl_s
     if "name" in body.model_fields_set:
-        handle.name = body.name
+        await host.rename(handle, body.name)
+    handle.changed()
 
 
-def _ttl(seconds: float | None, settings: Settings) -> float | None:
+def checked_ttl(seconds: float | None, settings: Settings) -> float | None:
+    """A time to live that a client asks for. Raises InvalidValue if it is longer than the settings allow."""
     if seconds is not None and seconds > settings.max_session_ttl_s:
         raise InvalidValue(f"ttl_s is at most {settings.max_session_ttl_s:g} here, got {seconds:g}")
     return seconds
 
 
-def page(host: SessionHost, limit: int, cursor: str | None) -> SessionPage:
-    """A page of the sessions after the cursor."""
-    if cursor is not None and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
-        raise InvalidValue(f"not a cursor of this list: {cursor!r:.40}")
-    after = int(cursor or 0)
-    rest = (handle for handle in host.sessions() if handle.number > after)
-    found = list(islice(rest, limit))
-    following = str(found[-1].number) if found and next(rest, None) is not None else None
-    return SessionPage(items=[Session(**_facts(handle)) for handle in found], next_cursor=following)
+def page(host: SessionHost, tenant: str, request: PageRequest) -> SessionPage:
+    """A page of a tenant's sessions."""
+    found, following = request.of("sessions", host.sessions(tenant), lambda handle: handle.number)
+    return SessionPage(items=[Session(**facts(handle)) for handle in found], next_cursor=following)
 
 
 async def status(handle: SessionHandle) -> SessionStatus:
     """The session and its counts."""
     counts = await handle.call(_counts)
-    return SessionStatus(**_facts(handle), **counts, version=__version__)
+    return SessionStatus(**facts(handle), **counts, version=__version__)
 
 
+def endpoint(found: Endpoint | None) -> SessionEndpoint:
+    """Where a session is reached without a gateway."""
+    if found is None:
+        return SessionEndpoint(url=None, token=None, expires_at=None)
+    return SessionEndpoint(**{**found._asdict(), "expires_at": datetime.fromtimestamp(found.expires_at, UTC)})
+
+
+@query
 def _counts(session: EngineSession) -> dict[str, Any]:
     return {
         "tensors": len(session.tensors),
@@ -72,12 +78,15 @@ def _counts(session: EngineSession) -> dict[str, Any]:
     }
 
 
-def _facts(handle: SessionHandle) -> dict[str, Any]:
+def facts(handle: SessionHandle) -> dict[str, Any]:
+    """The fields of a session as it is listed."""
+
     def moment(seconds: float) -> datetime:
         return datetime.fromtimestamp(seconds, UTC)
 
     return {
         "id": handle.id,
+        "tenant": handle.tenant,
         "name": handle.name,
         "device": handle.device,
         "dtype": handle.dtype.name,
@@ -86,6 +95,6 @@ def _facts(handle: SessionHandle) -> dict[str, Any]:
         "expires_at": moment(handle.expires_at),
         "ttl_s": handle.ttl_s,
         "heartbeat_ttl_s": handle.heartbeat_ttl_s,
-        "durable": False,
+        "durable": handle.durable,
         "sequence": handle.senders.anonymous,
     }

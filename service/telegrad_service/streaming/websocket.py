@@ -23,12 +23,14 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode, Frame
 from websockets.protocol import State
 
-from telegrad_engine.errors import ServerBusy
+from telegrad_engine.errors import ServerBusy, SessionLimit
 from telegrad_engine.program.result import Lent
+from telegrad_engine.session.memory_accounting import Accounts
 
 from ..http.connections import ConnectionLimits, extended, peer_of
 from ..http.limits import FREE, BodyReservation
 from ..process import usable_cores
+from ..tenants.principal import ANYONE, SCOPE_KEY
 from .frame_assembler import BINARY, CONTROL, KEY_SIZE, TEXT, FrameAssembler, frame_header, frame_size
 
 try:
@@ -40,6 +42,8 @@ PROMPT, ANSWER_WITH, ON_LOST = "telegrad.prompt", "answer_with", "on_lost"
 """The extension and its functions. ``answer_with`` takes three functions: one answers messages, one is called after
 each answer, and one tells whether no other session waits. ``on_lost`` takes a function to call when the connection is
 lost."""
+QUOTA_USED_UP = 4429
+"""The close code for a client whose tenant has no memory left for a message, based on an HTTP status."""
 Prompt = Callable[[memoryview], Any]
 """Answers a message with an ASGI message to send, or with None if the application is to receive it."""
 _NOTHING = memoryview(b"")
@@ -90,8 +94,9 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._limits: ConnectionLimits = options["server_state"].limits
-        self._reservation = BodyReservation(options["server_state"].bodies)
-        """The memory of the incoming message, until the application receives it."""
+        self._bodies: Callable[[str], Accounts] = options["server_state"].bodies
+        self._reservation: BodyReservation | None = None
+        """The memory of the incoming message, if it is long, until the application receives it."""
         self.peer, self.spare = "", False
         self.waiting_since: float | None = None
         self._partial = 0
@@ -240,18 +245,28 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         """Reserve memory for the ``size`` bytes of a message that have arrived. End the connection if none is left."""
         if size <= FREE or self.transport.is_closing():
             return
+        if self._reservation is None:
+            principal: Any = self.scope.get(SCOPE_KEY, ANYONE)  # nobody's before it is authenticated
+            self._reservation = BodyReservation(self._bodies(principal.tenant))
         try:
             self._reservation.reserve(size)
-        except ServerBusy as busy:
+        except (ServerBusy, SessionLimit) as busy:
             if self._rest is None:
-                self.conn.fail(CloseCode.TRY_AGAIN_LATER, busy.detail)
+                code = QUOTA_USED_UP if isinstance(busy, SessionLimit) else CloseCode.TRY_AGAIN_LATER
+                self.conn.fail(code, busy.detail)
                 self.transport.write(b"".join(self.conn.data_to_send()))
             self.transport.close()
+
+    def _release(self) -> None:
+        """Release the memory of the message that the application has received."""
+        if self._reservation is not None:
+            self._reservation.release()
+            self._reservation = None
 
     async def receive(self) -> Any:
         """Return the next message. Resume reading if no other is queued and the write buffer is not full."""
         message = await self.queue.get()
-        self._reservation.release()
+        self._release()
         if self.read_paused and self.queue.empty():
             self.read_paused = False
             if self.writable.is_set():
@@ -361,9 +376,10 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         """Release what the ended connection holds."""
         self._rest = None
         self._limits.leave(self)
-        self._reservation.release()
+        self._release()
         if self._lost is not None:
             self._lost()
+        self._prompt = self._lost = None  # these refer to the session, which may have ended
         super().connection_lost(exc)
 
     def shutdown(self) -> None:

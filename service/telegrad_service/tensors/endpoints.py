@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Path, Query, Response
+from fastapi import APIRouter, Body, Path, Query, Request, Response
 
 from telegrad_engine.errors import InvalidArgument
 from telegrad_engine.program import Instruction
 
 from ..hosting import work
+from ..http.conditional import ETAG, IF_MATCH, IF_NONE_MATCH, guarded, not_modified, tagged
 from ..http.media import JSON, NPY, SAFETENSORS, speaks
-from ..routing.dependencies import Accepted, CurrentSession, Cursor, Limit, RawBody, ServerSettings, WithData
+from ..routing.dependencies import Accepted, CurrentSession, RawBody, ServerSettings, WithData
+from ..routing.pages import Paged
 from ..routing.route import Route
 from ..routing.schemas import DType, Tensor
 from . import service
@@ -31,6 +33,14 @@ BINARY_ANSWER: dict[int | str, Any] = {
     200: {"description": "The tensor. The binary media types always have its value.", "content": BINARY_CONTENT}
 }
 VALUES = (JSON, SAFETENSORS, NPY)
+
+
+def _value(answer: work.Tagged, media_type: str) -> Response:
+    """The response with a value, or 304 if the client has it."""
+    tag, content = answer
+    if content is None:
+        return not_modified(tag or "*")
+    return Response(content, headers={} if tag is None else {ETAG: tag}, media_type=media_type)
 
 
 @router.post(
@@ -68,9 +78,13 @@ async def create_tensor(
 
 
 @router.get("", operation_id="list_tensors", summary="List the tensors", response_model=TensorPage)
-async def list_tensors(handle: CurrentSession, limit: Limit = 100, cursor: Cursor = None) -> TensorPage:
+async def list_tensors(
+    handle: CurrentSession,
+    page: Paged,
+    prefix: Annotated[str | None, Query(description="Only those whose id starts with this.")] = None,
+) -> TensorPage:
     """Descriptions without values, ordered by id."""
-    items, following = await handle.call(service.page, limit, cursor)
+    items, following = await handle.call(service.page, page, prefix)
     return TensorPage(items=[Tensor(**item) for item in items], next_cursor=following)
 
 
@@ -81,31 +95,36 @@ async def list_tensors(handle: CurrentSession, limit: Limit = 100, cursor: Curso
     response_model=Tensor,
     responses=BINARY_ANSWER,
 )
+@tagged
 @speaks(writes=VALUES)
 async def get_tensor(
-    handle: CurrentSession, settings: ServerSettings, accept: Accepted, id: Id, data: WithData = True
+    request: Request, handle: CurrentSession, settings: ServerSettings, accept: Accepted, id: Id, data: WithData = True
 ) -> Response:
     """The tensor's description and value as JSON, or its value as safetensors or npy if `Accept` asks for that."""
-    answer = await handle.call(work.fetch_encoded, id, data, accept, settings.max_json_elements)
-    return Response(answer, media_type=accept)
+    known = request.headers.get(IF_NONE_MATCH)
+    return _value(await handle.call(work.fetch_encoded, id, data, accept, settings.max_json_elements, known), accept)
 
 
 @router.patch("/{id}", operation_id="update_tensor", summary="Change a tensor", response_model=Tensor)
+@guarded
 async def update_tensor(
+    request: Request,
     handle: CurrentSession,
     settings: ServerSettings,
     id: Id,
     body: Annotated[TensorUpdate, Body(openapi_examples=UPDATE_EXAMPLES)],
 ) -> Response:
     """New values are written in place, without a record in the graph; shape and dtype stay as they are."""
-    answer = await handle.call(service.change, id, body, settings.max_json_elements)
-    return Response(answer, media_type=JSON)
+    match = request.headers.get(IF_MATCH)
+    answer, tag = await handle.call(service.change, id, body, settings.max_json_elements, match)
+    return Response(answer, headers={} if tag is None else {ETAG: tag}, media_type=JSON)
 
 
 @router.delete("/{id}", status_code=204, operation_id="delete_tensor", summary="Delete a tensor")
-async def delete_tensor(handle: CurrentSession, id: Id) -> None:
+@guarded
+async def delete_tensor(request: Request, handle: CurrentSession, id: Id) -> None:
     """The id is free again. The graph keeps the values that it needs."""
-    await handle.call(work.run, [Instruction("free", [(id,)])])
+    await handle.call(work.delete_tensor, id, request.headers.get(IF_MATCH))
 
 
 @router.get(
@@ -115,13 +134,14 @@ async def delete_tensor(handle: CurrentSession, id: Id) -> None:
     response_model=Tensor,
     responses=BINARY_ANSWER,
 )
+@tagged
 @speaks(writes=VALUES)
 async def get_grad(
-    handle: CurrentSession, settings: ServerSettings, accept: Accepted, id: Id, data: WithData = True
+    request: Request, handle: CurrentSession, settings: ServerSettings, accept: Accepted, id: Id, data: WithData = True
 ) -> Response:
     """The gradient that `backward` accumulated; 404 if there is none. Its id in the response is `{id}.grad`."""
-    answer = await handle.call(service.fetch_grad, id, data, accept, settings.max_json_elements)
-    return Response(answer, media_type=accept)
+    known = request.headers.get(IF_NONE_MATCH)
+    return _value(await handle.call(service.fetch_grad, id, data, accept, settings.max_json_elements, known), accept)
 
 
 @router.delete("/{id}/grad", status_code=204, operation_id="delete_grad", summary="Clear a tensor's gradient")

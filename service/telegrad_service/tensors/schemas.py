@@ -8,7 +8,8 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from typing_extensions import TypeAliasType
 
 from ..http.media import JSON, NPY, SAFETENSORS
-from ..routing.schemas import NEXT_CURSOR, Answer, Attrs, Data, DType, Request, Tensor, TensorId
+from ..routing.pages import Page
+from ..routing.schemas import Attrs, Data, DType, Request, Tensor, TensorId
 
 
 class _NewTensor(Request):
@@ -74,11 +75,8 @@ class TensorUpdate(Request):
         return self
 
 
-class TensorPage(Answer):
+class TensorPage(Page[Tensor]):
     """A session's tensors, ordered by id."""
-
-    items: list[Tensor]
-    next_cursor: str | None = Field(description=NEXT_CURSOR, examples=[None])
 
 
 CREATE_EXAMPLES: dict[str, Any] = {

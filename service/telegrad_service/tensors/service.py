@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from telegrad_engine.errors import InvalidArgument, MalformedRequest, UnknownResource
-from telegrad_engine.program import Instruction, safetensors, wire
+from telegrad_engine.program import Instruction, safetensors
 from telegrad_engine.program.compression import Body
 from telegrad_engine.program.instructions import check_id
 from telegrad_engine.program.overloads import find_op
@@ -15,8 +14,10 @@ from telegrad_engine.schema.op import Op
 from telegrad_engine.session.session import Session
 
 from ..hosting import work
-from ..http import npy
+from ..hosting.commands import command, query
+from ..http import conditional, npy
 from ..http.media import JSON, NPY
+from ..routing.pages import PageRequest
 from .schemas import TensorFromData, TensorFromFactory, TensorUpdate
 
 
@@ -68,8 +69,13 @@ def _array(body: Body, media_type: str) -> Any:
     return next(iter(arrays.values()))
 
 
-def change(session: Session, name: str, body: TensorUpdate, max_elements: int) -> bytes:
-    """Apply an update and describe the tensor."""
+@command("change_tensor")
+def change(
+    session: Session, name: str, body: TensorUpdate, max_elements: int, if_match: str | None
+) -> tuple[bytes, str | None]:
+    """Apply an update and describe the tensor. With ``if_match``, the tensor must be the one that the client has read,
+    and the second result is its new tag."""
+    work.check_match(session, name, if_match)
     program = []
     if "data" in body.model_fields_set:
         program.append(Instruction("set_data", [name], attrs={"data": body.data}))
@@ -78,20 +84,29 @@ def change(session: Session, name: str, body: TensorUpdate, max_elements: int) -
     if body.retains_grad:
         program.append(Instruction("retain_grad", [name]))
     session.run(program)
-    return work.tensor_json(work.fetch(session, [name], False)[0], max_elements)
+    answer = work.tensor_json(work.fetch(session, [name], False)[0], max_elements)
+    if if_match is None:
+        return answer, None
+    return answer, conditional.tag(work.state_of(work.fetch(session, [name], True)[0]), JSON)
 
 
-def page(session: Session, limit: int, cursor: str | None) -> tuple[Sequence[dict[str, Any]], str | None]:
-    """A page of descriptions of the tensors whose ids come after the cursor, and the next cursor."""
-    names = sorted(session.tensors)
-    start = 0 if cursor is None else bisect_right(names, cursor)
-    chosen = names[start : start + limit]
-    items = [{**value.description, "data": None} for value in work.fetch(session, chosen, False)]
-    return items, chosen[-1] if start + limit < len(names) else None
+@query
+def page(session: Session, request: PageRequest, prefix: str | None) -> tuple[Sequence[dict[str, Any]], str | None]:
+    """A page of descriptions of the tensors whose ids start with ``prefix``, and the next cursor."""
+    names = sorted(session.tensors if prefix is None else filter(_starting(prefix), session.tensors))
+    chosen, following = request.of("tensors", names, str)
+    return [{**value.description, "data": None} for value in work.fetch(session, chosen, False)], following
 
 
-def fetch_grad(session: Session, name: str, with_data: bool, accept: str, max_elements: int) -> wire.Container:
-    """The gradient of a tensor. Raises UnknownResource if there is none."""
+def _starting(prefix: str) -> Callable[[str], bool]:
+    return lambda name: name.startswith(prefix)
+
+
+@command("fetch_grad")
+def fetch_grad(
+    session: Session, name: str, with_data: bool, accept: str, max_elements: int, if_none_match: str | None
+) -> work.Tagged:
+    """The gradient of a tensor, unless the client has it. Raises UnknownResource if there is none."""
     if session.get(name).grad is None:
         raise UnknownResource(f"{name} has no gradient; backward has not reached it, or it was cleared", ids=[name])
     instruction = Instruction("grad_of", [name], None)
@@ -100,6 +115,6 @@ def fetch_grad(session: Session, name: str, with_data: bool, accept: str, max_el
     try:
         value = work.fetch(session, [temporary], with_data or accept != JSON)[0]
         value.description["id"] = f"{name}.grad"
-        return work.encode(value, accept, max_elements)
+        return work.encode_tagged(value, accept, max_elements, if_none_match)
     finally:
         session.run([Instruction("free", [(temporary,)])])

@@ -66,6 +66,15 @@ func main() {
 	arguments := telegrad.NewGradArguments([]string{"total"}, []string{"x"})
 	second, _, err := client.AutogradAPI.Grad(ctx, session).GradArguments(*arguments).Execute()
 	check(err)
+	multiply, fetch := telegrad.NewOpInstruction("mul"), telegrad.NewVerbInstruction("fetch")
+	multiply.SetIn([]interface{}{"x", "w"})
+	multiply.SetOut([]string{"p"})
+	fetch.SetIn([]interface{}{[]string{"p"}})
+	program := telegrad.NewProgram([]telegrad.Instruction{
+		telegrad.OpInstructionAsInstruction(multiply), telegrad.VerbInstructionAsInstruction(fetch),
+	})
+	fetched, _, err := client.ProgramsAPI.RunProgram(ctx, session).Program(*program).Execute()
+	check(err)
 	_, err = client.TensorsAPI.DeleteTensor(ctx, session, "w").Execute()
 	check(err)
 	_, _, err = client.TensorsAPI.GetTensor(ctx, session, "w").Execute()
@@ -80,6 +89,7 @@ func main() {
 		"gradient":  gradient.Data,
 		"second":    second.Grads[0].Data,
 		"max_bytes": created.MaxBytes,
+		"program":   fetched.Values["p"].Data,
 		"problem":   problem.Type,
 	})
 	check(err)

@@ -9,20 +9,25 @@ from generated import (
     BackwardArguments,
     Configuration,
     GradArguments,
+    Instruction,
     OpArguments,
+    OpInstruction,
     OpsApi,
+    Program,
+    ProgramsApi,
     SessionCreate,
     SessionsApi,
     TensorCreate,
     TensorFromData,
     TensorFromFactory,
     TensorsApi,
+    VerbInstruction,
 )
 from generated.exceptions import NotFoundException
 
 with ApiClient(Configuration(host=sys.argv[1])) as client:
     sessions, tensors, ops, autograd = SessionsApi(client), TensorsApi(client), OpsApi(client), AutogradApi(client)
-    created = sessions.create_session(SessionCreate(name="generated", seed=0))
+    created = sessions.create_session(session_create=SessionCreate(name="generated", seed=0))
     session = created.id
     x = tensors.create_tensor(
         session, TensorCreate(TensorFromData(id="x", data=[1.0, 2.0], requires_grad=True)), data=True
@@ -36,6 +41,13 @@ with ApiClient(Configuration(host=sys.argv[1])) as client:
     ops.run_op(session, "mul", OpArguments(inputs=["x", "x"], outputs=["square"]))
     ops.run_op(session, "sum", OpArguments(inputs=["square"], outputs=["total"]))
     gradients = autograd.grad(session, GradArguments(outputs=["total"], inputs=["x"])).grads
+    program = Program(
+        instructions=[
+            Instruction(OpInstruction(op="mul", var_in=["x", "w"], out=["p"])),
+            Instruction(VerbInstruction(op="fetch", var_in=[["p"]])),
+        ]
+    )
+    fetched = ProgramsApi(client).run_program(session, program).values["p"]
     tensors.delete_tensor(session, "w")
     try:
         tensors.get_tensor(session, "w")
@@ -53,6 +65,7 @@ print(
             "gradient": gradient.data,
             "second": gradients[0].data,
             "max_bytes": created.max_bytes,
+            "program": fetched.data,
             "problem": problem,
         }
     )

@@ -6,6 +6,7 @@ import sys
 from generated import Client
 from generated.api.autograd import backward, grad
 from generated.api.ops import run_op
+from generated.api.programs import run_program
 from generated.api.sessions import create_session, delete_session
 from generated.api.tensors import create_tensor, delete_tensor, get_grad, get_tensor
 from generated.models import (
@@ -13,13 +14,17 @@ from generated.models import (
     DType,
     GradArguments,
     OpArguments,
+    OpInstruction,
     Problem,
+    Program,
     SessionCreate,
     SessionStatus,
     Tensor,
     TensorFromData,
     TensorFromFactory,
     TensorFromFactoryAttrs,
+    VerbInstruction,
+    VerbInstructionOp,
 )
 
 with Client(base_url=sys.argv[1]) as client:
@@ -40,6 +45,11 @@ with Client(base_url=sys.argv[1]) as client:
     run_op.sync(session, "mul", client=client, body=OpArguments(inputs=["x", "x"], outputs=["square"]))
     run_op.sync(session, "sum", client=client, body=OpArguments(inputs=["square"], outputs=["total"]))
     second = grad.sync(session, client=client, body=GradArguments(outputs=["total"], inputs=["x"]))
+    instructions = [
+        OpInstruction(op="mul", in_=["x", "w"], out=["p"]),
+        VerbInstruction(op=VerbInstructionOp.FETCH, in_=[["p"]]),
+    ]
+    fetched = run_program.sync(session, client=client, body=Program(instructions)).values["p"]
     assert delete_tensor.sync_detailed(session, "w", client=client).status_code == 204
     problem = get_tensor.sync(session, "w", client=client)
     assert isinstance(problem, Problem)
@@ -54,6 +64,7 @@ print(
             "gradient": gradient.data,
             "second": second.grads[0].data,
             "max_bytes": created.max_bytes,
+            "program": fetched.data,
             "problem": problem.type_,
         }
     )

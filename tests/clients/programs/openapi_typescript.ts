@@ -41,6 +41,8 @@ async function main(): Promise<void> {
   const second = ok(
     await client.POST("/v1/sessions/{session}/grad", { ...inSession, body: { outputs: ["total"], inputs: ["x"] } }),
   );
+  const program = { instructions: [{ op: "mul", in: ["x", "w"], out: ["p"] }, { op: "fetch", in: [["p"]] }] };
+  const fetched = ok(await client.POST("/v1/sessions/{session}/programs", { ...inSession, body: program }));
   const ofW = { params: { path: { session, id: "w" } } };
   await client.DELETE("/v1/sessions/{session}/tensors/{id}", ofW);
   const { error } = await client.GET("/v1/sessions/{session}/tensors/{id}", ofW);
@@ -54,6 +56,7 @@ async function main(): Promise<void> {
       gradient: gradient.data,
       second: second.grads[0]?.data,
       max_bytes: created.max_bytes,
+      program: fetched.values.p.data,
       problem: error?.type,
     }),
   );

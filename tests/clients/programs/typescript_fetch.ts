@@ -1,6 +1,6 @@
 // The client that openapi-generator makes for TypeScript, against the server that the first argument names.
 
-import { AutogradApi, Configuration, OpsApi, ResponseError, SessionsApi, TensorsApi } from "./client/index.js";
+import { AutogradApi, Configuration, OpsApi, ProgramsApi, ResponseError, SessionsApi, TensorsApi } from "./client/index.js";
 
 declare const process: { argv: string[] };
 
@@ -29,6 +29,11 @@ async function main(): Promise<void> {
   await ops.runOp({ session, op: "mul", opArguments: { inputs: ["x", "x"], outputs: ["square"] } });
   await ops.runOp({ session, op: "sum", opArguments: { inputs: ["square"], outputs: ["total"] } });
   const second = await autograd.grad({ session, gradArguments: { outputs: ["total"], inputs: ["x"] } });
+  const instructions = [
+    { op: "mul", _in: ["x", "w"], out: ["p"] },
+    { op: "fetch", _in: [["p"]] },
+  ];
+  const fetched = await new ProgramsApi(configuration).runProgram({ session, program: { instructions } });
   await tensors.deleteTensor({ session, id: "w" });
   let problem: string | null = null;
   try {
@@ -47,6 +52,7 @@ async function main(): Promise<void> {
       gradient: gradient.data,
       second: second.grads[0]?.data,
       max_bytes: created.maxBytes,
+      program: fetched.values.p.data,
       problem,
     }),
   );

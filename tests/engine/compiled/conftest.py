@@ -35,7 +35,9 @@ def session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if there == "cuda":
         pytest.importorskip("cupy", exc_type=ImportError)
         if request.config.getoption("--device", default="cpu") != "cuda":
-            monkeypatch.setitem(MADE, "cuda", Device(Facade()))
+            facade = Device(Facade())
+            for name in ("cuda", facade.name):
+                monkeypatch.setitem(MADE, name, facade)
     compiler = VerifyingCompiler(after=2, choose=False, tier=ALWAYS if tier == "planned" else COMPILED)
     yield connect(compiler, device=there or "cpu")
     tg.current().close()

@@ -23,6 +23,8 @@ from telegrad_engine.program import Instruction
 from .remembering import ALWAYS, Remembering, connect, engine_tensor, last, numbers, runs_compiled
 from .verification import VerifyingCompiler
 
+pytestmark = pytest.mark.full
+
 # Why not -------------------------------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,8 @@ from telegrad_engine.program.result import Lent
 from .remembering import Remembering, array, connect, numbers, runs_compiled
 from .verification import VerifyingCompiler
 
+pytestmark = pytest.mark.full
+
 pytest.importorskip("jax")
 
 

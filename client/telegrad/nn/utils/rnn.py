@@ -13,7 +13,7 @@ import numpy as np
 
 from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidValue
 
-from ...session.sessions import current
+from ...sessions.session import current
 from ...tensor.handle import Tensor, functions, upload
 
 

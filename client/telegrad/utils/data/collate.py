@@ -9,7 +9,7 @@ import numpy as np
 
 from telegrad_engine.errors import InvalidArgument, InvalidOperation
 
-from ...session.sessions import current
+from ...sessions.session import current
 from ...tensor.handle import Tensor, functions, upload
 
 TEXT = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}"

@@ -13,7 +13,7 @@ import numpy as np
 
 from telegrad_engine.errors import InvalidChoice, InvalidValue
 
-from ...session.generators import Generator
+from ...sessions.generators import Generator
 from ...tensor.handle import Tensor, upload
 from .sampler import random_of
 

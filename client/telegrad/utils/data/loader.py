@@ -7,7 +7,7 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidValue
 
-from ...session.generators import Generator
+from ...sessions.generators import Generator
 from .collate import default_collate, default_convert
 from .dataset import IterableDataset, rows_of_session
 from .sampler import BatchSampler, RandomSampler, SequentialSampler

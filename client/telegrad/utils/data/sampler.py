@@ -9,7 +9,7 @@ import numpy as np
 
 from telegrad_engine.errors import InvalidArgument, InvalidValue
 
-from ...session.generators import Generator, default_generator
+from ...sessions.generators import Generator, default_generator
 
 T = TypeVar("T")
 

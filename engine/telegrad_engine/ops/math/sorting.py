@@ -167,7 +167,10 @@ def median(xp: Any, input: Array) -> Any:
     if not input.size:
         return xp.full((), math.nan if floating else xp.iinfo(input.dtype).min, input.dtype)
     ordered = xp.sort(xp.reshape(widened(input), (-1,)))
-    return ordered[-1] if floating and xp.holds(xp.isnan(ordered[-1]), False) else ordered[(input.size - 1) // 2]
+    middle = ordered[(input.size - 1) // 2]
+    if not floating or not xp.needs_care(xp.isnan(ordered[-1])):
+        return middle
+    return xp.where(xp.isnan(ordered[-1]), ordered[-1], middle)
 
 
 def _median_grad(F: Any, grad: Any, input: Any, result: Any) -> Any:

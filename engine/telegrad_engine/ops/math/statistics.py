@@ -305,7 +305,7 @@ def _quantiles(
 ) -> tuple[Any, Any, Any]:
     """The quantiles at the ranks that ``find_ranks`` returns, and the indices of their lower and upper neighbours."""
     places = xp.reshape(xp.asarray(q, input.dtype), (-1,))
-    if not xp.holds(xp.all((places >= 0) & (places <= 1)), True):
+    if xp.is_invalid(xp.any(~((places >= 0) & (places <= 1)))):
         raise InvalidOperation("quantile() q values must be in the range [0, 1]")
     rows = xp.reshape(input, (-1,)) if dim is None or not input.ndim else xp.moveaxis(input, dim, -1)
     order = xp.argsort(rows, axis=-1, kind="stable")

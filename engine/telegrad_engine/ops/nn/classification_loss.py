@@ -112,7 +112,7 @@ def _is_plain(xp: Any, target: Any, input: Any, ignore_index: int) -> bool:
     plain = target.view(_UNSIGNED[target.dtype]).max() < classes  # as unsigned numbers, negative ones are the largest
     if 0 <= ignore_index < classes:
         plain = plain & (target != ignore_index).all()
-    return bool(xp.holds(plain, True))
+    return not xp.needs_care(xp.logical_not(plain))
 
 
 def _at_class(xp: Any, safe: Any, ndim: int) -> tuple[Any, ...]:
@@ -283,7 +283,7 @@ def poisson_nll_loss(
 @op(lambda var: Spec(var.shape, var.dtype), variants=INTERNAL, memory=scratch(2.0))
 def checked_variance(xp: Any, var: Array) -> Any:
     """``var`` itself, if nothing in it is negative."""
-    if xp.holds(xp.any(var < 0), False):
+    if xp.is_invalid(xp.any(var < 0)):
         raise InvalidValue("var has negative entry/entries")
     return xp.array(var)
 

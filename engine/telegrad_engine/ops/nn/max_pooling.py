@@ -87,7 +87,7 @@ def largest(
     dtype = _taps_dtype(kernel_size)
     first = _first_inside(xp, windows, counts).astype(dtype) if any(padding) else xp.zeros(counts, dtype)
     result, taps = _compared(xp, views, kernel_size, first, False)
-    if floating and xp.holds(xp.isnan(result).any(), False):
+    if floating and xp.needs_care(xp.isnan(result).any()):
         return _compared(xp, views, kernel_size, first, True)
     return result, taps
 
@@ -296,7 +296,7 @@ def adaptive_largest(xp: Any, input: Array, output_size: Ints) -> Any:
     windows = xp.reshape(input, (planes_of(input.shape, ndim), -1))[:, places]
     taps = xp.argmax(windows, axis=-1)
     nans = xp.isnan(windows)
-    if xp.holds(nans.any(), False):
+    if xp.needs_care(nans.any()):
         last = nans.shape[-1] - 1 - xp.argmax(nans[..., ::-1], axis=-1)
         taps = xp.where(xp.any(nans, axis=-1), last, taps)
     taps = taps[..., None]

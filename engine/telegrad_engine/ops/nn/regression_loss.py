@@ -217,7 +217,7 @@ def binary_cross_entropy(
 ) -> Any:
     """The cross entropy of probabilities with target probabilities; logarithms are kept above -100, as in torch."""
     for name, values in (("input", input), ("target", target)):
-        if not xp.holds(xp.all(xp.logical_and(values >= 0, values <= 1)), True):
+        if xp.is_invalid(xp.any(xp.logical_not(xp.logical_and(values >= 0, values <= 1)))):
             raise InvalidOperation(f"all elements of {name} should be between 0 and 1")
     losses = (target - 1) * xp.maximum(xp.log1p(-input), -100) - target * xp.maximum(xp.log(input), -100)
     return _reduce_array(xp, losses if weight is None else losses * weight, reduction)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ...arrays import is_on
 from ...dtypes import bool_, element, from_numpy, int64
 from ...errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
 from ...memory_layout import ORDERS, preserve_format
@@ -255,7 +256,7 @@ def to(
 
 def _check_device(wanted: str, present: str) -> None:
     """Raise unless ``wanted`` is the session's device or "cpu", which changes nothing until values are read."""
-    if wanted.split(":")[0] not in ("cpu", present):
+    if wanted.partition(":")[0] != "cpu" and not is_on(wanted, present):
         raise InvalidOperation(f"device {wanted!r} is not available; available: {present}")
 
 

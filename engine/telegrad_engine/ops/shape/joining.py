@@ -117,6 +117,12 @@ stack.derivative(
 )
 
 
+def _checked_count(parts: int) -> int:
+    """The number of parts. Raises TooLarge if there is no room for half a kilobyte per part, even for empty ones."""
+    check_size((parts, 64), int64.numpy)
+    return parts
+
+
 def _split_sizes(shape: Any, split_size: Any, dim: int) -> list[int]:
     size = shape[dim]
     if not isinstance(split_size, int):
@@ -136,7 +142,7 @@ def _split_sizes(shape: Any, split_size: Any, dim: int) -> list[int]:
             raise ShapeMismatch(f"split_size can only be 0 if dimension size is 0, but got dimension size of {size}")
         return [0]
     full, rest = divmod(size, split_size)
-    return [split_size] * full + ([rest] if rest or not full else [])
+    return [split_size] * _checked_count(full) + ([rest] if rest or not full else [])
 
 
 def _part_specs(input: Any, sizes: list[int], axis: int) -> list[Any]:
@@ -200,7 +206,7 @@ split.derivative(
 def _chunk_sizes(shape: Any, chunks: int, dim: int) -> list[int]:
     """Equal sizes except for the last; an empty dimension gives ``chunks`` empty parts."""
     size = shape[dim]
-    return _split_sizes(shape, -(-size // chunks), dim) if size else [0] * chunks
+    return _split_sizes(shape, -(-size // chunks), dim) if size else [0] * _checked_count(chunks)
 
 
 def _chunk_rule(input: Any, chunks: int, dim: int) -> list[Any]:
@@ -234,7 +240,7 @@ def _unbind_rule(input: Any, dim: int) -> list[Spec]:
     if not input.shape:
         raise IndexOutOfRange("Dimension specified as 0 but tensor has no dimensions")
     axis = wrap_dim(dim, len(input.shape))
-    return [Spec(input.shape[:axis] + input.shape[axis + 1 :], input.dtype)] * input.shape[axis]
+    return [Spec(input.shape[:axis] + input.shape[axis + 1 :], input.dtype)] * _checked_count(input.shape[axis])
 
 
 @op(_unbind_rule, results=LIST, memory=VIEW)
@@ -327,9 +333,8 @@ def tensor_split(F: Any, input: Array, indices_or_sections: IntOrInts, dim: Int 
         sections = indices_or_sections
         if sections <= 0:
             raise InvalidOperation(f"number of sections must be larger than 0, got {sections}")
-        check_size((sections, 64), int64.numpy)  # counts half a kilobyte per part, even for empty ones
         part, longer = divmod(size, sections)
-        bounds = [i * part + min(i, longer) for i in range(sections + 1)]
+        bounds = [i * part + min(i, longer) for i in range(_checked_count(sections) + 1)]
     else:
         bounds = [0, *[slice(i).indices(size)[1] for i in indices_or_sections], size]
     return tuple([F.narrow(input, dim, start, max(end - start, 0)) for start, end in itertools.pairwise(bounds)])

@@ -19,7 +19,7 @@ from .views import as_strided, check_part, write_flat
 
 def any_outside(xp: Any, index: Any, least: int, size: int) -> bool:
     """Whether any index is less than ``least`` or at least ``size``."""
-    return bool(index.size) and xp.holds((index.min() < least) | (index.max() >= size), False)
+    return bool(index.size) and xp.is_invalid((index.min() < least) | (index.max() >= size))
 
 
 def outlier(index: Any, size: int) -> int:

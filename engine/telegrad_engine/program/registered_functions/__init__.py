@@ -10,7 +10,7 @@ from . import steps as _steps
 from .budget import Budget
 from .function import Applicable, FunctionProgram
 from .installed import Installed
-from .library import SHARED, Foreign, Library, SessionLibrary, from_entry, installed_library
+from .library import SHARED, Foreign, Library, SessionLibrary, from_entry, installed_library, permissions
 from .steps import WRITES_TO_INPUT
 from .verify import verify
 
@@ -26,6 +26,7 @@ __all__ = [
     "SessionLibrary",
     "from_entry",
     "installed_library",
+    "permissions",
     "verify",
 ]
 _ = _control, _steps

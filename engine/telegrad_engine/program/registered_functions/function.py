@@ -8,6 +8,7 @@ Without a backward program the forward is recorded op by op.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from ...autograd.custom_function import Function, once_differentiable
@@ -71,10 +72,17 @@ class FunctionProgram:
         if len(self.doc) > MAX_DOC:
             raise LimitExceeded(f"doc has at most {MAX_DOC} characters, not {len(self.doc)}")
         parameters = parse_parameters(definition.get("parameters", ()))
-        self._read(Reader({p.name for p in parameters}, find), definition)
+        self.uses: dict[str, Applicable] = {}
+        """The functions that it applies, by the names that they had when it was registered."""
+        self._read(Reader({p.name for p in parameters}, partial(self._note, find)), definition)
         self.signature = signature(self.name, self.forward.inputs, parameters, definition.get("order"))
         self._names = [p.name for p in self.signature.tensor_params]
         self.Function = _make(self, bool(definition.get("once_differentiable")))
+
+    def _note(self, find: Find, name: str) -> Applicable:
+        found: Applicable = find(name)
+        self.uses[name] = found
+        return found
 
     def _read(self, reader: Reader, definition: Mapping[str, Any]) -> None:
         data = definition["forward"]
@@ -200,7 +208,7 @@ def _make(program: FunctionProgram, once: bool) -> type[Function]:
 
         return run
 
-    members: dict[str, Any] = {"forward": staticmethod(forward)}
+    members: dict[str, Any] = {"forward": staticmethod(forward), "program": program}
     if program.backward is not None:
         backward = derivative(program.backward)
         run = lambda ctx, *grads: (*backward(ctx, *grads), None)  # noqa: E731 - None for the Call

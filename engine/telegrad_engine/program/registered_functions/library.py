@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from threading import Lock
+from threading import Lock, local
 from typing import Any
 
-from ...context import Grantor
+from ...context import Grantor, state
 from ...devices import on
-from ...errors import DataDependentShape, FunctionExists, InvalidFunction, InvalidValue, LimitExceeded, UnknownFunction
+from ...errors import (
+    DataDependentShape,
+    FunctionExists,
+    InvalidFunction,
+    InvalidValue,
+    LimitExceeded,
+    MissingScope,
+    UnknownFunction,
+)
 from ...schema.op import CATALOGUE
 from ...schema.parameters import Kind, TensorKind
 from ...schema.signature import REQUIRED, Param, Signature
@@ -17,12 +25,20 @@ from ...tensor.eager import Tensor
 from . import installed
 from .budget import Budget
 from .function import Applicable, FunctionProgram
-from .limits import MAX_FUNCTIONS, MAX_LIBRARY_WEIGHT
+from .limits import MAX_FUNCTIONS, MAX_LIBRARY_WEIGHT, WEIGHT_BYTES
 from .reader import STEPS, Find
 from .verify import verify
 
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"
 _NAME = re.compile(NAME_PATTERN)
+
+
+class _Permissions(local):
+    refusals: Mapping[str, str] = {}
+    """Why the program of this thread must not change functions, by their scope: "session" or "server"."""
+
+
+permissions = _Permissions()
 
 
 class Library:
@@ -31,6 +47,8 @@ class Library:
     def __init__(self, outer: Library | None = None) -> None:
         self._functions: dict[str, Applicable] = {}
         self._lock = Lock()
+        self.weight = 0
+        """The values and characters of the definitions together."""
         self.outer = outer
 
     def read(self, definition: Any) -> FunctionProgram:
@@ -47,9 +65,10 @@ class Library:
                 raise FunctionExists(f"there is a function {function.name!r} already; remove it first")
             if len(self._functions) >= MAX_FUNCTIONS:
                 raise LimitExceeded(f"{MAX_FUNCTIONS} functions are registered here, as many as may be; remove some")
-            if sum(map(_weight, self._functions.values())) + _weight(function) > MAX_LIBRARY_WEIGHT:
+            if self.weight + _weight(function) > MAX_LIBRARY_WEIGHT:
                 raise LimitExceeded("the functions that are registered here take as much room as they may; remove some")
             self._functions[function.name] = function
+            self.weight += _weight(function)
 
     def find(self, name: str) -> Applicable:
         """Return the function of this name, from here or from the outer library. Raises UnknownFunction."""
@@ -67,12 +86,18 @@ class Library:
     def remove(self, name: str) -> None:
         """Remove a function of this library. Functions that apply it keep it, and so do graphs."""
         with self._lock:
-            if self._functions.pop(name, None) is None:
+            removed = self._functions.pop(name, None)
+            if removed is None:
                 raise UnknownFunction(f"no function {name!r:.80} is registered here")
+            self.weight -= _weight(removed)
 
     def all(self) -> dict[str, Applicable]:
         """Return all functions that can be found here."""
         return {**(self.outer.all() if self.outer is not None else {}), **self._functions}
+
+    def own(self) -> dict[str, Applicable]:
+        """Return the functions of this library itself, not those of the outer one."""
+        return dict(self._functions)
 
     def has_own(self, name: str) -> bool:
         """Return whether a function is in this library itself, not in the outer one."""
@@ -114,15 +139,22 @@ class SessionLibrary(Library):
         self.shared = shared
 
     def of_scope(self, scope: str) -> Library:
-        """Return the library of a scope: "session" or "server"."""
+        """Return the library of a scope, "session" or "server", to change it.
+
+        Raises MissingScope if the program of this thread must not change it.
+        """
         if scope not in ("session", "server"):
             raise InvalidValue(f"a function's scope is session or server, not {scope!r:.40}")
+        if scope in permissions.refusals:
+            raise MissingScope(permissions.refusals[scope])
         return self if scope == "session" else self.shared
 
     def register(self, definition: Any, scope: str, verified: bool, shapes: Any) -> None:
         """Add a function to the library of a scope, after checking its derivative if ``verified``."""
         library = self.of_scope(scope)
         function = library.read(definition)
+        if state.memory is not None:
+            state.memory.check_room(WEIGHT_BYTES * function.weight)
         if verified:
             with on("cpu"):
                 verify(function, shapes)

@@ -27,6 +27,8 @@ MAX_DOC = 10_000
 """Characters of a function's description."""
 MAX_WEIGHT = 2**21
 """Values and characters of one definition, which is stored as it was sent."""
+WEIGHT_BYTES = 100
+"""The bytes of memory that each of them takes, read and checked."""
 MAX_LIBRARY_WEIGHT = 2**24
 """The same for all functions of one session, or of a library, together."""
 MAX_ITERATIONS = 10_000

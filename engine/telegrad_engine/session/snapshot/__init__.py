@@ -1,0 +1,186 @@
+"""Snapshots: the whole state of a session as one file, and sessions made of it.
+
+A snapshot has everything on which the session's future depends: its tensors with their memory, which views share, their
+gradients and graphs with what the nodes saved, versions, names, the random number generator, the default dtype,
+registered functions and procedures, open checkpoints, and the numbers that it counts. A restored session continues
+exactly like the original. Caches, reports of compiled programs and profiles that have ended are not part of the state.
+
+The file is a safetensors container (:mod:`.container`) of a description in JSON (:mod:`.writer`) and the memory of the
+tensors. It contains no code: ops are named, and what a client registered is read and checked again (:mod:`.reader`).
+
+A session that waits for its client in a backward pass, or whose profile is running, has no snapshot; nor has one whose
+graph has Python of the server's operator in it. :func:`refusal` tells why in advance.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, TypedDict, TypeVar, Unpack, overload
+
+from ... import dtypes
+from ...errors import MalformedRequest, NotSupported, TelegradError, TooLarge
+from ...program.program_cache import Programs
+from ...program.registered_functions import Library
+from ...program.safetensors import Container
+from ..quota import Quota
+from ..session import ProgramCompiler, Session
+from . import container
+from .blocks import check_bools, copied
+from .reader import Reader, array_specs
+from .sharing import arrays_of, share, shared_with
+from .writer import Writer
+from .writer import refusal as _refusal
+
+MEDIA_TYPE = "application/vnd.safetensors"
+AnySession = TypeVar("AnySession", bound=Session)
+
+
+class Surroundings(TypedDict, total=False):
+    """The arguments of :class:`Session` that are not state."""
+
+    max_bytes: int
+    library: Library
+    memory: Programs
+    compiler: ProgramCompiler | None
+    max_program_s: float
+    max_program_instructions: float
+    quota: Quota | None
+
+
+def refusal(session: Session) -> str | None:
+    """Return why a session cannot be saved or forked now, and what to do; None if it can.
+
+    It takes as long as a fork of a session without large tensors.
+    """
+    session.flush()
+    session.check_intact()
+    try:
+        _describe(session)
+    except NotSupported as error:
+        return error.detail
+    return None
+
+
+def save(session: Session) -> Container:
+    """Return a session's snapshot: the content of a file.
+
+    Equal states have equal snapshots, and a snapshot of the restored session is equal to its own. Raises NotSupported
+    if :func:`refusal` returns a reason, and InternalError if the session is not intact.
+    """
+    writer, document = _describe(session, download=True)
+    return container.encode(document, writer.arrays)
+
+
+def digest(session: Session) -> str:
+    """Return the SHA-256 of a session's snapshot, which is the same for equal states. Raises as :func:`save`."""
+    return hashlib.sha256(save(session)).hexdigest()
+
+
+@overload
+def restore(snapshot: Container, **surroundings: Unpack[Surroundings]) -> Session: ...
+@overload
+def restore(
+    snapshot: Container, make: Callable[..., AnySession], **surroundings: Unpack[Surroundings]
+) -> AnySession: ...
+def restore(snapshot: Container, make: Callable[..., Any] = Session, **surroundings: Unpack[Surroundings]) -> Any:
+    """Return a session in the state of a snapshot; the arguments are those of :class:`Session` that are not state.
+
+    ``make`` is the class of the session.
+
+    Raises MalformedRequest if the snapshot is damaged, NotSupported if its format is newer, TooLarge if it takes more
+    than ``max_bytes`` or than the process has left, UnknownFunction if the library lacks an installed function, and the
+    errors of registering its functions and procedures.
+    """
+    try:
+        document, blocks = container.decode(snapshot)
+        session = _new_session(make, document, surroundings)
+        specs = array_specs(document)
+        in_block: list[list[int]] = [[] for _ in blocks]
+        for number, spec in enumerate(specs):
+            in_block[spec.block].append(number)
+        total = sum(data.nbytes for data in blocks)
+        session.accounts.check_room(total)
+        arrays: list[Any] = [None] * len(specs)
+        owners = []
+        for data, numbers in zip(blocks, in_block, strict=True):
+            in_data = [specs[number] for number in numbers]
+            check_bools(data, in_data)
+            owner, found = copied(data, in_data)
+            owners.append(owner)
+            for number, array in zip(numbers, found, strict=True):
+                arrays[number] = array
+        device_arrays = []
+        if (device := session.environment.device) is not None:
+            device_arrays = [device.backend.upload(arrays[number]) for number in document["device_arrays"]]
+        return _filled(session, document, arrays, owners, device_arrays)
+    except MemoryError:
+        raise TooLarge("not enough memory for the snapshot") from None
+    except TelegradError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise MalformedRequest(f"snapshot: it is damaged: {type(error).__name__}: {error}"[:400]) from None
+
+
+@overload
+def fork(session: Session, **surroundings: Unpack[Surroundings]) -> Session: ...
+@overload
+def fork(session: Session, make: Callable[..., AnySession], **surroundings: Unpack[Surroundings]) -> AnySession: ...
+def fork(session: Session, make: Callable[..., Any] = Session, **surroundings: Unpack[Surroundings]) -> Any:
+    """Return another session in the same state, which draws the same random numbers from here on.
+
+    Both share the memory of large tensors until one of them writes to it; each counts it in full, so that the copy
+    at the first write never lacks room. They may run on different threads at the same time. Call it where programs of
+    ``session`` run. Raises NotSupported and InternalError as :func:`save`, TooLarge if the accounts of the fork or of
+    the process have no room. Tensors that only Python code refers to must not be written to in place afterwards.
+    """
+    writer, document = _describe(session)
+    child = _new_session(make, document, surroundings)
+    blocks = writer.arrays.blocks
+    of_device = writer.device_arrays  # nobody can write to them
+    child.accounts.check_room(sum(block.nbytes for block in blocks) + sum(array.nbytes for array in of_device))
+    try:
+        shared = shared_with(session, writer)
+        arrays: list[Any] = [None] * len(writer.arrays.arrays)
+        owners = []
+        for block, owner in zip(blocks, shared, strict=True):
+            own, found = arrays_of(block, owner, writer.arrays)
+            owners.append(own)
+            for number, array in zip(block.arrays, found, strict=True):
+                arrays[number] = array
+    except MemoryError:
+        raise TooLarge("not enough memory for the fork") from None
+    _filled(child, document, arrays, owners, of_device)
+    share(child, shared)
+    return child
+
+
+def _describe(session: Session, download: bool = False) -> tuple[Writer, dict[str, Any]]:
+    session.flush()
+    session.check_intact()
+    if (reason := _refusal(session)) is not None:
+        raise NotSupported(reason)
+    writer = Writer(session)
+    return writer, writer.document(download)
+
+
+def _new_session(make: Callable[..., AnySession], document: dict[str, Any], surroundings: Surroundings) -> AnySession:
+    return make(device=document["device"], dtype=dtypes.parse(document["dtype"]), seed=0, **surroundings)
+
+
+def _filled(
+    session: AnySession,
+    document: dict[str, Any],
+    arrays: list[Any],
+    owners: list[Any],
+    device_arrays: list[Any],
+) -> AnySession:
+    Reader(session, document, arrays, device_arrays).read()
+    for array in device_arrays:
+        session.accounts.count(array)
+    for owner in owners:
+        session.accounts.count(owner, lent=True)
+    return session
+
+
+__all__ = ["MEDIA_TYPE", "digest", "fork", "refusal", "restore", "save"]

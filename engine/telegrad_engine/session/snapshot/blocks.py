@@ -1,0 +1,175 @@
+"""Arrays by the memory that they share: blocks of bytes, and the layout of each array in its block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from ...errors import MalformedRequest, NotSupported
+
+_BYTE = np.dtype(np.uint8)
+_INTEGERS = ["bool", *[f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("u", "")]]
+DTYPES: dict[str, np.dtype[Any]] = {
+    **{name: np.dtype(name) for name in [*_INTEGERS, "float16", "float32", "float64"]},
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+}
+
+
+class ArraySpec(NamedTuple):
+    """An array in a block; offset and strides are in bytes."""
+
+    block: int
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype[Any]
+    frozen: bool
+    """Whether it is read-only because some of its elements share memory, as in an expanded array."""
+
+    def covers(self, nbytes: int) -> bool:
+        """Return whether it is the whole block, in row-major order."""
+        step = self.dtype.itemsize
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if stride != step:
+                return False
+            step *= size
+        return step == nbytes and not self.offset and not self.frozen
+
+    def fits(self, nbytes: int) -> bool:
+        """Return whether all elements are within a block of so many bytes. NumPy does not check this for 0 bytes."""
+        steps = [(n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True)]
+        if 0 in self.shape:
+            return self.offset <= nbytes
+        first = self.offset + sum(step for step in steps if step < 0)
+        last = self.offset + sum(step for step in steps if step > 0)
+        return first >= 0 and last + self.dtype.itemsize <= nbytes
+
+
+class Block:
+    """The memory that some arrays share."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        """The array that has the whole memory."""
+        self.arrays: list[int] = []
+        """The numbers of the arrays in it."""
+        self._start: int | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """The size in bytes."""
+        return int(self.owner.nbytes)
+
+    @property
+    def start(self) -> int:
+        """The address of the first byte."""
+        if self._start is None:
+            self._start = _address(self.owner)
+        return self._start
+
+    def data(self) -> Any:
+        """Return the memory as an array of bytes."""
+        owner = self.owner
+        if not owner.flags.c_contiguous:
+            owner = owner.transpose(sorted(range(owner.ndim), key=lambda d: -owner.strides[d]))
+        if not owner.flags.c_contiguous:
+            raise NotSupported("an array whose memory has gaps cannot be saved")
+        return owner.reshape(-1).view(_BYTE)
+
+
+class Arrays:
+    """Arrays by number, in the order in which they were added, and their blocks."""
+
+    def __init__(self) -> None:
+        self.arrays: list[Any] = []
+        self.specs: list[ArraySpec] = []
+        self.blocks: list[Block] = []
+        self._numbers: dict[int, int] = {}
+        self._block_numbers: dict[int, int] = {}
+
+    def number(self, array: Any) -> int:
+        """Return the number of an array, which is added if it is new."""
+        found = self._numbers.get(id(array))
+        if found is not None:
+            return found
+        number = self._numbers[id(array)] = len(self.arrays)
+        self.arrays.append(array)
+        owner = owner_of(array)
+        place = self._block_numbers.get(id(owner))
+        if place is None:
+            place = self._block_numbers[id(owner)] = len(self.blocks)
+            self.blocks.append(Block(owner))
+        block = self.blocks[place]
+        block.arrays.append(number)
+        shape, strides = array.shape, array.strides
+        frozen = not array.flags.writeable and overlaps(shape, strides)
+        offset = 0 if array is owner else _address(array) - block.start
+        self.specs.append(ArraySpec(place, offset, shape, strides, array.dtype, frozen))
+        return number
+
+
+def owner_of(array: Any) -> Any:
+    """Return the array that has the whole memory of an array: the last NumPy array in the chain of its bases."""
+    found, base = array, array.base
+    while base is not None:
+        if type(base) is np.ndarray:
+            found = base
+        base = getattr(base, "base", None)  # the base of an array from as_strided is not an array, but has a base
+    return found
+
+
+def overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether a dimension of several elements has the stride 0."""
+    return 0 in strides and any(n > 1 and not step for n, step in zip(shape, strides, strict=True))
+
+
+def _address(array: Any) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def view_in(memory: Any, spec: ArraySpec) -> Any:
+    """Return an array in a block, whose memory is an array of bytes; read-only if the memory is, or if it is frozen.
+
+    Raises MalformedRequest if it exceeds the block.
+    """
+    try:
+        array: Any = np.ndarray(spec.shape, spec.dtype, memory, spec.offset, spec.strides)
+    except (TypeError, ValueError) as error:
+        raise MalformedRequest(f"snapshot: an array exceeds its memory: {error}") from None
+    if spec.frozen:
+        array.flags.writeable = False
+    return array
+
+
+def copied(data: Any, specs: Sequence[ArraySpec]) -> tuple[Any, list[Any]]:
+    """Return the owner of a copy of a block's ``data``, which are bytes, and the arrays in it."""
+    whole = next((i for i, spec in enumerate(specs) if spec.covers(data.nbytes)), None)
+    owner = np.empty(data.nbytes, _BYTE) if whole is None else np.empty(specs[whole].shape, specs[whole].dtype)
+    memory = owner.reshape(-1).view(_BYTE)
+    memory[:] = data
+    return owner, [owner if i == whole else view_in(memory, spec) for i, spec in enumerate(specs)]
+
+
+def check_bools(data: Any, specs: Sequence[ArraySpec]) -> None:
+    """Raise MalformedRequest unless the bytes of bool arrays are 0 or 1, which NumPy relies on."""
+    kinds = {spec.dtype.kind for spec in specs}
+    if "b" in kinds and (len(kinds) > 1 or (data > 1).any()):
+        raise MalformedRequest("snapshot: an array of bools has other values")
+
+
+def replace_in(value: Any, new: Callable[[Any], Any]) -> Any:
+    """Return a value or a container with ``new(array)`` for each array; the same object if nothing changes."""
+    kind = type(value)
+    if kind is np.ndarray:
+        return new(value)
+    if kind is tuple or kind is list:
+        items = [replace_in(item, new) for item in value]
+        return value if all(a is b for a, b in zip(items, value, strict=True)) else kind(items)
+    if kind is dict:
+        changed = {key: replace_in(item, new) for key, item in value.items()}
+        return value if all(changed[key] is value[key] for key in value) else changed
+    return value

@@ -1,0 +1,485 @@
+"""Makes a session of the description that the writer gave, and of arrays. The description may come from anywhere.
+
+Nothing in it is executed: ops are looked up in the catalogue, and definitions of functions and procedures are checked
+as when a client registers them.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ... import dtypes, random_state
+from ...autograd.checkpoint.frame import Frame, Kept, RandomState
+from ...autograd.custom_function.ctx import FunctionCtx, PackedSaved, Saved
+from ...autograd.custom_function.define import Error
+from ...autograd.custom_function.node import FunctionNode, _plan
+from ...autograd.suspension.passes import ClientHook, ClientNode
+from ...devices.tensors import Memory
+from ...errors import InvalidFunction, MalformedRequest, TooLarge
+from ...graph.hooks import Hooks, NodeHooks, TensorHooks
+from ...graph.node import FREED, MultiOutputNode, Node, accumulator, next_sequence
+from ...graph.saved_tensor_hooks import Packed
+from ...program import json_codec
+from ...program.instructions import Instruction, check_id
+from ...program.registered_functions import Budget, FunctionProgram
+from ...program.registered_functions.function import Call
+from ...schema.op import CATALOGUE, NO_ATTRS
+from ...shapes import Size, Spec
+from ...tensor.eager import Tensor
+from ...tensor.inference import InferenceVersion
+from ..checkpoint_sections import Open, SavedResults, Section
+from ..session import Session
+from ..suspensions import _Ctx
+from .blocks import ArraySpec
+from .values import decode, dtype_of, sizes
+from .writer import INFERENCE, SEALS
+
+_T = TypeVar("_T")
+_new: Any = object.__new__
+KINDS = ("hook", "post_accumulate_grad_hook", "node_prehook", "node_hook")
+
+
+def array_specs(document: Mapping[str, Any]) -> list[ArraySpec]:
+    """Return the arrays of a description, in order. Raises MalformedRequest."""
+    blocks = document["blocks"]
+    specs = []
+    for block, offset, shape, strides, dtype, frozen in document["arrays"]:
+        spec = ArraySpec(block, _count(offset), sizes(shape), sizes(strides), dtype_of(dtype), frozen is True)
+        if len(spec.shape) != len(spec.strides) or any(n < 0 for n in spec.shape):
+            raise MalformedRequest("snapshot: an array has no proper shape")
+        if not spec.fits(_at(blocks, block)):
+            raise MalformedRequest("snapshot: an array exceeds its memory")
+        specs.append(spec)
+    return specs
+
+
+class Reader:
+    """Makes one session; ``arrays`` are those of the description, ``device_arrays`` those of the session's device."""
+
+    def __init__(
+        self, session: Session, document: Mapping[str, Any], arrays: Sequence[Any], device_arrays: Sequence[Any] = ()
+    ) -> None:
+        self.session = session
+        self._device_arrays = device_arrays
+        device = session.environment.device
+        self._Tensor: type[Tensor] = Tensor if device is None else device.Tensor
+        self._shown_bytes = 0
+        """The bytes of views on a device whose arrays have none."""
+        self._memories = [self._make_memory(*record) for record in document.get("memories", ())]
+        self._document, self._arrays = document, arrays
+        self._counters = [InferenceVersion([0]) if v == INFERENCE else [_count(v)] for v in document["counters"]]
+        self._tensors: list[Any] = [_new(self._Tensor) for _ in document["tensors"]]
+        self._functions = self._make_functions()
+        self._nodes: list[Any] = [self._make_node(record) for record in document["nodes"]]
+        self._order()
+        self._sections = [Section(session.checkpoints, (), bool(each["selective"])) for each in document["sections"]]
+        self._frames: list[Any] = [_new(Frame) for _ in document["frames"]]
+
+    def read(self) -> Session:
+        """Fill the session."""
+        document = self._document
+        for tensor, record in zip(self._tensors, document["tensors"], strict=True):
+            self._fill_tensor(tensor, record)
+        for node, record in zip(self._nodes, document["nodes"], strict=True):
+            self._fill_node(node, record)
+        for section, record in zip(self._sections, document["sections"], strict=True):
+            self._fill_section(section, record)
+        for frame, record in zip(self._frames, document["frames"], strict=True):
+            self._fill_frame(frame, record)
+        self._fill_session()
+        return self.session
+
+    def _fill_session(self) -> None:
+        session, document = self.session, self._document
+        session.environment._generator = _generator(document["generator"])
+        session.programs, session.instructions = _count(document["programs"]), _count(document["instructions"])
+        session._last_id = _count(document["last_id"])
+        session.suspensions._calls = _count(document["calls"])
+        session.suspensions.expected = document["expected"] is True
+        for name, number in document["names"]:
+            session.tensors[check_id(name)] = self.tensor(number)
+        for name, number in document["own_functions"]:
+            function = _at(self._functions, number)
+            if function.name != name:
+                raise MalformedRequest("snapshot: a function has another name in its definition")
+            session.functions.add(function)
+        for name, text in document["procedures"]:
+            session.procedures.define(name, json_codec.loads(text.encode()))
+        checkpoints = session.checkpoints
+        for name, section, frame in document["open"]:
+            checkpoints.reopen(Open(check_id(name), _at(self._sections, section), _at(self._frames, frame)))
+        checkpoints._packed = {_count(number): decode(value, self) for number, value in document["packed"]}
+
+    # Objects by number --------------------------------------------------------------------
+
+    def array(self, number: Any) -> Any:
+        """Return the array of this number."""
+        return _at(self._arrays, number)
+
+    def device_array(self, number: Any) -> Any:
+        """Return the array of the session's device of this number."""
+        return _at(self._device_arrays, number)
+
+    def _make_memory(self, number: Any, writes: Any) -> Memory:
+        memory = Memory(self.device_array(number))
+        memory.writes = _count(writes)
+        return memory
+
+    def tensor(self, number: Any) -> Any:
+        """Return the tensor of this number."""
+        return _at(self._tensors, number)
+
+    def packed(self, data: Any) -> Packed:
+        """Return the saved tensor that a checkpoint recomputes."""
+        frame, number = data
+        packed: Packed = _new(Packed)
+        packed._kept, packed._unpack = _count(number), _at(self._frames, frame)._recall
+        return packed
+
+    def _edge(self, data: Any) -> Any:
+        if data is None:
+            return None
+        if type(data) is list:
+            (number,) = data
+            return accumulator(self.tensor(number))
+        return _at(self._nodes, data)
+
+    def _optional(self, number: Any) -> Any:
+        return None if number is None else self.tensor(number)
+
+    def _make_functions(self) -> list[Any]:
+        found: list[Any] = []
+        for record in self._document["functions"]:
+            if "installed" in record:
+                found.append(self.session.functions.shared.find(record["installed"]))
+                continue
+            uses = {name: _at(found, number) for name, number in record["uses"].items()}
+            definition = json_codec.loads(record["definition"].encode())
+            found.append(FunctionProgram(definition, partial(_used, uses)))
+        return found
+
+    # Tensors and hooks --------------------------------------------------------------------
+
+    def _fill_tensor(self, tensor: Any, record: list[Any]) -> None:
+        if self._Tensor is Tensor:
+            tensor._data = _at(self._arrays, record[0])
+        else:
+            self._fill_device_tensor(tensor, record)
+        tensor._version_counter = _at(self._counters, record[1])
+        if len(record) == 2:
+            return
+        more: dict[str, Any] = record[2]
+        if more.get("requires_grad"):
+            if tensor._data.dtype.kind in "biu":
+                raise MalformedRequest("snapshot: a tensor of integers requires grad")
+            tensor._requires_grad = True
+        if "output_nr" in more:
+            tensor._output_nr = _count(more["output_nr"])
+        if "seen" in more:
+            tensor._seen_version = more["seen"] if more["seen"] == -1 else _count(more["seen"])
+        if more.get("shaped"):
+            tensor._plain = False
+        if "node" in more:
+            tensor._node = self._edge(more["node"])
+            if tensor._output_nr >= tensor._node.width:
+                raise MalformedRequest("snapshot: a tensor is an output that its node does not have")
+        if "grad" in more:
+            tensor._grad = self.tensor(more["grad"])
+        if "base" in more:
+            tensor._base = self.tensor(more["base"])
+        if "layout" in more:
+            tensor._layout = self.array(more["layout"])
+        if "memory" in more:
+            tensor._memory_owner = _at(self._counters, more["memory"])
+        if "sealed" in more:
+            tensor._sealed = _at(SEALS, more["sealed"])
+        if "hooks" in more:
+            tensor._hooks = self._hooks(more["hooks"])
+        if "chain" in more:
+            tensor._view_chain = self._chain(more["chain"])
+        if "inverse" in more:
+            tensor._inverse_chain = self._chain(more["inverse"])
+
+    def _fill_device_tensor(self, tensor: Any, record: list[Any]) -> None:
+        more: dict[str, Any] = record[2]
+        tensor._memory = _at(self._memories, record[0])
+        shown = Spec(tuple(tensor._memory.array.shape), tensor._memory.array.dtype)
+        if "path" in more:
+            tensor._path, tensor._shown_at = self._chain(more["path"]), -1
+            shown = self._shown(shown, tensor._path)
+        if "strides" in more:
+            shape, strides, writeable = more["strides"]
+            place = np.empty(1, np.int8)
+            stand_in = np.lib.stride_tricks.as_strided(place, sizes(shape), sizes(strides), writeable=writeable is True)
+            if stand_in.shape != shown.shape:
+                raise MalformedRequest("snapshot: a tensor has the strides of another shape")
+            tensor._strides = stand_in
+
+    def _shown(self, spec: Any, path: tuple[Any, ...]) -> Any:
+        """Return the shape and the dtype at the end of a chain of views, which are arrays of their own on this device.
+
+        Raises TooLarge if the session has no room for them.
+        """
+        nbytes = 0
+        for op, attrs, index in path:
+            found = op.rule(spec, **attrs)
+            spec = _at(found, index) if isinstance(found, (list, tuple)) else found
+            nbytes = math.prod(spec.shape) * spec.dtype.itemsize
+            self.session.accounts.check_room(self._shown_bytes + nbytes)
+        self._shown_bytes += nbytes
+        return spec
+
+    def _chain(self, data: Any) -> tuple[Any, ...]:
+        steps = []
+        for key, attrs, index in data:
+            op = CATALOGUE.get(key)
+            if not op.view and key not in ("unstrided", "reshape"):
+                raise MalformedRequest(f"snapshot: {key!r:.40} makes no view")
+            steps.append((op, decode(attrs, self), _count(index)))
+        return tuple(steps)
+
+    def _hooks(self, data: Any) -> TensorHooks:
+        own, retain, stored, around = data
+        hooks: TensorHooks = self._hook_list(own, TensorHooks())
+        if retain:
+            tensor = self.tensor(retain[0]) if retain[0] != -1 else _new(Tensor)
+            hooks.retain = weakref.ref(tensor)
+        if stored is not None:
+            hooks.stored = self._hook_list(stored, Hooks())
+        if around is not None:
+            hooks.around = self._node_hooks(around)
+        return hooks
+
+    def _hook_list(self, data: Any, hooks: Any) -> Any:
+        for key, client_id, kind in data:
+            if kind not in KINDS:
+                raise MalformedRequest("snapshot: a hook has an unknown kind")
+            hooks[_count(key)] = ClientHook(check_id(client_id), kind)
+            self.session.suspensions._hooks[client_id] = hooks
+        return hooks
+
+    def _node_hooks(self, data: Any) -> NodeHooks:
+        outputs, before, after, packed = data
+        hooks = NodeHooks({_count(output_nr): self._hooks(own) for output_nr, own in outputs})
+        hooks.before = None if before is None else self._hook_list(before, Hooks())
+        hooks.after = None if after is None else self._hook_list(after, Hooks())
+        if packed:
+            hooks.packed = True
+        return hooks
+
+    # Nodes --------------------------------------------------------------------------------
+
+    def _make_node(self, record: list[Any]) -> Any:
+        """Return a node with what others need to know of it."""
+        more = record[-1]
+        if record[0] is None:
+            node = _new(ClientNode if "client" in more else FunctionNode)
+        else:
+            node = _new(MultiOutputNode if "specs" in more else Node)
+        if "specs" in more:
+            node.specs = [None if spec is None else _spec(spec) for spec in more["specs"]]
+            node.width = len(node.specs)
+        return node
+
+    def _order(self) -> None:
+        """Give the nodes their ages. Raises MalformedRequest if an edge leads to a newer node."""
+        order, records = self._document["order"], self._document["nodes"]
+        if sorted(order) != list(range(len(records))):
+            raise MalformedRequest("snapshot: the nodes have no order")
+        for number in order:
+            node = self._nodes[number]
+            for edge in records[number][1]:
+                if edge is not None and type(edge) is not list and not hasattr(_at(self._nodes, edge), "sequence"):
+                    raise MalformedRequest("snapshot: an edge leads to a newer node")
+            node.sequence = next_sequence()
+
+    def _fill_node(self, node: Any, record: list[Any]) -> None:
+        if record[0] is None:
+            self._fill_function_node(node, record)
+            return
+        key, edges, shape, dtype, saved, versions, more = record
+        op = node.op = CATALOGUE.get(key)
+        node.shape, node.dtype = sizes(shape), dtype_of(dtype)
+        node.next_edges = tuple([self._edge(edge) for edge in edges])
+        node.attrs = decode(more["attrs"], self) if "attrs" in more else NO_ATTRS
+        node.plan = op.plan(_needs(op, edges))
+        if "nrs" in more:
+            node.output_nrs = self._output_nrs(more["nrs"], node.next_edges)
+        if more.get("hooks") is not None:
+            node.hooks, node.plain = self._node_hooks(more["hooks"]), False
+        if saved is None:
+            node.saved = FREED
+            return
+        if len(saved) not in (0, len(node.plan.saves)):
+            raise MalformedRequest(f"snapshot: {key} saves {len(node.plan.saves)} values, not {len(saved)}")
+        node.saved = tuple([decode(value, self) for value in saved])
+        for save, value in zip(node.plan.saves, node.saved, strict=False):
+            if save.source == "shape":
+                self._check_shape(value)
+        node.versions = tuple(
+            [(_below(at, saved), _at(self._counters, counter), version) for at, counter, version in versions]
+        )
+
+    def _check_shape(self, value: Any) -> None:
+        """Check a saved shape, to which derivatives expand gradients."""
+        total = 1
+        for size in value if isinstance(value, tuple) else (None,):
+            if isinstance(size, tuple):
+                self._check_shape(size)
+            elif type(size) is not int or size < 0:
+                raise MalformedRequest("snapshot: a saved shape is no shape")
+            else:
+                total *= size
+        if total > self.session.accounts.max_bytes:
+            raise TooLarge("snapshot: a saved shape is larger than the session may be")
+
+    def _output_nrs(self, data: Any, edges: Sequence[Any]) -> tuple[int, ...]:
+        numbers = sizes(data)
+        for number, target in zip(numbers, edges, strict=True):
+            if not 0 <= number < (1 if target is None else target.width):
+                raise MalformedRequest("snapshot: an edge leads to an output that its node does not have")
+        return numbers
+
+    def _fill_function_node(self, node: Any, record: list[Any]) -> None:
+        _, edges, saved, more = record
+        specs = tuple([None if spec is None else Spec(*_spec(spec)) for spec in more["args"]])
+        ctx: FunctionCtx
+        if "client" in more:
+            node.client_id, name = check_id(more["client"][0]), more["client"][1]
+            ctx = _Ctx(str(name), ())
+        elif "function" in more:
+            program = _at(self._functions, more["function"])
+            ctx = program.Function._backward_cls(())
+            ctx.call = Call(decode(more["call"], self), Budget())  # type: ignore[attr-defined]
+        else:
+            ctx = Error._backward_cls(())
+        targets = tuple([self._edge(edge) for edge in more["targets"]])
+        ctx._specs, ctx._next_edges = specs, targets
+        ctx._output_nrs = self._output_nrs(more["nrs"], targets)
+        ctx.needs_input_grad = tuple([need is True for need in more["needs"]])
+        ctx.materialize_grads = more["fill"] is True
+        node.ctx, node.op, node.attrs = ctx, ctx._op, NO_ATTRS
+        node.next_edges, node.output_nrs = tuple([self._edge(edge) for edge in edges]), ctx._output_nrs
+        node.plan = _plan(len(node.next_edges))._replace(holds_tensors=more["holds"] is True)
+        node.shape, node.dtype = next((spec for spec in node.specs if spec is not None), ((), None))
+        if more["hooks"] is not None:
+            node.hooks, node.plain = self._node_hooks(more["hooks"]), False
+        ctx._node = weakref.ref(node)
+        ctx._saved = FREED if saved is None else tuple([self._saved(value) for value in saved])
+
+    def _saved(self, data: Any) -> Any:
+        if data is None:
+            return None
+        if type(data) is dict:
+            frame, requires_grad, output_nr, place = data["packed"]
+            packed: PackedSaved = _new(PackedSaved)
+            packed.cls, packed.packed, packed.requires_grad = self._Tensor, self.packed(frame), requires_grad is True
+            packed.output_nr, packed.place = _count(output_nr), self._edge(place)
+            return packed
+        tensor, number, version = data
+        saved: Saved = _new(Saved)
+        saved.tensor, saved.version = self.tensor(tensor), version
+        saved.output_nr = None if number is None else _count(number)
+        return saved
+
+    # Checkpoints --------------------------------------------------------------------------
+
+    def _fill_frame(self, frame: Any, record: Mapping[str, Any]) -> None:
+        frame.function = _at(self._sections, record["section"]).run
+        frame.args = [self._kept(data) for data in record["args"]]
+        frame.kwargs, frame.around = {}, nullcontext()
+        frame.random = _new(RandomState)
+        generator = record["generator"]
+        frame.random._generator = None if generator is None else _generator(generator)
+        frame.random._autocast = None
+        frame.compare, frame.early_stop = record["compare"] is True, record["early_stop"] is True
+        frame.metadata = [
+            {"shape": Size(sizes(shape)), "dtype": dtypes.parse(dtype), "device": str(device)}
+            for shape, dtype, device in record["metadata"]
+        ]
+        frame.recomputed = {_count(number): self.tensor(tensor) for number, tensor in record["recomputed"]}
+
+    def _kept(self, data: Any) -> Kept:
+        kept: Kept = _new(Kept)
+        if type(data) is dict:
+            kept.is_tensor, kept.packed = True, self.packed(data["packed"])
+            kept.like, kept.requires_grad = self._Tensor, data["requires_grad"] is True
+            return kept
+        kept.value, kept.version = decode(data[0], self), data[1]
+        kept.is_tensor, kept.packed = isinstance(kept.value, Tensor), None
+        return kept
+
+    def _fill_section(self, section: Section, record: Mapping[str, Any]) -> None:
+        section._inputs = [self.tensor(number) for number in record["inputs"]]
+        section._arguments = {str(name): _count(place) for name, place in record["arguments"]}
+        section._outside = {str(name): self.tensor(number) for name, number in record["outside"]}
+        section._made = set(map(str, record["made"]))
+        section._steps = [self._instruction(step) for step in record["steps"]]
+        section._last_uses = [set(map(str, names)) for names in record["last_uses"]]
+        for at, data in record["saved"]:
+            key, outputs, versions, hidden, allow = data
+            saved: SavedResults = _new(SavedResults)
+            saved._op, saved._outputs = CATALOGUE.get(key), [self.tensor(number) for number in outputs]
+            saved._versions, saved._hidden = list(versions), decode(hidden, self)
+            saved._allow_mutation = allow is True
+            section._saved[_below(at, section._steps)] = saved
+
+    def _instruction(self, data: Any) -> Instruction:
+        op, inputs, outputs, attrs, grad_mode, checked = data
+        values = decode(inputs, self)
+        return Instruction(str(op), values, [str(x) for x in outputs], decode(attrs, self), grad_mode, checked is True)
+
+
+def _used(uses: Mapping[str, Any], name: str) -> Any:
+    if name not in uses:
+        raise InvalidFunction(f"snapshot: the function {name!r:.60} is missing")
+    return uses[name]
+
+
+def _needs(op: Any, edges: Sequence[Any]) -> tuple[Any, ...]:
+    """Return which inputs of a node require grad, as its plan is named by: those with an edge."""
+    flags = [edge is not None for edge in edges]
+    lists = sum(param.is_list for param in op.tensor_params)
+    width = len(flags) - len(op.tensor_params) + lists
+    if lists > 1 or width < 0 or (not lists and width):
+        raise MalformedRequest(f"snapshot: {op.key} has another number of inputs")
+    needs: list[Any] = []
+    for param in op.tensor_params:
+        taken = width if param.is_list else 1
+        needs.append(tuple(flags[:taken]) if param.is_list else flags[0])
+        flags = flags[taken:]
+    return tuple(needs)
+
+
+def _spec(data: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    shape, dtype = data
+    return sizes(shape), dtype_of(dtype)
+
+
+def _generator(text: Any) -> np.random.Generator:
+    return random_state.from_bytes(np.frombuffer(bytes.fromhex(text), np.uint8))
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise MalformedRequest("snapshot: a number is not a whole number of at least 0")
+    return value
+
+
+def _below(value: Any, items: Sequence[Any]) -> int:
+    if _count(value) >= len(items):
+        raise MalformedRequest("snapshot: a number is out of range")
+    return int(value)
+
+
+def _at(items: Sequence[_T], number: Any) -> _T:
+    if type(number) is not int or not 0 <= number < len(items):
+        raise MalformedRequest("snapshot: an object has a number that does not exist")
+    return items[number]

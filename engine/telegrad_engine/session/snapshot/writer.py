@@ -1,0 +1,523 @@
+"""Walks the state of a session and describes it as JSON and arrays.
+
+Objects are numbered in the order in which the walk finds them, first by name. So equal states have equal descriptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from ... import random_state
+from ...autograd.checkpoint.frame import Frame, Kept
+from ...autograd.custom_function.ctx import PackedSaved, Saved
+from ...autograd.custom_function.define import Error
+from ...autograd.custom_function.node import FunctionNode
+from ...autograd.custom_function.outputs import IN_FUNCTION
+from ...autograd.suspension.passes import ClientHook, ClientNode
+from ...devices.tensors import DeviceTensor
+from ...errors import NotSupported
+from ...graph.hooks import NodeHooks, TensorHooks
+from ...graph.node import FREED, Node
+from ...graph.saved_tensor_hooks import Packed
+from ...program import json_codec
+from ...program.instructions import Instruction
+from ...program.registered_functions import FunctionProgram
+from ...tensor.eager import Tensor
+from ...tensor.in_place import IN_INFERENCE, IN_NO_GRAD, ONE_OF_SEVERAL
+from ...tensor.inference import InferenceVersion
+from ..checkpoint_sections import SavedResults, Section
+from ..session import Session
+from .blocks import Arrays
+from .values import dtype_name, encode
+
+VERSION = 1
+"""The version of the format."""
+SEALS = (IN_NO_GRAD, IN_INFERENCE, ONE_OF_SEVERAL, IN_FUNCTION)
+"""The reasons why a view may not be modified, which are compared by identity."""
+INFERENCE = -1
+"""What is written in place of the version of an inference tensor."""
+NODE = {"op", "plan", "attrs", "next_edges", "shape", "dtype", "sequence", "saved", "versions", "output_nrs", "width"}
+NODE |= {"specs", "hooks", "plain", "many", "_graph", "_edges"}
+CTX = {"_specs", "_next_edges", "_output_nrs", "needs_input_grad", "_saved", "_node", "_op", "call"}
+CTX |= {"materialize_grads"}
+
+PROFILED = "a session whose profile is running cannot be saved or forked; stop the profile first"
+WAITING = (
+    "a session whose backward pass waits for its client cannot be saved or forked; resume or cancel the pass first"
+)
+MUTABLE_DEVICE = "a session on a device whose arrays can be written to cannot be saved or forked"
+NO_SNAPSHOT = "cannot be saved or forked with its session; free the tensors that depend on it first"
+
+
+def refusal(session: Session) -> str | None:
+    """Return why a session cannot be saved or forked at the moment, as far as that is known without a walk."""
+    if session.profile is not None:
+        return PROFILED
+    if session.suspensions.waiting:
+        return WAITING
+    device = session.environment.device
+    return MUTABLE_DEVICE if device is not None and device.backend.aliases else None
+
+
+class Writer:
+    """The walk over one session.
+
+    If it is not ``strict``, it only finds arrays and their holders: what cannot be saved is skipped. ``more`` are
+    tensors to visit besides those of the session.
+    """
+
+    def __init__(self, session: Session, strict: bool = True, more: Sequence[Any] = ()) -> None:
+        self.session = session
+        self.strict = strict
+        self.arrays = Arrays()
+        self.array: Callable[[Any], int] = self.arrays.number
+        self.device = session.environment.device
+        self.device_arrays: list[Any] = []
+        """The arrays of the session's device."""
+        self._device_numbers: dict[int, int] = {}
+        self._array_type = None if self.device is None else type(self.device.backend.upload(np.zeros(())))
+        self._memories: dict[int, int] = {}
+        self._memory_list: list[Any] = []
+        self.tensors: list[Any] = []
+        self.nodes: list[Any] = []
+        self.holders: list[tuple[Any, str]] = [(session.checkpoints, "_packed")]
+        """Objects besides tensors and nodes that may have arrays, each with the name of an attribute."""
+        self._tensors: dict[int, int] = {}
+        self._nodes: dict[int, int] = {}
+        self._counters: dict[int, int] = {}
+        self._counter_list: list[Any] = []
+        self._functions: dict[int, int] = {}
+        self._function_list: list[Any] = []
+        self._frames: dict[int, int] = {}
+        self._frame_list: list[Frame] = []
+        self._sections: dict[int, int] = {}
+        self._section_list: list[Section] = []
+        self._retained: list[tuple[list[Any], Any]] = []
+        self._records: dict[str, list[Any]] = {"tensors": [], "nodes": [], "frames": [], "sections": []}
+        self._roots = self._describe_session(more)
+        self._walk()
+
+    # The document -------------------------------------------------------------------------
+
+    def document(self, download: bool = False) -> dict[str, Any]:
+        """Return the description of the session as JSON data, without the contents of the arrays.
+
+        With ``download`` it names copies of the device's arrays on the host; else the reader must be given the arrays.
+        """
+        memories = [[self.device_array(memory.array), memory.writes] for memory in self._memory_list]
+        copies = []
+        if download and self.device is not None:
+            copies = [self.array(np.ascontiguousarray(self.device.backend.download(x))) for x in self.device_arrays]
+        for record, tensor in self._retained:
+            record[0] = self._tensors.get(id(tensor), -1)
+        nodes = self.nodes
+        return {
+            **self._roots,
+            **self._records,
+            **({} if self.device is None else {"memories": memories, "device_arrays": copies}),
+            "functions": self._function_records(),
+            "counters": [INFERENCE if type(c) is InferenceVersion else c[0] for c in self._counter_list],
+            "order": sorted(range(len(nodes)), key=lambda number: nodes[number].sequence),
+            "arrays": [
+                [spec.block, spec.offset, spec.shape, spec.strides, dtype_name(spec.dtype), spec.frozen]
+                for spec in self.arrays.specs
+            ],
+            "blocks": [block.nbytes for block in self.arrays.blocks],
+        }
+
+    def _describe_session(self, more: Sequence[Any]) -> dict[str, Any]:
+        session, sections = self.session, self.session.checkpoints
+        names = [[name, self.tensor(tensor)] for name, tensor in session.tensors.items()]
+        for tensor in more:
+            self.tensor(tensor)
+        if not self.strict:
+            self._find_others()
+            return {}
+        return {
+            "format": VERSION,
+            "device": session.device,
+            "dtype": session.environment.dtype.name,
+            "generator": random_state.to_bytes(session.environment.generator).tobytes().hex(),
+            "programs": session.programs,
+            "instructions": session.instructions,
+            "last_id": session._last_id,
+            "calls": session.suspensions._calls,
+            "expected": session.suspensions.expected,
+            "names": names,
+            "own_functions": [[name, self.function(f)] for name, f in session.functions.own().items()],
+            "procedures": [
+                [name, json_codec.dumps(definition).decode()]
+                for name, definition in session.procedures.definitions().items()
+            ],
+            "open": [[name, self._section(section), self._frame(frame)] for name, section, frame in sections._open],
+            "packed": [[number, encode(value, self)] for number, value in sections._packed.items()],
+        }
+
+    def _find_others(self) -> None:
+        """Visit what only a running or suspended program has."""
+        sections = self.session.checkpoints
+        self._find_in_value(sections._packed)
+        for names, opened in [*sections.outer, ({}, sections._open)]:
+            for tensor in names.values():
+                if hasattr(tensor, "_version_counter"):  # a procedure's inputs may be numbers
+                    self.tensor(tensor)
+            for _, section, frame in opened:
+                self._section(section)
+                self._frame(frame)
+        for waiting in self.session.suspensions.waiting.values():
+            for tensor in waiting.given:
+                if tensor is not None:
+                    self.tensor(tensor)
+
+    def _walk(self) -> None:
+        found: tuple[tuple[list[Any], list[Any], Callable[[Any], Any]], ...] = (
+            (self.tensors, self._records["tensors"], self._describe_tensor),
+            (self.nodes, self._records["nodes"], self._describe_node),
+            (self._frame_list, self._records["frames"], self._describe_frame),
+            (self._section_list, self._records["sections"], self._describe_section),
+        )
+        while any(len(records) < len(objects) for objects, records, _ in found):
+            for objects, records, describe in found:
+                while len(records) < len(objects):
+                    records.append(describe(objects[len(records)]))
+
+    def refuse(self, what: str) -> None:
+        """Raise NotSupported, if the walk is strict."""
+        if self.strict:
+            raise NotSupported(f"{what} {NO_SNAPSHOT}")
+
+    # Numbers of objects -------------------------------------------------------------------
+
+    def tensor(self, tensor: Any) -> int:
+        """Return the number of a tensor."""
+        found = self._tensors.get(id(tensor))
+        if found is None:
+            found = self._tensors[id(tensor)] = len(self.tensors)
+            self.tensors.append(tensor)
+        return found
+
+    def device_array(self, value: Any) -> int | None:
+        """Return the number of an array of the session's device; None for any other value."""
+        if self._array_type is None or not isinstance(value, self._array_type):
+            return None
+        found = self._device_numbers.get(id(value))
+        if found is None:
+            found = self._device_numbers[id(value)] = len(self.device_arrays)
+            self.device_arrays.append(value)
+        return found
+
+    def _memory(self, memory: Any) -> int:
+        """Return the number of the memory that tensors over immutable arrays share."""
+        found = self._memories.get(id(memory))
+        if found is None:
+            found = self._memories[id(memory)] = len(self._memory_list)
+            self._memory_list.append(memory)
+        return found
+
+    def counter(self, counter: Any) -> int:
+        """Return the number of a version counter."""
+        found = self._counters.get(id(counter))
+        if found is None:
+            found = self._counters[id(counter)] = len(self._counter_list)
+            self._counter_list.append(counter)
+        return found
+
+    def edge(self, target: Any) -> Any:
+        """Return the number of a node, the number of a leaf in a list, or None."""
+        if target is None:
+            return None
+        if target.leaf is not None:
+            return [self.tensor(target.leaf)]
+        found = self._nodes.get(id(target))
+        if found is None:
+            found = self._nodes[id(target)] = len(self.nodes)
+            self.nodes.append(target)
+        return found
+
+    def function(self, function: Any) -> int:
+        """Return the number of a registered function; those that it applies come before it."""
+        found = self._functions.get(id(function))
+        if found is None:
+            if isinstance(function, FunctionProgram):
+                for other in function.uses.values():
+                    self.function(other)
+            found = self._functions[id(function)] = len(self._function_list)
+            self._function_list.append(function)
+        return found
+
+    def packed(self, value: Packed) -> list[Any]:
+        """Return the checkpoint that recomputes a saved tensor, and the tensor's number there."""
+        frame = getattr(value._unpack, "__self__", None)
+        if type(frame) is not Frame or type(value.kept) is not int:
+            self.refuse("a saved tensor that a Python hook packed")
+            return [0, 0]
+        return [self._frame(frame), value.kept]
+
+    def _frame(self, frame: Frame) -> int:
+        found = self._frames.get(id(frame))
+        if found is None:
+            found = self._frames[id(frame)] = len(self._frame_list)
+            self._frame_list.append(frame)
+        return found
+
+    def _section(self, section: Section) -> int:
+        found = self._sections.get(id(section))
+        if found is None:
+            found = self._sections[id(section)] = len(self._section_list)
+            self._section_list.append(section)
+        return found
+
+    def _function_records(self) -> list[Any]:
+        records: list[Any] = []
+        for function in self._function_list:
+            if isinstance(function, FunctionProgram):
+                uses = {name: self._functions[id(other)] for name, other in function.uses.items()}
+                records.append({"definition": json_codec.dumps(function.definition).decode(), "uses": uses})
+            else:
+                records.append({"installed": function.name})
+        return records
+
+    # Tensors and hooks --------------------------------------------------------------------
+
+    def _describe_tensor(self, tensor: Any) -> list[Any]:
+        if self.device is not None and type(tensor) is self.device.Tensor:
+            return self._describe_device_tensor(tensor)
+        if type(tensor) is not Tensor:
+            self.refuse("a tensor of a class of its own")
+            if not isinstance(tensor, Tensor) or isinstance(tensor, DeviceTensor):
+                return []
+        own = vars(tensor)
+        record: list[Any] = [self.array(tensor._data), self.counter(tensor._version_counter)]
+        if len(own) == 2:
+            return record
+        more = self._attributes(own, TENSOR)
+        if more:
+            record.append(more)
+        return record
+
+    def _describe_device_tensor(self, tensor: Any) -> list[Any]:
+        record: list[Any] = [self._memory(tensor._memory), self.counter(tensor._version_counter)]
+        more = self._attributes(vars(tensor), DEVICE_TENSOR)
+        if tensor._path:
+            more["path"] = self._chain(tensor._path)
+        if tensor._strides is not None:
+            strides = tensor._strides
+            more["strides"] = [list(strides.shape), list(strides.strides), strides.flags.writeable]
+        record.append(more)
+        return record
+
+    def _attributes(self, own: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+        """Return the attributes of a tensor that are not those of every one."""
+        if unknown := own.keys() - known:
+            self.refuse(f"a tensor with the attribute {min(unknown)}")
+        more: dict[str, Any] = {}
+        for name, write in _TENSOR.items():  # in this order, whatever the order of its attributes
+            if name in own:
+                write(self, more, own[name])
+        return more
+
+    def _hooks(self, hooks: TensorHooks | None) -> Any:
+        if hooks is None:
+            return None
+        retain: list[Any] = []
+        if hooks.retain is not None:
+            retain.append(-1)
+            self._retained.append((retain, hooks.retain()))
+        return [self._hook_list(hooks), retain, self._hook_list(hooks.stored), self._node_hooks(hooks.around)]
+
+    def _hook_list(self, hooks: Any) -> Any:
+        if hooks is None:
+            return None
+        found = []
+        for key, hook in hooks.items():
+            if type(hook) is ClientHook:
+                found.append([key, hook.client_id, hook.kind])
+            else:
+                self.refuse("a hook in Python")
+        return found
+
+    def _node_hooks(self, hooks: NodeHooks | None) -> Any:
+        if hooks is None:
+            return None
+        outputs = [[output_nr, self._hooks(own)] for output_nr, own in hooks.items()]
+        return [outputs, self._hook_list(hooks.before), self._hook_list(hooks.after), hooks.packed]
+
+    def _chain(self, chain: Sequence[Any]) -> list[Any]:
+        return [[op.key, encode(dict(attrs), self), index] for op, attrs, index in chain]
+
+    # Nodes --------------------------------------------------------------------------------
+
+    def _describe_node(self, node: Any) -> Any:
+        if isinstance(node, FunctionNode):
+            return self._describe_function_node(node)
+        if not self.strict:
+            self._find_in_node(node)
+            return None
+        if unknown := vars(node).keys() - NODE:
+            self.refuse(f"a node with the attribute {min(unknown)}")
+        edges = [self.edge(target) for target in node.next_edges]
+        saved = None if node.saved is FREED else [encode(value, self) for value in node.saved]
+        versions = [(at, self.counter(cell), version) for at, cell, version in node.versions]
+        more: dict[str, Any] = {}
+        if node.attrs:
+            more["attrs"] = encode(node.attrs, self)
+        if node.output_nrs is not None and any(node.output_nrs):
+            more["nrs"] = list(node.output_nrs)
+        if node.hooks is not None:
+            more["hooks"] = self._node_hooks(node.hooks)
+        if node.many:
+            more["specs"] = [_spec(spec) for spec in node.specs]
+        return [node.op.key, edges, list(node.shape), dtype_name(node.dtype), saved, versions, more]
+
+    def _find_in_node(self, node: Node) -> None:
+        for target in node.next_edges:
+            self.edge(target)
+        if node.saved is not FREED:
+            for value in node.saved:
+                self._find_in_value(value)
+
+    def _find_in_value(self, value: Any) -> None:
+        if type(value) is np.ndarray:
+            self.array(value)
+        elif isinstance(value, (list, tuple)):
+            for item in value:
+                self._find_in_value(item)
+        elif isinstance(value, dict):
+            for item in value.values():
+                self._find_in_value(item)
+        elif hasattr(value, "_version_counter"):
+            self.tensor(value)
+        elif isinstance(value, Packed):
+            self.packed(value)
+
+    def _describe_function_node(self, node: FunctionNode) -> Any:
+        ctx = node.ctx
+        cls = getattr(ctx, "_forward_cls", None)
+        program = getattr(cls, "program", None)
+        more: dict[str, Any] = {}
+        if isinstance(node, ClientNode):
+            more["client"] = [node.client_id, ctx._op.key]
+        elif isinstance(program, FunctionProgram):
+            more["function"] = self.function(program)
+            more["call"] = encode(dict(vars(ctx)["call"].parameters), self)
+        elif cls is not Error:
+            self.refuse(f"the graph of {getattr(cls, '__name__', 'a Function')}, which is Python,")
+        if unknown := vars(ctx).keys() - CTX:
+            self.refuse(f"a Function's ctx with the attribute {min(unknown)}")
+            for name in unknown:
+                self._find_in_value(vars(ctx)[name])
+        more["args"] = [None if spec is None else _spec((spec.shape, spec.dtype)) for spec in ctx._specs]
+        more["needs"] = list(ctx.needs_input_grad)
+        more["targets"] = [self.edge(target) for target in ctx._next_edges]
+        more["nrs"] = list(ctx._output_nrs)
+        more["fill"] = ctx.materialize_grads
+        more["holds"] = node.plan.holds_tensors
+        more["specs"] = [None if spec is None else _spec(spec) for spec in node.specs]
+        more["hooks"] = self._node_hooks(node.hooks)
+        saved = None if ctx._saved is FREED else [self._saved(value) for value in ctx._saved]
+        return [None, [self.edge(target) for target in node.next_edges], saved, more]
+
+    def _saved(self, saved: Any) -> Any:
+        if type(saved) is Saved:
+            return [self.tensor(saved.tensor), saved.output_nr, saved.version]
+        if type(saved) is PackedSaved:
+            frame = self.packed(saved.packed)
+            return {"packed": [frame, saved.requires_grad, saved.output_nr, self.edge(saved.place)]}
+        return None
+
+    # Checkpoints --------------------------------------------------------------------------
+
+    def _describe_frame(self, frame: Frame) -> Any:
+        section = getattr(frame.function, "__self__", None)
+        if type(section) is not Section or frame.kwargs or type(frame.around) is not nullcontext:
+            self.refuse("a checkpoint of a Python function")
+            return None
+        random = frame.random
+        if random._autocast is not None:
+            self.refuse("a checkpoint under autocast")
+        generator = random._generator
+        return {
+            "section": self._section(section),
+            "args": [self._kept(kept) for kept in frame.args],
+            "generator": None if generator is None else random_state.to_bytes(generator).tobytes().hex(),
+            "compare": frame.compare,
+            "early_stop": frame.early_stop,
+            "metadata": [[list(each["shape"]), each["dtype"].name, each["device"]] for each in frame.metadata],
+            "recomputed": [[number, self.tensor(tensor)] for number, tensor in frame.recomputed.items()],
+        }
+
+    def _kept(self, kept: Kept) -> Any:
+        if kept.packed is not None:
+            return {"packed": self.packed(kept.packed), "requires_grad": kept.requires_grad}
+        return [encode(kept.value, self), kept.version]
+
+    def _describe_section(self, section: Section) -> Any:
+        return {
+            "selective": section.selective,
+            "inputs": [self.tensor(tensor) for tensor in section._inputs],
+            "arguments": list(section._arguments.items()),
+            "outside": [[name, self.tensor(tensor)] for name, tensor in section._outside.items()],
+            "made": sorted(section._made),
+            "steps": [self._instruction(step) for step in section._steps],
+            "last_uses": [sorted(names) for names in section._last_uses],
+            "saved": [[at, self._saved_results(saved)] for at, saved in section._saved.items()],
+        }
+
+    def _instruction(self, step: Instruction) -> Any:
+        self.holders.append((step, "attrs"))
+        inputs, attrs = encode(list(step.inputs), self), encode(dict(step.attrs), self)
+        return [step.op, inputs, list(step.outputs), attrs, step.grad_mode, step.checked]
+
+    def _saved_results(self, saved: SavedResults) -> Any:
+        self.holders.append((saved, "_hidden"))
+        outputs, hidden = [self.tensor(tensor) for tensor in saved._outputs], encode(saved._hidden, self)
+        return [saved._op.key, outputs, saved._versions, hidden, saved._allow_mutation]
+
+
+def _spec(spec: Iterable[Any]) -> list[Any]:
+    shape, dtype = spec
+    return [list(shape), dtype_name(dtype)]
+
+
+def _flag(key: str) -> Callable[[Writer, dict[str, Any], Any], None]:
+    def write(writer: Writer, more: dict[str, Any], value: Any) -> None:
+        if value:
+            more[key] = value
+
+    return write
+
+
+def _numbered(key: str, number: Callable[[Writer, Any], Any]) -> Callable[[Writer, dict[str, Any], Any], None]:
+    def write(writer: Writer, more: dict[str, Any], value: Any) -> None:
+        if value is not None and not (type(value) is tuple and not value):
+            more[key] = number(writer, value)
+
+    return write
+
+
+def _plain(writer: Writer, more: dict[str, Any], value: Any) -> None:
+    if not value:
+        more["shaped"] = True
+
+
+_TENSOR: dict[str, Callable[[Writer, dict[str, Any], Any], None]] = {
+    "_requires_grad": _flag("requires_grad"),
+    "_output_nr": _flag("output_nr"),
+    "_seen_version": _flag("seen"),
+    "_plain": _plain,
+    "_node": _numbered("node", Writer.edge),
+    "_grad": _numbered("grad", Writer.tensor),
+    "_base": _numbered("base", Writer.tensor),
+    "_layout": _numbered("layout", lambda writer, value: writer.array(value)),
+    "_memory_owner": _numbered("memory", Writer.counter),
+    "_sealed": _numbered("sealed", lambda writer, value: SEALS.index(value)),
+    "_hooks": _numbered("hooks", Writer._hooks),
+    "_view_chain": _numbered("chain", Writer._chain),
+    "_inverse_chain": _numbered("inverse", Writer._chain),
+}
+TENSOR = {"_data", "_version_counter", "_accumulator", *_TENSOR}
+DEVICE_TENSOR = TENSOR | {"_memory", "_path", "_shown", "_shown_at", "_strides"}

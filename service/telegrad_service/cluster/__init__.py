@@ -1,0 +1,1 @@
+"""Several machines as one server: gateways, workers, and the directory that says which worker has a session."""

@@ -1,0 +1,461 @@
+"""The directory of a cluster: its workers, and which of them has each session.
+
+A session belongs to one worker under an epoch. Whoever gives it to another worker raises the epoch, by a statement that
+changes the row only if its epoch is still the one that was read: of several gateways that try, one succeeds. Times are
+the database's, so that the clocks of the machines need not agree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Executable,
+    Float,
+    String,
+    Text,
+    UniqueConstraint,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Mapped, Session, mapped_column
+
+from telegrad_engine.errors import IdempotencyConflict, ServerBusy, SessionExists, SessionLimit
+
+from ..database.database import Base, Database, DatabaseUnavailable
+
+logger = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
+RETRY_AFTER_S = 1
+"""``Retry-After`` while the database cannot be used."""
+FORGOTTEN_S = 24 * 3600.0
+"""Seconds after which a dead worker is forgotten, and the sessions that were lost with it."""
+RENEW_S = 1.0
+"""Seconds between two renewals of a worker's lease."""
+TENANTS_LOCK = 7_265_746
+"""The advisory locks under which PostgreSQL counts a tenant's sessions."""
+FIRST_EPOCH = 1
+"""The epoch of a session at the worker that has created it."""
+
+
+class WorkerState(StrEnum):
+    """What a worker does."""
+
+    READY = "ready"
+    DRAINING = "draining"
+    DEAD = "dead"
+
+
+class WorkerRow(Base):
+    """A worker process. A worker that was declared dead never comes back under its id."""
+
+    __tablename__ = "workers"
+
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    url: Mapped[str] = mapped_column(String(500))
+    state: Mapped[str] = mapped_column(String(10))
+    version: Mapped[str] = mapped_column(String(40))
+    lease_until: Mapped[float] = mapped_column(Float(53))
+    started_at: Mapped[float] = mapped_column(Float(53))
+    keeps_sessions: Mapped[bool] = mapped_column(Boolean)
+    devices: Mapped[str] = mapped_column(Text)
+    sessions: Mapped[int]
+    max_sessions: Mapped[int]
+    load: Mapped[float] = mapped_column(Float(53))
+    free_bytes: Mapped[int] = mapped_column(BigInteger)
+
+
+class SessionRow(Base):
+    """A session, and the worker that has it; None while it is in the data folder, handed over by a worker."""
+
+    __tablename__ = "cluster_sessions"
+    __table_args__ = (
+        UniqueConstraint("tenant", "reserved_name", name="uq_cluster_sessions_name"),
+        UniqueConstraint("tenant", "creation_key", name="uq_cluster_sessions_key"),
+        {"sqlite_autoincrement": True},
+    )
+
+    number: Mapped[int] = mapped_column(primary_key=True)
+    """Sessions are numbered in the order of their creation."""
+    id: Mapped[str] = mapped_column(String(64), unique=True)
+    tenant: Mapped[str] = mapped_column(String(63))
+    reserved_name: Mapped[str | None] = mapped_column(String(200))
+    """The name of a durable session, of which a tenant has one; None for any other session."""
+    creation_key: Mapped[str | None] = mapped_column(String(64))
+    """The digest of the Idempotency-Key that the session was created with."""
+    worker: Mapped[str | None] = mapped_column(String(32), index=True)
+    epoch: Mapped[int]
+    durable: Mapped[bool] = mapped_column(Boolean)
+    device: Mapped[str] = mapped_column(String(60))
+    description: Mapped[str] = mapped_column(Text)
+    """The session as JSON, as it was when it was created."""
+
+
+class Report(NamedTuple):
+    """What a worker says of itself each time that it renews its lease."""
+
+    sessions: int
+    max_sessions: int
+    load: float
+    """The share of its threads that compute; more than 1 if work waits."""
+    free_bytes: int
+
+
+class Worker(NamedTuple):
+    """A worker, as the directory knows it."""
+
+    id: str
+    url: str
+    state: WorkerState
+    version: str
+    overdue_s: float
+    """Seconds since the end of its lease; negative while the lease lasts."""
+    keeps_sessions: bool
+    """Whether it has the data folder of durable sessions."""
+    devices: tuple[str, ...]
+    report: Report
+    started_at: float
+
+    @property
+    def alive(self) -> bool:
+        """Whether nobody has declared it dead."""
+        return self.state is not WorkerState.DEAD
+
+
+class Placed(NamedTuple):
+    """A session, and where it is."""
+
+    number: int
+    id: str
+    tenant: str
+    worker: str | None
+    epoch: int
+    durable: bool
+    device: str
+    description: Mapping[str, Any]
+
+
+class Directory:
+    """The tables of a cluster in a database. Methods block, and raise DatabaseUnavailable: see :func:`guarded`."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        clock = "(julianday('now') - 2440587.5) * 86400.0" if database.file else "extract(epoch from clock_timestamp())"
+        self._now: ColumnElement[float] = literal_column(clock, Float(53))
+
+    # Workers -------------------------------------------------------------------------------------
+
+    def join(
+        self,
+        worker_id: str,
+        url: str,
+        version: str,
+        devices: Sequence[str],
+        keeps_sessions: bool,
+        lease_s: float,
+        report: Report,
+    ) -> None:
+        """Add a worker."""
+        row = {
+            "id": worker_id,
+            "url": url,
+            "state": WorkerState.READY,
+            "version": version,
+            "devices": json.dumps(list(devices)),
+            "keeps_sessions": keeps_sessions,
+            **report._asdict(),
+        }
+        with self.database.transaction(writes=True) as session:
+            session.execute(insert(WorkerRow).values(**row, lease_until=self._now + lease_s, started_at=self._now))
+
+    def renew(self, worker_id: str, lease_s: float, report: Report) -> WorkerState:
+        """Renew a worker's lease, unless it was declared dead. Return its state."""
+        row = WorkerRow
+        with self.database.transaction(writes=True) as session:
+            renewed = session.execute(
+                update(row)
+                .where(row.id == worker_id, row.state != WorkerState.DEAD)
+                .values(lease_until=self._now + lease_s, **report._asdict())
+                .returning(row.state)
+            ).scalar()
+        return WorkerState.DEAD if renewed is None else WorkerState(renewed)
+
+    def drain(self, worker_id: str) -> bool:
+        """Have a worker take no new sessions and hand over those it has. Return whether there is such a worker."""
+        return self._change_state(worker_id, WorkerState.DRAINING)
+
+    def leave(self, worker_id: str) -> bool:
+        """Declare a worker dead that is known to have ended, or that is about to end. Return whether it was not yet."""
+        return self._change_state(worker_id, WorkerState.DEAD)
+
+    def declare_dead(self, worker_id: str, unrenewed_s: float, lease_s: float) -> bool:
+        """Declare a worker dead that has not renewed its lease of ``lease_s`` seconds for ``unrenewed_s`` seconds.
+
+        Return whether this call did.
+        """
+        return self._change_state(
+            worker_id, WorkerState.DEAD, WorkerRow.lease_until - lease_s + unrenewed_s < self._now
+        )
+
+    def _change_state(self, worker_id: str, state: WorkerState, *conditions: ColumnElement[bool]) -> bool:
+        row = WorkerRow
+        with self.database.transaction(writes=True) as session:
+            found = session.execute(
+                update(row)
+                .where(row.id == worker_id, row.state != WorkerState.DEAD, *conditions)
+                .values(state=state)
+                .returning(row.id)
+            ).scalar()
+        return found is not None
+
+    def workers(self) -> list[Worker]:
+        """All workers, also dead ones, in the order in which they joined."""
+        row = WorkerRow
+        # Columns, not rows: gateways read this list twice a second, and the rows' objects would take most of the time.
+        columns = (
+            row.id,
+            row.url,
+            row.state,
+            row.version,
+            self._now - row.lease_until,
+            row.keeps_sessions,
+            row.devices,
+            row.started_at,
+            *(getattr(row, name) for name in Report._fields),
+        )
+        with self.database.transaction() as session:
+            found = session.execute(select(*columns).order_by(row.started_at, row.id)).all()
+        return [
+            Worker(
+                worker_id,
+                url,
+                WorkerState(state),
+                version,
+                overdue,
+                keeps,
+                _devices(devices),
+                Report(*report),
+                started_at,
+            )
+            for worker_id, url, state, version, overdue, keeps, devices, started_at, *report in found
+        ]
+
+    def forget_dead(self) -> None:
+        """Forget workers that have been dead for long, and the sessions that were lost with them."""
+        row = WorkerRow
+        with self.database.transaction(writes=True) as session:
+            old = session.scalars(
+                select(row.id).where(row.state == WorkerState.DEAD, row.lease_until + FORGOTTEN_S < self._now)
+            ).all()
+            if old:
+                lost = SessionRow.worker.in_(old), SessionRow.durable.is_(False)
+                session.execute(delete(SessionRow).where(*lost))
+                used = select(SessionRow.id).where(SessionRow.worker == row.id)
+                session.execute(delete(row).where(row.id.in_(old), ~exists(used)))
+
+    # Sessions ------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        session_id: str,
+        tenant: str,
+        worker_id: str,
+        device: str,
+        description: Mapping[str, Any],
+        name: str | None = None,
+        durable: bool = False,
+        creation_key: str | None = None,
+        most: int = 0,
+    ) -> int:
+        """Add a session that a worker has created. Return its epoch.
+
+        Raises SessionLimit if the tenant has ``most`` sessions, which 0 does not limit, SessionExists if it has a
+        durable one of this name, and IdempotencyConflict if another one was created with the same key.
+        """
+        reserved = name if durable else None
+        values = {
+            "id": session_id,
+            "tenant": tenant,
+            "worker": worker_id,
+            "epoch": FIRST_EPOCH,
+            "durable": durable,
+            "device": device,
+            "description": json.dumps(description),
+            "reserved_name": reserved,
+            "creation_key": creation_key,
+        }
+        with self.database.transaction(writes=True) as session:
+            if most:
+                self._check_room(session, tenant, most)
+            self._write(session, insert(SessionRow).values(**values), tenant, reserved, session_id)
+        return FIRST_EPOCH
+
+    def _check_room(self, session: Session, tenant: str, most: int) -> None:
+        """Raise SessionLimit if a tenant has as many sessions as it may. No other process adds one meanwhile."""
+        if self.database.file is None:  # SQLite has one writer at a time
+            session.execute(select(func.pg_advisory_xact_lock(TENANTS_LOCK, func.hashtext(tenant))))
+        count = session.scalar(select(func.count()).where(SessionRow.tenant == tenant, _there())) or 0
+        if count >= most:
+            raise SessionLimit(f"this tenant has {most} sessions, as many as it may", quota="sessions")
+
+    def rename(self, session_id: str, tenant: str, worker_id: str, name: str | None) -> None:
+        """Note a durable session's new name. Raises SessionExists if the tenant has another one of this name."""
+        row = SessionRow
+        statement = update(row).where(row.id == session_id, row.worker == worker_id).values(reserved_name=name)
+        with self.database.transaction(writes=True) as session:
+            self._write(session, statement, tenant, name, session_id)
+
+    def _write(self, session: Session, statement: Executable, tenant: str, name: str | None, own: str) -> None:
+        """Execute a statement that may take a name. Raises SessionExists or IdempotencyConflict."""
+        taken = self._id_of_name(session, tenant, name, own)
+        if taken is None:
+            try:
+                with session.begin_nested():
+                    session.execute(statement)
+                return
+            except IntegrityError:  # another process was faster
+                taken = self._id_of_name(session, tenant, name, own)
+        if taken is None:
+            raise IdempotencyConflict("another session was created with this Idempotency-Key")
+        raise SessionExists(f"there is a durable session {name!r} already", session=taken)
+
+    @staticmethod
+    def _id_of_name(session: Session, tenant: str, name: str | None, own: str) -> str | None:
+        """The id of a tenant's other durable session of a name, if there is one."""
+        if name is None:
+            return None
+        row = SessionRow
+        found: str | None = session.scalar(
+            select(row.id).where(row.tenant == tenant, row.reserved_name == name, row.id != own)
+        )
+        return found
+
+    def find(self, session_id: str) -> Placed | None:
+        """A session by its id; None if there is none."""
+        if "\x00" in session_id or len(session_id) > 64:  # PostgreSQL does not take every text
+            return None
+        return self._find(SessionRow.id == session_id)
+
+    def created_with(self, tenant: str, creation_key: str) -> Placed | None:
+        """The tenant's session that was created with the Idempotency-Key of this digest."""
+        return self._find(SessionRow.tenant == tenant, SessionRow.creation_key == creation_key)
+
+    def _find(self, *conditions: ColumnElement[bool]) -> Placed | None:
+        with self.database.transaction() as session:
+            found = session.scalar(select(SessionRow).where(*conditions))
+        return None if found is None else _placed(found)
+
+    def assign(self, placed: Placed, worker_id: str) -> Placed | None:
+        """Give a session to another worker, under the next epoch. None if somebody else has moved it, or ended it."""
+        row = SessionRow
+        with self.database.transaction(writes=True) as session:
+            alive = select(WorkerRow.id).where(WorkerRow.id == worker_id, WorkerRow.state == WorkerState.READY)
+            found = session.scalar(
+                update(row)
+                .where(row.id == placed.id, row.epoch == placed.epoch, _belongs_to(placed.worker), alive.exists())
+                .values(worker=worker_id, epoch=placed.epoch + 1)
+                .returning(row.epoch)
+            )
+        return None if found is None else placed._replace(worker=worker_id, epoch=found)
+
+    def release(self, session_id: str, worker_id: str, epoch: int) -> bool:
+        """Note that a worker has handed a session over, so that another one may have it."""
+        row = SessionRow
+        with self.database.transaction(writes=True) as session:
+            found = session.scalar(
+                update(row)
+                .where(row.id == session_id, row.worker == worker_id, row.epoch == epoch)
+                .values(worker=None)
+                .returning(row.id)
+            )
+        return found is not None
+
+    def remove(self, session_id: str, worker_id: str) -> None:
+        """Remove a session that has ended, if the worker still has it."""
+        row = SessionRow
+        with self.database.transaction(writes=True) as session:
+            session.execute(delete(row).where(row.id == session_id, row.worker == worker_id))
+
+    def remove_unmoved(self, placed: Placed) -> bool:
+        """Remove a session that no worker has, unless one has got it since. Return whether it was removed."""
+        row = SessionRow
+        with self.database.transaction(writes=True) as session:
+            found = session.scalar(
+                delete(row)
+                .where(row.id == placed.id, row.epoch == placed.epoch, _belongs_to(placed.worker))
+                .returning(row.id)
+            )
+        return found is not None
+
+    def handed_over(self) -> Sequence[Placed]:
+        """The sessions that are not durable and wait in the data folder for another worker."""
+        row = SessionRow
+        with self.database.transaction() as session:
+            found = session.scalars(select(row).where(row.worker.is_(None), row.durable.is_(False))).all()
+        return [_placed(each) for each in found]
+
+    def sessions(self, tenant: str) -> Sequence[Placed]:
+        """The sessions of a tenant, in the order of their creation, without those that were lost with their worker."""
+        row = SessionRow
+        with self.database.transaction() as session:
+            found = session.scalars(select(row).where(row.tenant == tenant, _there()).order_by(row.number)).all()
+        return [_placed(each) for each in found]
+
+    def session_count(self, worker_id: str) -> int:
+        """How many sessions a worker has, of all tenants."""
+        with self.database.transaction() as session:
+            return session.scalar(select(func.count()).where(SessionRow.worker == worker_id)) or 0
+
+    def counts(self, tenant: str) -> Mapping[str, int]:
+        """How many sessions of a tenant each worker has."""
+        row = SessionRow
+        query = select(row.worker, func.count()).where(row.tenant == tenant, row.worker.is_not(None))
+        with self.database.transaction() as session:
+            return {worker: count for worker, count in session.execute(query.group_by(row.worker)) if worker}
+
+
+def _there() -> ColumnElement[bool]:
+    """The sessions that were not lost with their worker."""
+    dead = select(WorkerRow.id).where(WorkerRow.state == WorkerState.DEAD)
+    return or_(SessionRow.durable, SessionRow.worker.is_(None), SessionRow.worker.not_in(dead))
+
+
+@lru_cache
+def _devices(text: str) -> tuple[str, ...]:
+    return tuple(json.loads(text))
+
+
+def _belongs_to(worker: str | None) -> ColumnElement[bool]:
+    return SessionRow.worker.is_(None) if worker is None else SessionRow.worker == worker
+
+
+def _placed(row: SessionRow) -> Placed:
+    description = json.loads(row.description)
+    return Placed(row.number, row.id, row.tenant, row.worker, row.epoch, row.durable, row.device, description)
+
+
+async def guarded(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    """Call a function of the directory on a thread. Raises ServerBusy if the database cannot be used."""
+    try:
+        return await asyncio.to_thread(function, *arguments, **options)
+    except DatabaseUnavailable as error:
+        logger.error("the directory cannot be used: %s", error)
+        text = "the directory of sessions cannot be used now; the log says why"
+        raise ServerBusy(text, retry_after_s=RETRY_AFTER_S) from error

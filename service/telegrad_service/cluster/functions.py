@@ -1,0 +1,158 @@
+"""The functions of the whole cluster: what one worker registers for the server, all workers have, later ones too."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import deque
+from threading import RLock
+from typing import Any
+
+from sqlalchemy import String, Text, delete, insert, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Mapped, mapped_column
+from typing_extensions import override
+
+from telegrad_engine.errors import FunctionExists, ServerBusy, TelegradError
+from telegrad_engine.program.registered_functions import Applicable, Library, installed_library
+
+from ..database.database import Base, Database, DatabaseUnavailable
+from .directory import RETRY_AFTER_S
+
+logger = logging.getLogger(__name__)
+MAX_LOOKS = 20
+"""How often in a second functions that are missing here are looked for: unknown names must not occupy the database."""
+WAIT_S = 0.1
+"""Seconds that a look waits for another one, or for a change that waits for the database."""
+
+
+class FunctionRow(Base):
+    """A function that is registered for the server."""
+
+    __tablename__ = "cluster_functions"
+    __table_args__ = {"sqlite_autoincrement": True}
+
+    number: Mapped[int] = mapped_column(primary_key=True)
+    """Functions are numbered in the order of their registration: they apply only earlier ones."""
+    name: Mapped[str] = mapped_column(String(64), unique=True)
+    definition: Mapped[str] = mapped_column(Text)
+
+
+class ClusterLibrary(Library):
+    """The library that the sessions of a worker share, with the functions that the operator has installed.
+
+    What others have registered or removed is here after the next :meth:`refresh`, and a function that is missing is
+    looked for at once.
+    """
+
+    def __init__(self, database: Database) -> None:
+        super().__init__()
+        self._database = database
+        self._numbers: dict[str, int] = {}
+        """The numbers of the functions that are not installed."""
+        self._refreshing = RLock()
+        self._looks: deque[float] = deque(maxlen=MAX_LOOKS)
+        """When the last looks for missing functions began."""
+        for function in installed_library().own().values():
+            super().add(function)
+
+    @override
+    def add(self, function: Applicable) -> None:
+        with self._refreshing:
+            super().add(function)
+            row = {"name": function.name, "definition": json.dumps(function.definition)}
+            try:
+                with self._database.transaction(writes=True) as session:
+                    number = self._insert(session, row)
+            except DatabaseUnavailable as error:
+                super().remove(function.name)
+                raise _busy() from error
+            if number is None:
+                super().remove(function.name)
+                raise FunctionExists(f"there is a function {function.name!r} already; remove it first")
+            self._numbers[function.name] = number
+
+    @staticmethod
+    def _insert(session: Any, row: dict[str, str]) -> int | None:
+        """Insert a row and return its number; None if its name is taken."""
+        try:
+            with session.begin_nested():
+                number: int = session.scalar(insert(FunctionRow).values(**row).returning(FunctionRow.number))
+                return number
+        except IntegrityError:
+            return None
+
+    @override
+    def remove(self, name: str) -> None:
+        with self._refreshing:
+            if name not in self._numbers:
+                self._look_for(name)
+            if (number := self._numbers.get(name)) is not None:
+                try:
+                    with self._database.transaction(writes=True) as session:
+                        session.execute(delete(FunctionRow).where(FunctionRow.number == number))
+                except DatabaseUnavailable as error:
+                    raise _busy() from error
+            super().remove(name)
+            self._numbers.pop(name, None)
+
+    @override
+    def find(self, name: str) -> Applicable:
+        if not self.has_own(name):
+            self._look_for(name)
+        return super().find(name)
+
+    @override
+    def __contains__(self, name: object) -> bool:
+        if not self.has_own(str(name)):
+            self._look_for(str(name))
+        return super().__contains__(name)
+
+    def _look_for(self, name: str) -> None:
+        """Look for a function that another worker may have registered just now."""
+        now = time.monotonic()
+        if len(self._looks) == MAX_LOOKS and now - self._looks[0] < 1.0:
+            return
+        self._looks.append(now)
+        try:
+            self.refresh()
+        except DatabaseUnavailable as error:
+            logger.warning("functions of other workers cannot be looked for: %s", error)
+
+    def refresh(self) -> None:
+        """Take over what other workers have registered and removed. Raises DatabaseUnavailable."""
+        if not self._refreshing.acquire(timeout=WAIT_S):
+            return
+        try:
+            self._refresh()
+        finally:
+            self._refreshing.release()
+
+    def _refresh(self) -> None:
+        row = FunctionRow
+        with self._database.transaction() as session:
+            found = {name: number for number, name in session.execute(select(row.number, row.name))}
+        if found == self._numbers:
+            return
+        for name in [name for name, number in self._numbers.items() if found.get(name) != number]:
+            super().remove(name)
+            del self._numbers[name]
+        missing = sorted(number for name, number in found.items() if name not in self._numbers)
+        with self._database.transaction() as session:
+            new = session.scalars(select(row).where(row.number.in_(missing)).order_by(row.number)).all()
+        for each in new:
+            self._take_over(each)
+
+    def _take_over(self, row: FunctionRow) -> None:
+        self._numbers[row.name] = row.number
+        try:
+            super().add(self.read(json.loads(row.definition)))
+        except TelegradError as error:
+            del self._numbers[row.name]
+            logger.warning("the function %r of another worker cannot be used here: %s", row.name, error.detail)
+
+
+def _busy() -> ServerBusy:
+    text = "functions of the server cannot be changed now, as the directory cannot be used"
+    return ServerBusy(text, retry_after_s=RETRY_AFTER_S)

@@ -1,0 +1,386 @@
+"""A gateway: decides who makes a request, which worker has its session, and passes it on. It has no sessions itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import ssl
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope, Send
+
+from telegrad_engine.errors import ConnectionFailed, ServerBusy, SessionLost, TelegradError
+from telegrad_engine.lru import LRU
+from telegrad_engine.program import json_codec
+
+from .. import __version__
+from ..http.origins import refuse
+from ..observability.request import HEADER as REQUEST_ID
+from ..observability.request import REQUEST, note_route
+from ..tenants.principal import Principal, principal_of
+from . import placement, tokens
+from .directory import FIRST_EPOCH, Directory, Placed, Worker, guarded
+from .members import Members
+from .proxy import Lost, Moved, Proxy, Request, Stopped, Unreachable
+from .tokens import FENCED, MOVED, Claims, Secrets, session_in
+from .tunnel import JOIN, TUNNEL, shake_hands
+
+logger = logging.getLogger(__name__)
+MAX_SESSIONS = 100_000
+"""How many sessions' places are remembered."""
+MAX_TOKENS = 10_000
+RENEWED_S = tokens.TOKEN_S / 2
+"""The age at which a token is not used any more."""
+MAX_REPEATED = 2**16
+"""The largest body, in bytes, that is read before it is passed on, so that it can be sent to another worker, too."""
+PATIENCE_S = 5.0
+"""Seconds in which a request that had no effect is sent again, to whoever has the session by then."""
+PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.5)
+RETRY_AFTER_S = 1
+SAFE = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+"""Methods that may be repeated (RFC 9110, 9.2.2)."""
+NUMBERED = frozenset({b"telegrad-sequence", b"idempotency-key"})
+"""Headers of requests that may be repeated, whatever their method."""
+CREATING = frozenset({"/v1/sessions", "/v1/sessions/import"})
+KEY = re.compile(rb'"?([!-~]{1,255}?)"?')
+
+
+class Place(NamedTuple):
+    """Where a request goes."""
+
+    worker: Worker
+    placed: Placed | None
+    """Its session; None if it is for none, or for one that nobody has."""
+
+
+class Creation(NamedTuple):
+    """What the request for a new session asks for, as far as the choice of a worker needs it."""
+
+    device: str | None = None
+    """None if any worker will do: the request has another device, or the worker will refuse it."""
+    durable: bool = False
+    key: str | None = None
+    """The digest of its Idempotency-Key."""
+
+
+class Gateway:
+    """Passes requests on. An ASGI application for everything that a gateway does not serve itself."""
+
+    def __init__(self, directory: Directory, secrets: Secrets, lease_s: float, tls: ssl.SSLContext) -> None:
+        """``tls`` is for workers whose addresses begin with https."""
+        self.directory, self.proxy, self._tls = directory, Proxy(tls), tls
+        self.members = Members(directory, lease_s, self._cut)
+        self._tunnels: defaultdict[str, set[asyncio.Transport]] = defaultdict(set)
+        """The connections to each worker that streams are joined to."""
+        self._secrets = secrets
+        self._places: LRU[str, Placed] = LRU(MAX_SESSIONS)
+        self._tokens: LRU[Claims, tuple[str, float]] = LRU(MAX_TOKENS)
+        self.draining = False
+        """Whether the gateway takes no more requests, as it is about to stop."""
+        self.repeats = 0
+        """How many requests were sent again, as a worker could not be reached or had the session no more."""
+        self.moves = 0
+        """How many sessions this gateway has given to other workers."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer with a problem document."""
+        principal, path = principal_of(scope), scope["path"]
+        session_id = session_in(path)
+        route = "/v1/sessions" if path in CREATING else "/v1/sessions/{session}" if session_id else ""
+        if route:
+            note_route(route, principal.tenant)
+        try:
+            if self.draining:
+                raise _busy("the gateway is about to stop")
+            if scope["type"] == "websocket":
+                await self._stream(scope, send, principal, session_id)
+            else:
+                await self._request(scope, receive, send, principal, session_id)
+        except TelegradError as error:
+            await refuse(error)(scope, receive, send)
+        except ClientDisconnect:
+            pass
+
+    @property
+    def streams(self) -> int:
+        """How many streams pass through."""
+        return sum(map(len, self._tunnels.values()))
+
+    def _cut(self, worker_id: str) -> None:
+        """End what goes on with a worker that is dead: it may stand still, and then answers nothing."""
+        self.proxy.cut(worker_id)
+        for transport in self._tunnels.pop(worker_id, ()):
+            transport.abort()
+
+    # Requests ------------------------------------------------------------------------------------
+
+    async def _request(
+        self, scope: Scope, receive: Receive, send: Send, principal: Principal, session_id: str | None
+    ) -> None:
+        body, receive = await _begin(scope, receive)
+        request = Request(scope, receive, send, body)
+        creates = scope["method"] == "POST" and scope["path"] in CREATING
+        asked = _creation(scope, body, principal.tenant) if creates else None
+
+        async def attempt() -> None:
+            if asked is not None:
+                place, passed = await self._place_of_new(principal, asked, request)
+            else:
+                place, passed = await self._place(principal, session_id), request
+            try:
+                await self.proxy.forward(passed, place.worker, await self._token(principal, place, asked))
+            except (Unreachable, Moved, Lost):
+                self._forget(place)
+                raise
+
+        await self._persistently(attempt, _may_repeat(scope), body is not None)
+
+    async def _persistently(self, attempt: Callable[[], Awaitable[None]], is_safe: bool, is_whole: bool) -> None:
+        """Make an attempt again for a while, as long as that is safe, if a worker does not answer it.
+
+        ``is_safe`` says that a request may be repeated though it may have had its effect, and ``is_whole`` that its
+        body can be sent again.
+        """
+        deadline, tries = time.monotonic() + PATIENCE_S, 0
+        while True:
+            try:
+                await attempt()
+                return
+            except Unreachable as error:
+                if error.refused:
+                    self.members.refuses(error.worker)
+                failure: TelegradError = _busy(f"worker {error.worker.id} cannot be reached")
+                failure.__cause__ = error
+                again = True  # not a byte of the body was read
+            except Stopped:
+                text = "the gateway stops, and the worker has not answered; nobody knows what the request did"
+                raise ServerBusy(text, retry_after_s=RETRY_AFTER_S if is_safe else None) from None
+            except Moved:
+                failure, again = _busy("the session moves to another worker"), is_whole
+            except Lost as error:
+                logger.info("a worker was lost: %s", error)
+                failure, again = _busy("the worker was lost before it answered"), is_whole
+                if not is_safe:
+                    text = "the worker was lost before it answered, and nobody knows what the request did; requests "
+                    text += "with a Telegrad-Sequence or an Idempotency-Key can be repeated safely"
+                    raise ConnectionFailed(text) from None
+            if not again or time.monotonic() > deadline:
+                if isinstance(failure.__cause__, Unreachable):
+                    logger.warning("%s", failure.__cause__)  # its address is not the client's business
+                raise failure
+            self.repeats += 1
+            await asyncio.sleep(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
+            tries += 1
+            await self.members.look()
+
+    # Streams -------------------------------------------------------------------------------------
+
+    async def _stream(self, scope: Scope, send: Send, principal: Principal, session_id: str | None) -> None:
+        async def attempt() -> None:
+            place = await self._place(principal, session_id)
+            try:
+                answer = await shake_hands(scope, place.worker, await self._token(principal, place), self._tls)
+                if (fenced := answer.header(FENCED.encode())) is not None:
+                    answer.far.transport.abort()
+                    raise Moved if fenced == MOVED.encode() else Lost
+            except (Unreachable, Moved, Lost):
+                self._forget(place)
+                raise
+            request = REQUEST.get()
+            own = [] if request is None else [(REQUEST_ID.lower().encode(), request.id.encode())]
+            accepts = answer.status == 101
+            started: Message = {"type": "websocket.accept"}
+            if not accepts:
+                started = {"type": "websocket.http.response.start", "status": answer.status, "headers": []}
+            far, worker_id = answer.far.transport, place.worker.id
+            scope["extensions"][TUNNEL][JOIN](answer, own)
+            self._tunnels[worker_id].add(far)
+            try:
+                await send(started)  # only to be noted: the client has the worker's answer
+                await answer.far.ended.wait()
+            finally:
+                far.abort()
+                self._tunnels[worker_id].discard(far)
+
+        await self._persistently(attempt, is_safe=True, is_whole=True)
+
+    # Places --------------------------------------------------------------------------------------
+
+    async def _place(self, principal: Principal, session_id: str | None) -> Place:
+        """Where a request goes. A session whose worker is dead, or has handed it over, gets another worker.
+
+        Raises SessionLost for a session that has died with its worker, and ServerBusy if there is no worker.
+        """
+        placed = None if session_id is None else await self._placed(session_id)
+        if placed is None or placed.tenant != principal.tenant:
+            # Any worker answers as a server does that has no such session.
+            return Place(self._any_worker(), None)
+        for _ in PAUSES_S:
+            worker = self.members.alive(placed.worker)
+            if worker is None and placed.worker is not None and not self.members.knows(placed.worker):
+                await self.members.look()  # a worker that has just joined
+                worker = self.members.alive(placed.worker)
+            if worker is not None:
+                if worker.version != __version__:
+                    raise _busy(f"the session's worker has version {worker.version}, and this gateway {__version__}")
+                return Place(worker, placed)
+            moved = await self._move(placed)
+            if moved is None:
+                return Place(self._any_worker(), None)  # it has ended
+            placed = moved
+        raise _busy("the session moves from worker to worker")
+
+    async def _placed(self, session_id: str) -> Placed | None:
+        placed: Placed | None = self._places.get(session_id)
+        if placed is None:
+            placed = await guarded(self.directory.find, session_id)
+            if placed is not None:
+                self._places[session_id] = placed
+        return placed
+
+    async def _move(self, known: Placed) -> Placed | None:
+        """Give a session to a worker, unless somebody else has done so; None if it has ended. Raises SessionLost."""
+        placed: Placed | None = await guarded(self.directory.find, known.id)
+        if placed == known:
+            if not known.durable and known.worker is not None:  # else its last worker has handed it over
+                raise SessionLost(
+                    "the session has ended with the worker that had it, and it was not durable, so its tensors are "
+                    "gone; a session that is created with `durable` survives its worker"
+                )
+            found = placement.candidates(self.members.all, __version__, known.device, durable=True, moves=True)
+            counts = await guarded(self.directory.counts, known.tenant)
+            worker = placement.choose(found, counts, self.members.placed, None)
+            placed = await guarded(self.directory.assign, known, worker.id)
+            if placed is None:
+                placed = await guarded(self.directory.find, known.id)
+            else:
+                self.moves += 1
+                self.members.placed[worker.id] += 1
+                logger.info("session %.6s… moves to worker %s", known.id, worker.id)
+        if placed is not None:
+            self._places[known.id] = placed
+        return placed
+
+    def _forget(self, place: Place) -> None:
+        """Look into the directory before a session is used again."""
+        if place.placed is not None:
+            self._places.pop(place.placed.id, None)
+
+    def _any_worker(self) -> Worker:
+        found = placement.candidates(self.members.all, __version__, None, durable=False)
+        return min(found, key=lambda worker: (worker.report.load, worker.id))
+
+    async def _place_of_new(self, principal: Principal, asked: Creation, request: Request) -> tuple[Place, Request]:
+        """Where the request for a new session goes, and the request in the form in which it does."""
+        if asked.key is not None:
+            found = await guarded(self.directory.created_with, principal.tenant, asked.key)
+            if found is not None:
+                return await self._place_of_repeated(principal, found, request)
+        workers = placement.candidates(self.members.all, __version__, asked.device, asked.durable)
+        counts = await guarded(self.directory.counts, principal.tenant)
+        worker = placement.choose(workers, counts, self.members.placed, asked.key)
+        self.members.placed[worker.id] += 1
+        return Place(worker, None), request
+
+    async def _place_of_repeated(self, principal: Principal, found: Placed, request: Request) -> tuple[Place, Request]:
+        """The same for a session that an earlier request with the same key has created.
+
+        The worker that created it has the answer. If that worker is gone, the answer is the session as it is now.
+        """
+        creator = self.members.alive(found.worker)
+        if creator is not None and found.epoch == FIRST_EPOCH:
+            return Place(creator, None), request
+        path = f"/v1/sessions/{found.id}"
+        scope = {**request.scope, "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
+        scope["headers"] = [pair for pair in scope["headers"] if not pair[0].startswith(b"content-")]
+        send = request.send
+
+        async def as_created(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 200:
+                headers = [*message["headers"], (b"location", path.encode())]
+                message = {**message, "status": 201, "headers": headers}
+            await send(message)
+
+        return await self._place(principal, found.id), Request(scope, request.receive, as_created, b"")
+
+    # Workers ------------------------------------------------------------------------------------
+
+    async def ask(self, principal: Principal, target: str, workers: Iterable[str] | None = None) -> list[Any]:
+        """The JSON answers of all workers, or some, to a GET for this principal, without those that do not answer."""
+
+        async def answer(worker: Worker) -> Any:
+            return await self.proxy.ask(worker, await self._token(principal, Place(worker, None)), target)
+
+        asked = [each for each in self.members.all if workers is None or each.id in workers]
+        answers = await asyncio.gather(*map(answer, asked))
+        return [each for each in answers if each is not None]
+
+    # Tokens --------------------------------------------------------------------------------------
+
+    async def _token(self, principal: Principal, place: Place, asked: Creation | None = None) -> str:
+        """A token for a request of this principal."""
+        placed = place.placed
+        claims = Claims(principal, place.worker.id, __version__)
+        if placed is not None:
+            claims = claims._replace(session=placed.id, epoch=placed.epoch, durable=placed.durable)
+        elif asked is not None:
+            claims = claims._replace(creation_key=asked.key)
+        known: tuple[str, float] | None = self._tokens.get(claims)
+        now = time.monotonic()
+        if known is None or now - known[1] > RENEWED_S:
+            secret_id, secret = await guarded(self._secrets.newest)
+            known = self._tokens[claims] = tokens.sign(claims, secret_id, secret), now
+        return known[0]
+
+
+def _busy(text: str) -> ServerBusy:
+    return ServerBusy(text, retry_after_s=RETRY_AFTER_S)
+
+
+def _may_repeat(scope: Scope) -> bool:
+    """Whether a request may be repeated though it may have had its effect."""
+    return scope["method"] in SAFE or any(name in NUMBERED for name, _ in scope["headers"])
+
+
+async def _begin(scope: Scope, receive: Receive) -> tuple[bytes | None, Receive]:
+    """The body of a request if it is short, and how the rest of the request is received."""
+    headers = dict(scope["headers"])
+    length = headers.get(b"content-length", b"")
+    if b"transfer-encoding" not in headers and not length:
+        return b"", receive
+    if not length.isdigit() or int(length) > MAX_REPEATED:
+        return None, receive
+    parts = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+        if not message.get("more_body"):
+            return b"".join(parts), receive
+
+
+def _creation(scope: Scope, body: bytes | None, tenant: str) -> Creation:
+    """What a request for a new session asks for. The worker checks it."""
+    headers = dict(scope["headers"])
+    found = KEY.fullmatch(headers.get(b"idempotency-key", b""))
+    key = None if found is None else sha256(b"\0".join([tenant.encode(), scope["path"].encode(), found[1]])).hexdigest()
+    if scope["path"] != "/v1/sessions":
+        return Creation(key=key, durable=b"durable=true" in scope["query_string"])
+    asked: Any = {}
+    if body and b"content-encoding" not in headers:
+        try:
+            asked = json_codec.loads(body)
+        except TelegradError:
+            asked = None
+    if not isinstance(asked, dict):
+        return Creation(key=key)
+    device = asked.get("device", placement.CPU)
+    known = isinstance(device, str) and placement.NAMES.fullmatch(device)
+    return Creation(device if known else None, asked.get("durable") is True, key)

@@ -1,0 +1,359 @@
+"""Workers on Ray: the actor that runs a worker, and how workers are started, listed and stopped.
+
+Ray places an actor by the resources it asks for, and starts it again, without limit, if its process or its node dies.
+The actor runs ``telegrad worker`` as a process of its own, which no Ray thread shares, and starts that again if it
+ends. Only addresses and states pass through Ray; programs and tensors never do.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+NAMESPACE = "telegrad"
+"""Ray's namespace of the workers' names."""
+CALL_S = 5.0
+"""Seconds that an actor gets to answer a question about its worker."""
+EXIT_S = 10.0
+"""Seconds that a worker gets to end, in addition to the time for its running programs."""
+PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
+"""Seconds before a worker that ended is started again: first, and at most, doubled while it fails to start."""
+STEADY_S = 30.0
+"""A worker that ran for this long is started again after the shortest pause."""
+TAIL = 20
+"""How many of the last lines of a worker's log its failure is explained with."""
+COMMAND = ("-m", "telegrad_service.cli", "worker", "--end-with-stdin=true")
+
+
+class RayError(Exception):
+    """Ray or a worker on it is not to be had; the text says why, and what to do."""
+
+
+def import_ray() -> Any:
+    """The module ``ray``. Raises RayError, which names the extra, if it is not installed."""
+    check_installed()
+    import ray
+
+    return ray
+
+
+def check_installed() -> None:
+    """Raise RayError, which names the extra, if Ray is not installed; it is not imported, which takes a second."""
+    if importlib.util.find_spec("ray") is None:
+        raise RayError(
+            "Ray, which starts and places workers, is not installed here: pip install 'telegrad-service[ray]'"
+        )
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """A worker to start: its name in Ray, the resources that it takes, its environment and its node.
+
+    ``environment`` is added to that of the node. ``log`` is a named pipe on the node that takes the worker's log, which
+    otherwise goes to Ray's own files. With ``node``, a node's id, the worker runs there and nowhere else. ``exclusive``
+    refuses a name that is taken, which otherwise means that the worker is there already.
+    """
+
+    name: str
+    environment: dict[str, str] = field(default_factory=dict)
+    cpus: float = 0
+    gpus: float = 0
+    resources: dict[str, float] = field(default_factory=dict)
+    log: str | None = None
+    node: str | None = None
+    exclusive: bool = False
+
+
+# The actor ------------------------------------------------------------------------------------------------
+
+
+class WorkerActor:
+    """Runs one worker process, and starts it again whenever it ends."""
+
+    def __init__(self, environment: Mapping[str, str], log: str | None) -> None:
+        import ray
+
+        self._host = ray.util.get_node_ip_address()
+        self._gpus = [str(id) for id in ray.get_gpu_ids()]
+        self._environment = _worker_environment(environment)
+        self._address = _address_flags(environment, self._host)
+        self._log = _open_log(log)
+        self._lines: deque[str] = deque(maxlen=TAIL)
+        self._changed = threading.Condition()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._url: str | None = None
+        self._failure: str | None = None
+        self._starts = 0
+        self._stopping = False
+        threading.Thread(target=self._run_forever, name="worker", daemon=True).start()
+
+    def describe(self, wait_s: float) -> dict[str, Any]:
+        """The worker's address, process, GPUs and number of restarts; ``failure`` says why it did not start.
+
+        Waits for at most this time until the worker serves or has failed to start.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._url or self._failure or self._stopping, wait_s)
+            return {
+                "url": self._url,
+                "pid": None if self._process is None else self._process.pid,
+                "host": self._host,
+                "gpus": self._gpus,
+                "restarts": max(0, self._starts - 1),
+                "failure": self._failure,
+            }
+
+    def wait(self) -> None:
+        """Wait until the worker has been told to end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping)
+
+    def stop(self, wait_s: float) -> None:
+        """End the worker for good: running programs get this time to finish."""
+        with self._changed:
+            self._stopping = True
+            process = self._process
+            self._changed.notify_all()
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _run_forever(self) -> None:
+        pause = PAUSE_S
+        while self._start():
+            started = time.monotonic()
+            code = self._follow()
+            if time.monotonic() - started > STEADY_S:
+                pause = PAUSE_S
+            with self._changed:
+                self._process = self._url = None
+                self._failure = f"it ended with code {code}: {' '.join(self._lines)[-2000:] or 'it logged nothing'}"
+                self._changed.notify_all()
+                if self._changed.wait_for(lambda: self._stopping, pause):
+                    return
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    def _start(self) -> bool:
+        """Start the process, unless the worker is to end."""
+        with self._changed:
+            if self._stopping:
+                return False
+            # It reads its standard input, which ends with this process, however that ends.
+            self._process = subprocess.Popen(
+                [sys.executable, *COMMAND, *self._address],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self._environment,
+            )
+            self._starts += 1
+            self._lines.clear()
+        return True
+
+    def _follow(self) -> int:
+        """Pass on what the process logs until it ends; its exit code."""
+        process = self._process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        logged = threading.Thread(target=self._pass_on, args=(process.stderr,), name="log", daemon=True)
+        logged.start()
+        with process.stdin, process.stdout:
+            for line in process.stdout:
+                found = re.search(r"https?://\S+", line.decode(errors="replace"))
+                if found and self._url is None:
+                    with self._changed:
+                        self._url, self._failure = found.group(), None
+                        self._changed.notify_all()
+            code = process.wait()
+        logged.join(EXIT_S)
+        return code
+
+    def _pass_on(self, log: IO[bytes]) -> None:
+        with log:
+            for line in log:
+                self._lines.append(line.decode(errors="replace").strip())
+                with suppress(OSError):  # nobody reads it any more
+                    os.write(self._log, line)
+
+
+def _worker_environment(given: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a worker's process: the node's without Ray's own variables, and what was given."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    own.pop("OMP_NUM_THREADS", None)  # Ray sets it to 1; the worker has a setting for it
+    return {**own, **given}
+
+
+def _address_flags(given: Mapping[str, str], node: str) -> list[str]:
+    """The flags of a worker's address: a free port of its node's address, unless a port was given."""
+    port = given.get("TELEGRAD_PORT")
+    if port is None:
+        return [f"--host={node}", "--port=0"]
+    flags = [f"--host={given.get('TELEGRAD_HOST', node)}", f"--port={port}"]
+    if "TELEGRAD_ADVERTISE" not in given:
+        flags.append(f"--advertise=http://{f'[{node}]' if ':' in node else node}:{port}")
+    return flags
+
+
+def _open_log(pipe: str | None) -> int:
+    """A file descriptor of the named pipe, or of this process's standard error if nobody reads the pipe."""
+    if pipe is not None:
+        with suppress(OSError):
+            descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+            os.set_blocking(descriptor, True)
+            return descriptor
+    return sys.__stderr__.fileno() if sys.__stderr__ is not None else 2
+
+
+# Starting, listing, stopping ------------------------------------------------------------------------------
+
+
+def check_reachable(address: str, wait_s: float = CALL_S) -> None:
+    """Wait until something listens at this ``HOST:PORT``. Raises RayError if nothing does in time.
+
+    Ray itself would try for minutes.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        raise RayError(f"{address!r:.200} is not the address of a Ray cluster, which is HOST:PORT, as in ray-head:6379")
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=CALL_S).close()
+            return
+        except (OSError, OverflowError) as error:
+            if time.monotonic() > deadline:
+                raise RayError(f"no Ray cluster answers at {address}: {error}") from None
+        time.sleep(PAUSE_S)
+
+
+def connect(ray: Any, address: str) -> None:
+    """Connect this process to Ray, through the Ray node of this machine. Raises RayError if that is not possible."""
+    check_reachable(address)
+    try:
+        ray.init(address=address, configure_logging=False, log_to_driver=False)
+    except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
+        raise RayError(f"cannot connect to Ray at {address}: {str(error)[:500]}") from error
+
+
+def start(ray: Any, specs: Sequence[WorkerSpec]) -> dict[str, Any]:
+    """Ask Ray for these workers; handles of their actors by name. A worker that is there already is left as it is."""
+    return {spec.name: _start(ray, spec) for spec in specs}
+
+
+def _start(ray: Any, spec: WorkerSpec) -> Any:
+    strategy: Any = "SPREAD"
+    if spec.node is not None:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        strategy = NodeAffinitySchedulingStrategy(node_id=spec.node, soft=False)
+    options = {
+        "name": spec.name,
+        "namespace": NAMESPACE,
+        "lifetime": "detached",
+        "get_if_exists": not spec.exclusive,
+        "max_restarts": -1,
+        "max_task_retries": 0,
+        "max_concurrency": 8,  # a call that waits holds up no other
+        "num_cpus": spec.cpus,
+        "num_gpus": spec.gpus,
+        "resources": spec.resources,
+        "scheduling_strategy": strategy,
+    }
+    try:
+        return ray.remote(WorkerActor).options(**options).remote(spec.environment, spec.log)
+    except ValueError as error:  # it checks the resources, and whether the name is free
+        raise RayError(f"Ray takes no worker {spec.name}: {str(error)[:500]}") from error
+
+
+def wait_ready(
+    ray: Any, actors: Mapping[str, Any], deadline: float, report: Callable[[str, dict[str, Any]], None]
+) -> None:
+    """Wait until every worker serves, and report each as it does; ``deadline`` is of ``time.monotonic``.
+
+    Raises RayError with the log's end if one does not start, or with the names of those that Ray has not placed.
+    """
+    waiting = {actor.describe.remote(max(0.0, deadline - time.monotonic())): name for name, actor in actors.items()}
+    while waiting:
+        done, _ = ray.wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
+        if not done:
+            raise RayError(
+                f"Ray has not started {_names(waiting.values())} in time; it has {_amounts(ray.available_resources())} "
+                f"free of {_amounts(ray.cluster_resources())}"
+            )
+        name = waiting.pop(done[0])
+        try:
+            found = ray.get(done[0])
+        except ray.exceptions.RayError as error:
+            raise RayError(f"Ray has lost the actor of worker {name}: {str(error)[:500]}") from error
+        if found["failure"]:
+            raise RayError(f"worker {name} does not start: {found['failure']}")
+        if found["url"] is None:
+            raise RayError(f"worker {name} has not started in time")
+        report(name, found)
+
+
+def running(ray: Any) -> dict[str, Any]:
+    """Handles of the actors of all workers that Ray runs or is to place, by name."""
+    found = {}
+    for each in ray.util.list_named_actors(all_namespaces=True):
+        if each["namespace"] == NAMESPACE:
+            with suppress(ValueError):  # it has ended since
+                found[each["name"]] = ray.get_actor(each["name"], NAMESPACE)
+    return dict(sorted(found.items()))
+
+
+def described(ray: Any, actors: Mapping[str, Any], wait_s: float = CALL_S) -> dict[str, dict[str, Any] | None]:
+    """What the actors tell of their workers, by name; None of an actor that does not answer in this time."""
+    calls = {name: actor.describe.remote(0) for name, actor in actors.items()}
+    if calls:
+        ray.wait(list(calls.values()), num_returns=len(calls), timeout=wait_s)
+    return {name: _answer(ray, call) for name, call in calls.items()}
+
+
+def _answer(ray: Any, call: Any) -> Any:
+    try:
+        return ray.get(call, timeout=0)
+    except (ray.exceptions.RayError, TimeoutError):
+        return None
+
+
+def stop(ray: Any, actors: Mapping[str, Any], drain_s: float) -> None:
+    """End these workers and their actors; running programs get ``drain_s`` seconds to finish.
+
+    An actor that does not answer, such as one that Ray has not placed, is ended at once.
+    """
+    answered = [name for name, found in described(ray, actors).items() if found is not None]
+    stops = [actors[name].stop.remote(drain_s + EXIT_S) for name in answered]
+    if stops:
+        ray.wait(stops, num_returns=len(stops), timeout=drain_s + EXIT_S + CALL_S)
+    for actor in actors.values():
+        ray.kill(actor, no_restart=True)
+
+
+def _names(names: Any) -> str:
+    return ", ".join(sorted(names))
+
+
+def _amounts(resources: Mapping[str, float]) -> str:
+    """The resources that workers ask for, without Ray's own."""
+    shown = [
+        f"{amount:g} {name}"
+        for name, amount in sorted(resources.items())
+        if name not in ("memory", "object_store_memory") and ":" not in name
+    ]
+    return ", ".join(shown) or "nothing"

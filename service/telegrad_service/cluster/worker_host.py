@@ -1,0 +1,307 @@
+"""The session host of a worker: what it hosts is in the directory, and it hosts what the directory gives it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import partial
+
+from typing_extensions import override
+
+from telegrad_engine.errors import ServerBusy, SessionLost, SessionMoved, TelegradError, UnknownSession
+from telegrad_engine.lru import LRU
+from telegrad_engine.program.safetensors import Container
+from telegrad_engine.session import snapshot
+
+from .. import __version__
+from ..hosting import handover_files
+from ..hosting.host import GOING_AWAY, Endpoint, SessionHandle, SessionOptions
+from ..hosting.in_process import InProcessHost
+from ..hosting.local_session import LocalSession
+from ..journal.files import DataFolder
+from ..sessions import service
+from ..sessions.schemas import Session
+from ..tenants.principal import ANYONE, Principal
+from .directory import FIRST_EPOCH, Directory, Report, guarded
+from .functions import ClusterLibrary
+from .settings import WorkerSettings
+from .tokens import TOKEN_S, Claims, Secrets, sign
+
+logger = logging.getLogger(__name__)
+CREATION_KEY: ContextVar[str | None] = ContextVar("creation_key", default=None)
+"""The digest of the Idempotency-Key of the request that this task serves."""
+MOVING = "the session moves to another worker"
+LOST = "this worker was taken for dead, and its sessions for lost"
+ELSEWHERE = (
+    "the session has moved to a worker that does not find its files; all workers of a cluster need the same --data-dir"
+)
+POLL_S = 0.02
+MAX_HANDED_OVER = 4096
+HANDOVERS = 4
+"""How many sessions are handed over at the same time."""
+TIDY_S = 10.0
+"""Seconds between two looks at the sessions that were handed over and not taken."""
+RETRY_AFTER_S = 1
+
+
+class WorkerHost(InProcessHost):
+    """Hosts the sessions of one worker. ``worker_id`` is what the directory calls it; it changes after a lapse."""
+
+    def __init__(self, settings: WorkerSettings, directory: Directory, secrets: Secrets) -> None:
+        super().__init__(settings, shared=True)
+        self._directory, self._secrets = directory, secrets
+        self.library: ClusterLibrary = ClusterLibrary(directory.database)
+        self.worker_id = ""
+        """The worker's id; empty before it has joined."""
+        self.url = ""
+        """The address at which others reach this worker."""
+        self.epochs: dict[str, int] = {}
+        """The epochs of the sessions that are here."""
+        self.leaving = False
+        """Whether the worker takes no new sessions, and hands over those that it has."""
+        self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._active: Counter[str] = Counter()
+        """How many requests and streams of each session are being served."""
+        self._moving: set[str] = set()
+        """The sessions that are being handed over."""
+        self._handed_over: LRU[str, int] = LRU(MAX_HANDED_OVER)
+        """The epochs of the sessions that were handed over last."""
+        self._handover: asyncio.Task[None] | None = None
+        self._tidied = -math.inf
+        """When sessions that were handed over were last looked through."""
+
+    def report(self) -> Report:
+        """What the directory is told of this worker. Any thread may call it."""
+        gauges = self.gauges()
+        load = (gauges.busy_threads + gauges.backlog) / gauges.threads
+        free = max(0, self._settings.max_process_bytes - gauges.process_bytes)
+        return Report(len(self._sessions), self._settings.max_sessions, load, int(free))
+
+    # Sessions that begin and end -----------------------------------------------------------------
+
+    @override
+    async def create(self, options: SessionOptions) -> SessionHandle:
+        self._refuse_while_leaving()
+        return await self._registered(await super().create(options))
+
+    @override
+    async def fork(self, handle: SessionHandle, options: SessionOptions) -> SessionHandle:
+        self._refuse_while_leaving()
+        return await self._registered(await super().fork(handle, options))
+
+    @override
+    async def restore(self, container: Container, options: SessionOptions) -> SessionHandle:
+        self._refuse_while_leaving()
+        return await self._registered(await super().restore(container, options))
+
+    def _refuse_while_leaving(self) -> None:
+        if self.leaving:
+            raise ServerBusy("this worker takes no new sessions", retry_after_s=RETRY_AFTER_S)
+
+    async def _registered(self, handle: SessionHandle) -> SessionHandle:
+        """Put a new session into the directory, before anyone knows of it; end it if that is not possible."""
+        description = Session(**service.facts(handle)).model_dump(mode="json")
+        arguments = handle.tenant, self.worker_id, handle.device, description, handle.name, handle.durable
+        most = 0 if handle.tenant == ANYONE.tenant else self._settings.max_sessions_per_tenant
+        try:
+            epoch = await guarded(self._directory.add, handle.id, *arguments, CREATION_KEY.get(), most)
+        except BaseException:
+            if isinstance(handle, LocalSession):
+                await super()._remove(handle, "deleted", "the session could not be registered")
+            raise
+        self.epochs[handle.id] = epoch
+        return handle
+
+    @override
+    async def _remove(self, handle: LocalSession, how: str, reason: str) -> None:
+        worker = self.worker_id
+        await super()._remove(handle, how, reason)
+        if self.epochs.pop(handle.id, None) is not None:
+            await guarded(self._directory.remove, handle.id, worker)
+
+    @override
+    def check_name(self, tenant: str, name: str | None) -> None:
+        """Raise nothing: whose a name is, the directory says when the session is registered."""
+
+    @override
+    async def rename(self, handle: SessionHandle, name: str | None) -> None:
+        if handle.durable:
+            await guarded(self._directory.rename, handle.id, handle.tenant, self.worker_id, name)
+        handle.name = name
+
+    @override
+    async def endpoint(self, handle: SessionHandle, principal: Principal) -> Endpoint:
+        epoch = self.epochs.get(handle.id, 0)
+        claims = Claims(principal, self.worker_id, __version__, handle.id, epoch, handle.durable, direct=True)
+        expires_at = time.time() + TOKEN_S
+        return Endpoint(self.url, sign(claims, *await guarded(self._secrets.newest)), expires_at)
+
+    # Sessions that move --------------------------------------------------------------------------
+
+    async def take(self, session_id: str, epoch: int, durable: bool) -> None:
+        """Make sure that a session is here, which the directory has given to this worker under an epoch.
+
+        Raises SessionMoved if it has been given to somebody else since.
+        """
+        if self._has(session_id, epoch):
+            return
+        async with self._opening[session_id]:
+            if not self._has(session_id, epoch):
+                await self._open(session_id, epoch, durable)
+        self._opening.pop(session_id, None)
+
+    async def _open(self, session_id: str, epoch: int, durable: bool) -> None:
+        try:
+            if durable:
+                await self.open(session_id, epoch)
+            else:
+                await self._receive(session_id, epoch)
+        except UnknownSession:
+            if durable and epoch > FIRST_EPOCH:
+                raise SessionLost(ELSEWHERE) from None
+            # It was this worker's, and has ended.
+            await guarded(self._directory.remove, session_id, self.worker_id)
+            raise
+        self.epochs[session_id] = epoch
+
+    async def _receive(self, session_id: str, epoch: int) -> None:
+        """Take over a session that is not durable from the files that its last worker has written.
+
+        Raises UnknownSession if there are none, and SessionLost if the session cannot be restored here.
+        """
+        data = self._data
+        manifest = None if data is None or epoch == FIRST_EPOCH else await asyncio.to_thread(data.find, session_id)
+        if data is None or manifest is None:
+            raise UnknownSession(f"no session of this id: {session_id!r:.66}; it never was, it ended or it expired")
+        files = await asyncio.to_thread(data.open, manifest, epoch)
+        options = self.options_of(manifest)
+        try:
+            session = await asyncio.to_thread(handover_files.read, files, partial(self._restored, options=options))
+        except TelegradError as error:
+            raise SessionLost(f"the session has not survived its move to another worker: {error.detail}") from error
+        finally:
+            await asyncio.to_thread(handover_files.remove, files)
+        self.resume(options, session, manifest)
+
+    def _has(self, session_id: str, epoch: int) -> bool:
+        """Whether a session is here under an epoch. Raises SessionMoved if it is not to be here under that."""
+        latest = self.epochs.get(session_id) or self._handed_over.get(session_id) or 0
+        if latest > epoch or session_id in self._moving or (latest == epoch and session_id not in self.epochs):
+            raise SessionMoved(MOVING)
+        return latest == epoch and session_id in self._sessions
+
+    @contextmanager
+    def serving(self, session_id: str) -> Iterator[None]:
+        """Within the block, a request or a stream of a session is served, so it is not handed over."""
+        self._active[session_id] += 1
+        try:
+            yield
+        finally:
+            self._active[session_id] -= 1
+            if not self._active[session_id]:
+                del self._active[session_id]
+
+    @override
+    def _forget(self, session_id: str) -> None:
+        self.epochs.pop(session_id, None)
+        super()._forget(session_id)
+
+    async def drop_all(self) -> None:
+        """Forget all sessions: the directory has given them to others, or calls them lost."""
+        for handle in list(self._sessions.values()):
+            self.epochs.pop(handle.id, None)
+            super()._forget(handle.id)
+
+    def begin_handover(self, seconds: float) -> asyncio.Task[None]:
+        """Take no new sessions, and hand those that are here over to other workers.
+
+        A second call tries those again that could not move.
+        """
+        self.leaving = True
+        if self._handover is None or self._handover.done():
+            self._handover = asyncio.create_task(self._hand_over_all(seconds))
+        return self._handover
+
+    async def _hand_over_all(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        room = asyncio.Semaphore(HANDOVERS)
+
+        async def hand_over(handle: LocalSession) -> None:
+            async with room:
+                if handle.durable or (time.monotonic() < deadline and await self._can_move(handle)):
+                    await self._hand_over(handle, deadline)
+
+        for done in await asyncio.gather(*map(hand_over, [*self._sessions.values()]), return_exceptions=True):
+            if isinstance(done, TelegradError):
+                logger.info("a session does not move now: %s", done.detail)
+            elif isinstance(done, BaseException):
+                raise done
+
+    async def _can_move(self, handle: LocalSession) -> bool:
+        """Whether a session that is not durable can be handed over, as far as is known while it is used."""
+        return self._data is not None and await handle.inspect(snapshot.refusal) is None
+
+    async def _hand_over(self, handle: LocalSession, deadline: float) -> None:
+        """Let a session's programs finish, save it, and tell the directory that anyone may have it."""
+        self._moving.add(handle.id)
+        try:
+            handle.stop_streams(GOING_AWAY, MOVING)
+            while handle.busy or self._active[handle.id]:
+                if time.monotonic() > deadline:
+                    handle.cancel(MOVING)
+                    break
+                await asyncio.sleep(POLL_S)
+            epoch = self.epochs.get(handle.id, 0)
+            if handle.durable:
+                await handle.put_away()
+                await guarded(self._directory.release, handle.id, self.worker_id, epoch)
+            else:
+                await self._release_written(handle, epoch)
+            self._handed_over[handle.id] = epoch
+            self._forget(handle.id)
+        finally:
+            self._moving.discard(handle.id)
+
+    async def _release_written(self, handle: LocalSession, epoch: int) -> None:
+        """Release a session that is not durable, with files from which the next worker takes it."""
+        assert self._data is not None
+        saved = await handle.inspect(handover_files.save)
+        files = await asyncio.to_thread(handover_files.write, self._data, handle, saved, epoch)
+        try:
+            await guarded(self._directory.release, handle.id, self.worker_id, epoch)
+        except BaseException:
+            await asyncio.to_thread(handover_files.remove, files)
+            raise
+
+    @override
+    async def expire(self) -> None:
+        await super().expire()
+        if self._data is not None and time.monotonic() - self._tidied > TIDY_S:
+            self._tidied = time.monotonic()
+            with suppress(ServerBusy):  # it is in the log
+                await self._end_unmoved(self._data)
+
+    async def _end_unmoved(self, data: DataFolder) -> None:
+        """End the sessions that were handed over, and that nobody has used in their time to live."""
+        for placed in await guarded(self._directory.handed_over):
+            manifest = await asyncio.to_thread(data.find, placed.id)
+            if manifest is not None and not handover_files.is_expired(manifest, self._settings.heartbeat_ttl_s):
+                continue
+            # Nobody can have got it, or get it, once it is not in the directory.
+            if await guarded(self._directory.remove_unmoved, placed) and manifest is not None:
+                files = await asyncio.to_thread(data.open, manifest)
+                await asyncio.to_thread(handover_files.remove, files)
+
+    @override
+    async def drain(self, seconds: float) -> bool:
+        if self._drained is None:
+            begun = time.monotonic()
+            await asyncio.shield(self.begin_handover(seconds))
+            seconds = max(0.0, seconds - (time.monotonic() - begun))
+        return await super().drain(seconds)

@@ -1,0 +1,71 @@
+"""Commands and queries: the functions that routes and streams run in a session, by name and with plain data.
+
+A command may change the session, a query only reads it. A durable session's journal has the commands, so their names
+and the meaning of their arguments are part of its format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from inspect import signature
+from typing import Any, NamedTuple, TypeVar, get_type_hints
+
+from pydantic import BaseModel
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+COMMANDS: dict[str, Callable[..., Any]] = {}
+QUERIES: set[Callable[..., Any]] = set()
+_NAMES: dict[Callable[..., Any], str] = {}
+
+
+def command(name: str) -> Callable[[Function], Function]:
+    """Declare a function that may change its session; its other arguments are data that a journal can hold."""
+
+    def declare(function: Function) -> Function:
+        if name in COMMANDS:
+            raise ValueError(f"there is a command {name} already")
+        COMMANDS[name] = function
+        _NAMES[function] = name
+        return function
+
+    return declare
+
+
+def query(function: Function) -> Function:
+    """Declare a function that only reads its session."""
+    QUERIES.add(function)
+    return function
+
+
+class Call(NamedTuple):
+    """A command with its arguments."""
+
+    function: Callable[..., Any]
+    arguments: Sequence[Any]
+
+
+def named(function: Callable[..., Any]) -> str:
+    """The name of a command. Raises KeyError for a function that is none."""
+    return _NAMES[function]
+
+
+def unpacked(name: str, arguments: Sequence[Any]) -> Call:
+    """The call of a command with this name. Raises KeyError if this version has no such command."""
+    function = COMMANDS[name]
+    models = _models(function)
+    return Call(
+        function,
+        [
+            model.model_validate(value) if model is not None and isinstance(value, dict) else value
+            for model, value in zip(models, arguments, strict=False)
+        ],
+    )
+
+
+@cache
+def _models(function: Callable[..., Any]) -> tuple[type[BaseModel] | None, ...]:
+    """For each argument after the session, its pydantic model, if it is one."""
+    hints = get_type_hints(function)
+    types = [hints.get(name) for name in signature(function).parameters][1:]
+    return tuple(hint if isinstance(hint, type) and issubclass(hint, BaseModel) else None for hint in types)

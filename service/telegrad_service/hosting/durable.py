@@ -1,0 +1,432 @@
+"""Durable sessions: each command is in the journal before it is answered, and is run again after a restart.
+
+A journal has commands in the order in which they ran; running them again gives the same tensors, graph, random numbers
+and answers, which is checked. After an error that may not occur again, such as a cancellation, the session's state is
+saved as a snapshot instead. A snapshot also begins a new journal when the old one has become long.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from time import perf_counter
+from typing import Any
+
+from starlette.responses import Response
+from xxhash import xxh3_64_intdigest
+
+from telegrad_engine.cancellation import CancellationToken, cancelled_by
+from telegrad_engine.errors import (
+    InternalError,
+    NotSupported,
+    ServerBusy,
+    SessionLost,
+    SessionMoved,
+    TelegradError,
+    from_slug,
+)
+from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.program.registered_functions import permissions
+from telegrad_engine.program.result import whole
+from telegrad_engine.session import snapshot
+from telegrad_engine.session.session import NotAtOnce
+from telegrad_engine.session.statistics import Statistics
+
+from ..journal.files import SessionFiles
+from ..journal.frames import Data
+from ..journal.noted import NotedFunctions, NotedTemplates
+from ..journal.packing import pack, pack_command, unpack
+from .commands import QUERIES, named, unpacked
+from .sequence import HostedSession, SequenceRecords
+from .work import Numbered, run_numbered
+
+logger = logging.getLogger(__name__)
+MAX_JOURNAL_BYTES = 128 * 2**20
+"""A snapshot begins a new journal when the journal has more bytes."""
+SNAPSHOT_SHARE = 20
+"""Commands must have run this many times as long as the last snapshot took before there is another one."""
+ANSWERS = 1
+"""The format of commands' answers. Raise it when one changes: a replay then does not compare the answers of before."""
+MAX_CHECKED = 2**16
+"""The largest answer, in bytes, whose checksum a replay compares."""
+UNREPEATABLE = frozenset(
+    {
+        "cancelled",
+        "function-exists",
+        "internal-error",
+        "limit-exceeded",
+        "missing-scope",
+        "quota-exceeded",
+        "server-busy",
+        "time-limit-exceeded",
+        "too-large",
+        "unknown-function",
+        "unknown-program",
+    }
+)
+"""Errors that depend on more than the session's state, so that a replay might not meet them."""
+WITHOUT_EFFECT = frozenset({"function-exists", "missing-scope", "unknown-function"})
+"""Those of them that an instruction meets before it does anything."""
+
+
+class Durable:
+    """Runs the commands of one durable session, whose journal and snapshots are in ``files``.
+
+    ``options`` are the arguments of a new :class:`Session`, and ``surroundings`` those that are not state.
+    All methods are called by one thread at a time, in the order of the session's commands.
+    """
+
+    def __init__(
+        self,
+        files: SessionFiles,
+        options: Mapping[str, Any],
+        surroundings: snapshot.Surroundings,
+        max_replay_s: float,
+    ) -> None:
+        self.files = files
+        self.senders = SequenceRecords()
+        self.session: HostedSession | None = None
+        """The session; None while it is only on the disk."""
+        self.statistics = Statistics()
+        """What the session has used, since the server started."""
+        self._options, self._surroundings = options, surroundings
+        self._templates = NotedTemplates(surroundings["memory"])
+        self._functions = NotedFunctions(surroundings["library"])
+        self._held: list[Data] = []
+        """The parts of the next frame, while a numbered request has not been answered."""
+        self._snapshot_wanted = False
+        """Whether that frame is to be a snapshot instead."""
+        self._max_replay_s = max_replay_s
+        """A snapshot begins a new journal when running the journal again would take longer."""
+        self._replay_s = 0.0
+        """The seconds that the commands of the journal took."""
+        self._snapshot_s = 0.0
+
+    # Running -------------------------------------------------------------------------------------
+
+    def run(
+        self, function: Callable[..., Any], arguments: Sequence[Any], task: Callable[..., Any], holds: bool = False
+    ) -> Any:
+        """Return ``task(session, *arguments)``, which calls the command ``function``, written to the journal.
+
+        With ``holds`` it is written together with the answer that :meth:`answer` gets. Raises ServerBusy, with the
+        command undone, if the journal cannot be written, SessionMoved if another server has the session by then, and
+        SessionLost if the session cannot be loaded.
+        """
+        session = self.session or self.load()
+        if function in QUERIES:
+            result = task(session, *arguments)
+            self.files.check_owned()  # afterwards: so far the result was the latest
+            return result
+        return self._run(session, function, arguments, task, holds)
+
+    def run_at_once(self, function: Callable[..., Any], arguments: Sequence[Any], within: float) -> Any:
+        """Return ``function(session, *arguments, within=within)``. Raises NotAtOnce if the disk must be waited for."""
+        if self.session is None or self.files.waits or self._is_snapshot_due:
+            raise NotAtOnce
+        return self._run(self.session, function, arguments, partial(function, within=within), False, True)
+
+    def _run(
+        self,
+        session: HostedSession,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        task: Callable[..., Any],
+        holds: bool,
+        at_once: bool = False,
+    ) -> Any:
+        self.files.check_owned()
+        # Before it runs, because it may change arrays that it was given.
+        command = pack_command(named(function), arguments)
+        session.flush()
+        before, begun = session.instructions, perf_counter()
+        last = self.senders.of(arguments[0]).last if function is run_numbered else 0
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            result = task(session, *arguments)
+        except NotAtOnce:
+            raise
+        except BaseException as caught:
+            error = caught
+        self._replay_s += perf_counter() - begun
+        slug = _slug(error, result)
+        ran = (session.instructions != before or session.defers) and not _is_harmless(slug, error, result)
+        # A message may only free tensors.
+        ran |= isinstance(result, Numbered) and result.error is None and self.senders.of(arguments[0]).last > last
+        if ran and slug not in UNREPEATABLE:
+            self._held += [*self._context(), *command, pack(["outcome", slug, _check(result), ANSWERS])]
+        elif isinstance(result, Numbered) and result.number is not None:
+            self._held += _answer_parts(self.senders, arguments[0], result.number)
+        self._snapshot_wanted |= ran and slug in UNREPEATABLE
+        if not holds:
+            self._write(session, at_once)
+        if error is not None:
+            raise error
+        return result
+
+    def answer(self, sender: str, number: int) -> None:
+        """Write the commands of a numbered request together with its recorded answer. Raises ServerBusy."""
+        session = self.session
+        if session is None:
+            raise ServerBusy("the session's journal could not be written")
+        self._held += _answer_parts(self.senders, sender, number)
+        try:
+            self._write(session)
+        except SessionMoved as moved:  # it may be repeated: either the other server has the answer, too, or neither
+            raise SessionMoved(moved.detail) from None
+
+    def _context(self) -> Sequence[Data]:
+        """The templates and functions that the next command uses and the journal does not have."""
+        found = [pack(["template", text]) for text in self._templates.take()]
+        return found + [pack(["function", definition]) for definition in self._functions.take()]
+
+    def _write(self, session: HostedSession, at_once: bool = False) -> None:
+        """Write the next frame, or a snapshot. Raises ServerBusy, and forgets what was not written."""
+        parts, self._held = self._held, []
+        wanted, self._snapshot_wanted = self._snapshot_wanted, False
+        try:
+            # The recorded answers are part of a snapshot, and so are the effects of the commands in this frame.
+            if wanted and (reason := self._save(session)) is not None:
+                raise ServerBusy(f"what the program did cannot be kept, and was undone: {reason}")
+            if parts and not wanted:
+                self.files.append(parts)
+            else:
+                self.files.check_owned()
+        except ServerBusy:
+            # What is in memory was not acknowledged; the next command loads what is on the disk.
+            self.unload()
+            raise
+        if self._is_snapshot_due and not at_once:
+            self._begin_journal(session)
+
+    # Snapshots -----------------------------------------------------------------------------------
+
+    @property
+    def _is_snapshot_due(self) -> bool:
+        """Whether the journal has become long, and the last snapshot is not too recent."""
+        is_long = self.files.size > MAX_JOURNAL_BYTES or self._replay_s > self._max_replay_s
+        return is_long and self._replay_s >= SNAPSHOT_SHARE * self._snapshot_s
+
+    def _begin_journal(self, session: HostedSession) -> None:
+        """Save a snapshot and begin a new journal."""
+        try:
+            self._save(session)
+        except ServerBusy:
+            logger.exception("a snapshot could not be written; the journal goes on")
+            self._replay_s = 0.0
+
+    def _save(self, session: HostedSession) -> str | None:
+        """Save a snapshot and begin a journal on it. Return why the session cannot be saved now, if so."""
+        begun = perf_counter()
+        session.flush()
+        try:
+            saved = snapshot.save(session)
+        except NotSupported as error:
+            logger.info("no snapshot: %s", error.detail)
+            self._replay_s = 0.0  # until the same time has passed again
+            return error.detail
+        self.files.replace([saved], [pack(["senders", dump(self.senders)])])
+        self._templates.forget()
+        self._functions.forget()
+        self._replay_s, self._snapshot_s = 0.0, perf_counter() - begun
+        return None
+
+    def unload(self, save: bool = False) -> None:
+        """Free the session's memory. With ``save`` a snapshot makes the next :meth:`load` quick."""
+        if save and self.session is not None and self._replay_s and self.files.owned:
+            try:
+                self._save(self.session)
+            except ServerBusy:
+                logger.exception("a snapshot could not be written; the journal has the session")
+        self.session = None
+        self._held = []
+        self.files.close()
+
+    def put_away(self) -> None:
+        """Save the session, and free its memory."""
+        self.unload(save=True)
+        if not self.files.owned:
+            return
+        try:
+            self.files.write_manifest()  # which has the time of the last use
+        except ServerBusy:
+            logger.exception("the manifest of session %.6s… could not be written", self.files.manifest.id)
+
+    def delete(self) -> None:
+        """Delete the session's files, and free its memory."""
+        self.session = None
+        self.files.delete()
+
+    # Loading -------------------------------------------------------------------------------------
+
+    def load(self) -> HostedSession:
+        """Make the session from its snapshot and its journal.
+
+        Raises SessionLost if that is not possible, and ServerBusy if it is not possible now, as for lack of memory.
+        """
+        self._held = []
+        around = self._surroundings
+        # Templates and functions come from the journal alone, until it has been replayed.
+        self._templates = NotedTemplates(Memory(sys.maxsize, sys.maxsize))
+        self._functions = NotedFunctions(around["library"])
+        refused, permissions.refusals = permissions.refusals, {}  # what the journal has was permitted
+        try:
+            with cancelled_by(CancellationToken()):
+                session = self._loaded()
+        finally:
+            permissions.refusals = refused
+        session.max_program_s = around["max_program_s"]
+        session.max_program_instructions = around["max_program_instructions"]
+        session.statistics = self.statistics
+        self._templates.shared = around["memory"]
+        self._functions.replayed(around["library"])
+        self._templates.take()
+        self._functions.take()
+        self.session = session
+        if self._is_snapshot_due:  # so that a server that is killed again and again starts from here the next time
+            self._begin_journal(session)
+        return session
+
+    def _loaded(self) -> HostedSession:
+        """The session in the state of its snapshot, after the commands of its journal."""
+        own: snapshot.Surroundings = {
+            **self._surroundings,
+            "memory": self._templates,
+            "library": self._functions,
+            "max_program_s": math.inf,
+            "max_program_instructions": math.inf,
+        }
+        saved = self.files.snapshot()
+        if saved is None:
+            session = HostedSession(**self._options, **own)
+        else:
+            session = snapshot.restore(saved, HostedSession, **own)
+        session.senders, session.is_durable = self.senders, True
+        self.senders.restart(session.accounts)
+        self._functions.outer = None
+        begun = perf_counter()
+        for frame in self.files.frames():
+            self._replay(session, frame.payload)
+        self._replay_s = perf_counter() - begun
+        return session
+
+    def _replay(self, session: HostedSession, payload: memoryview) -> None:
+        """Run the commands of one frame, and record its answers. Raises SessionLost if they end otherwise."""
+        outcome: tuple[str | None, int] = (None, 0)
+        packed = unpack(payload)
+        for kind, *rest in packed:
+            if kind == "template":
+                self._templates.read(rest[0], None, sys.maxsize)
+            elif kind == "function":
+                self._functions.replace(rest[0])
+            elif kind == "command":
+                name, count = rest
+                outcome = _rerun(session, name, list(islice(packed, count)))
+            elif kind == "outcome":
+                self._compare(outcome, *rest)
+            elif kind == "answer":
+                sender, number, entry = rest
+                _record(self.senders, sender, number, entry)
+            elif kind == "senders":
+                load(self.senders, rest[0])
+            else:
+                raise SessionLost(f"the journal has an entry of another version of Telegrad: {kind!r:.40}")
+
+    def _compare(self, outcome: tuple[str | None, int], slug: str | None, check: int, answers: int) -> None:
+        """Hold the end of a command against that in the journal. Raises SessionLost or ServerBusy if it is another."""
+        if outcome[0] != slug:
+            if outcome[0] in UNREPEATABLE:
+                raise ServerBusy(f"the session cannot be loaded now: running its journal met {outcome[0]!r}")
+            raise SessionLost(
+                f"the session cannot be restored: a program of its journal ended with {outcome[0] or 'no error'}, "
+                f"before with {slug or 'no error'}; was it another version, or another library of functions?"
+            )
+        if answers == ANSWERS and outcome[1] != check:
+            # Losing the session would be worse than a last bit that differs.
+            logger.warning("session %.6s… is restored, but an answer differs from before", self.files.manifest.id)
+
+
+def _rerun(session: HostedSession, name: str, arguments: Sequence[Any]) -> tuple[str | None, int]:
+    call = unpacked(name, arguments)
+    try:
+        result = call.function(session, *call.arguments)
+    except Exception as error:
+        return _slug(error, None), 0
+    session.flush()
+    return _slug(None, result), _check(result)
+
+
+def _slug(error: BaseException | None, result: Any) -> str | None:
+    """The slug of a command's error; None if it has none."""
+    if error is None:
+        error = getattr(result, "error", None)
+    if error is None:
+        return None
+    return error.slug if isinstance(error, TelegradError) else InternalError.slug
+
+
+def _is_harmless(slug: str | None, error: BaseException | None, result: Any) -> bool:
+    """Whether a command failed at its first instruction, which had no effect."""
+    error = error or getattr(result, "error", None)
+    return slug in WITHOUT_EFFECT and isinstance(error, TelegradError) and error.context.get("instruction") == 0
+
+
+def _check(result: Any) -> int:
+    """A checksum of a short answer; 0 for any other."""
+    answer = result.answer if isinstance(result, Numbered) else result
+    return xxh3_64_intdigest(answer) if isinstance(answer, bytes) and len(answer) <= MAX_CHECKED else 0
+
+
+# The recorded answers --------------------------------------------------------------------------------
+
+
+def _answer_parts(senders: SequenceRecords, sender: str, number: int) -> list[Data]:
+    entry = senders.of(sender).entry(number)
+    return [] if entry is None else [pack(["answer", sender, number, _entry_data(*entry)])]
+
+
+def _entry_data(digest: bytes, answer: Any, failed: bool) -> list[Any]:
+    if isinstance(answer, Numbered):
+        error = answer.error
+        problem = None if error is None else [error.slug, error.detail, error.context]
+        return ["stream", digest, failed, answer.number, bytes(whole(answer.answer)), problem]
+    headers = [list(header) for header in answer.raw_headers]
+    return ["response", digest, failed, answer.status_code, headers, answer.body]
+
+
+def _record(senders: SequenceRecords, sender: str, number: int, data: Sequence[Any]) -> None:
+    """Record an answer that was written."""
+    kind, digest, failed, *rest = data
+    answer: Any
+    if kind == "stream":
+        own, content, problem = rest
+        answer = Numbered(own, content, None if problem is None else from_slug(problem[0], problem[1], problem[2]))
+        size = len(content)
+    else:
+        status, headers, body = rest
+        answer = Response(body, status)
+        answer.raw_headers = [(name, value) for name, value in headers]
+        size = len(body)
+    senders.of(sender).record(number, digest, answer, size, failed)
+
+
+def dump(senders: SequenceRecords) -> list[Any]:
+    """The records of all senders as plain data."""
+    return [
+        [name, record.last, record.failed, [[number, _entry_data(*entry)] for number, entry in record.entries()]]
+        for name, record in senders.all()
+    ]
+
+
+def load(senders: SequenceRecords, data: Sequence[Any]) -> None:
+    """Set the records of senders from plain data."""
+    for name, last, failed, entries in data:
+        for number, entry in entries:
+            _record(senders, name, number, entry)
+        record = senders.of(name)
+        record.last, record.failed = last, failed

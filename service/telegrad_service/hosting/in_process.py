@@ -1,0 +1,397 @@
+"""The host whose sessions live in this process and compute on its threads."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import deque
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+from telegrad_engine import dtypes
+from telegrad_engine.compile import COMPILED, PLANNED, Compiler
+from telegrad_engine.devices import device
+from telegrad_engine.errors import (
+    InvalidValue,
+    ServerBusy,
+    SessionLimit,
+    SessionMoved,
+    TelegradError,
+    UnknownSession,
+)
+from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.program.registered_functions import installed_library
+from telegrad_engine.program.registered_functions.limits import WEIGHT_BYTES
+from telegrad_engine.program.safetensors import Container
+from telegrad_engine.session import snapshot
+from telegrad_engine.session.memory_accounting import Accounts
+
+from .. import __version__
+from ..journal.files import MOVED, DataFolder, SessionFiles
+from ..journal.store import Manifest
+from ..observability.ledger import Gauges, Ledger
+from ..process import return_freed_memory
+from ..settings import Settings
+from ..tenants.principal import ANYONE, Principal
+from ..tenants.quotas import Quotas
+from .actor import Activity, Workers
+from .commands import query
+from .durable import Durable
+from .host import CANCEL_S, ENDED, GOING_AWAY, OCCUPIED_S, SESSION_ENDED, SessionHandle, SessionHost, SessionOptions
+from .local_session import LocalSession
+from .sequence import HostedSession, SequenceRecords
+
+
+@query
+def _describe(session: HostedSession, handle: SessionHandle, manifest: Manifest) -> None:
+    """Set what a snapshot decides: a session's device and dtype."""
+    handle.device, handle.dtype = session.device, session.environment.dtype
+    manifest.device, manifest.dtype = handle.device, handle.dtype.name
+
+
+@query
+def _save(session: HostedSession) -> Container:
+    return snapshot.save(session)
+
+
+@query
+def _fork(session: HostedSession, surroundings: snapshot.Surroundings) -> HostedSession:
+    return snapshot.fork(session, HostedSession, **surroundings)
+
+
+class InProcessHost(SessionHost):
+    """A host whose sessions live in this process and compute on its worker threads."""
+
+    def __init__(self, settings: Settings, shared: bool = False) -> None:
+        """With ``shared`` other servers use the data folder, too, and :meth:`open` takes sessions over."""
+        self._settings = settings
+        self._workers = Workers(settings.threads)
+        self._activity = Activity()
+        self._sessions: dict[str, LocalSession] = {}
+        self._moved: deque[str] = deque(maxlen=1024)
+        """The ids of sessions that other servers have taken over, the latest ones."""
+        self._drained: asyncio.Task[bool] | None = None
+        """The task that drains; None before :meth:`drain`."""
+        self._has_freed = False
+        """Whether sessions have ended since freed memory was last returned to the operating system."""
+        self._numbers = count(1)
+        self._naming = asyncio.Lock()
+        """Held while a durable session is made, so that no other one gets its name."""
+        self.library = installed_library()
+        self.quotas = Quotas(settings)
+        self._caches = Accounts(settings.max_process_bytes, quota=self.quotas.memory)
+        """The memory account of programs, executables and functions, which sessions share."""
+        self.ledger = Ledger()
+        self._memory = Memory(settings.remembered_programs, settings.remembered_bytes)
+        most = settings.remembered_programs
+        self._planner = Compiler(settings.plan_after, most, tier=PLANNED) if settings.plan_after and most else None
+        self._compiler = Compiler(settings.compile_after, tier=COMPILED, fallback=self._planner)
+        self._data = None if settings.data_dir is None else DataFolder(settings.data_dir, settings.fsync, shared)
+        for files in self._data.open_all() if self._data and not shared else ():
+            self._restore(files)
+
+    async def create(self, options: SessionOptions) -> SessionHandle:
+        """Create a session. Raises ServerBusy or SessionLimit if there is no room for it."""
+        there = await asyncio.to_thread(device, options.device)  # the first use of a device imports a large library
+        options = options._replace(device="cpu" if there is None else there.name)  # "gpu" is chosen once
+        await self._make_room(options)
+        if options.durable:
+            return await self._create_durable(options)
+        session = HostedSession(**_state_options(options), **self._surroundings(options))
+        return self.adopt(session, options)
+
+    async def fork(self, handle: SessionHandle, options: SessionOptions) -> SessionHandle:
+        """Create a session in the state of another one. Raises as :meth:`create`, and the errors of a fork."""
+        await self._make_room(options)
+        options = options._replace(compile=handle.compile)
+        if options.durable:
+            return await self._create_durable(options, await handle.call(_save))
+        return self.adopt(await handle.call(_fork, self._surroundings(options)), options)
+
+    async def restore(self, container: Container, options: SessionOptions) -> SessionHandle:
+        """Create a session in the state of a snapshot. Raises as :meth:`create`, and the errors of a restoration."""
+        await self._make_room(options)
+        if options.durable:
+            return await self._create_durable(options, container)
+        session = await asyncio.to_thread(self._restored, container, options)
+        return self.adopt(session, options)
+
+    def _restored(self, container: Container, options: SessionOptions) -> HostedSession:
+        return snapshot.restore(container, HostedSession, **self._surroundings(options))
+
+    def adopt(self, session: HostedSession, options: SessionOptions) -> SessionHandle:
+        """Host a session that exists. Its device and dtype count, not those in the options.
+
+        Raises ServerBusy or SessionLimit if there is no room for it.
+        """
+        self._refuse_while_draining()
+        self._refuse_if_full(options)
+        session.senders = SequenceRecords()
+        session.senders.accounts = session.accounts
+        return self._add(options._replace(device=session.device, dtype=session.environment.dtype), session)
+
+    def _surroundings(self, options: SessionOptions) -> snapshot.Surroundings:
+        """The arguments of a session that are this host's."""
+        settings = self._settings
+        return {
+            "max_bytes": settings.max_session_bytes,
+            "library": self.library,
+            "memory": self._memory.of(options.tenant),
+            "compiler": self._compiler if options.compile else self._planner,
+            "max_program_s": settings.max_program_s,
+            "max_program_instructions": settings.max_program_instructions,
+            "quota": self.quotas.of(options.tenant).memory,
+        }
+
+    def _add(self, options: SessionOptions, state: HostedSession | Durable) -> LocalSession:
+        ttl_s = options.ttl_s or self._settings.session_ttl_s
+        heartbeat_ttl_s = self._settings.heartbeat_ttl_s if options.heartbeats else None
+        number = next(self._numbers)
+        queue = self.quotas.session_queue(options.tenant)
+        handle = LocalSession(number, options, ttl_s, heartbeat_ttl_s, state, self._workers, self._activity, queue)
+        handle.account = self.ledger.opened(options.tenant, state)
+        self._sessions[handle.id] = handle
+        return handle
+
+    async def _create_durable(self, options: SessionOptions, saved: Container | None = None) -> SessionHandle:
+        """Create a durable session, in the state of a snapshot if there is one."""
+        if self._data is None:
+            raise InvalidValue(
+                "this server keeps no sessions on a disk: its operator starts it with --data-dir for durable ones"
+            )
+        now = time.time()
+        options = options._replace(
+            id=secrets.token_urlsafe(16),
+            seed=secrets.randbits(64) if options.seed is None else options.seed,
+            ttl_s=options.ttl_s or self._settings.session_ttl_s,
+        )
+        manifest = Manifest(
+            **{name: value for name, value in options._asdict().items() if name in Manifest.model_fields}
+            | {"dtype": options.dtype.name, "created_at": now, "last_used_at": now, "server_version": __version__}
+        )
+        async with self._naming:
+            self.check_name(options.tenant, options.name)
+            files = await asyncio.to_thread(self._data.create, manifest)
+            if saved is not None:
+                await asyncio.to_thread(files.replace, [saved], ())
+            handle = self._add(options, self._durable(files, options))
+            handle.created_at = now
+        if saved is None:
+            return handle
+        try:
+            await handle.ready()
+        except TelegradError:
+            await self._remove(handle, "deleted", SESSION_ENDED)
+            raise
+        await handle.call(_describe, handle, manifest)
+        handle.changed()
+        return handle
+
+    def _durable(self, files: SessionFiles, options: SessionOptions) -> Durable:
+        return Durable(files, _state_options(options), self._surroundings(options), self._settings.snapshot_after_s)
+
+    async def open(self, session_id: str, epoch: int) -> SessionHandle:
+        """Take over a durable session from the server that has it. It is loaded on its first use.
+
+        Raises UnknownSession, SessionMoved if its epoch is not below ``epoch``, and ServerBusy.
+        """
+        data = self._data
+        manifest = None if data is None else await asyncio.to_thread(data.find, session_id)
+        if data is None or manifest is None:
+            raise UnknownSession(f"no session of this id is on the disk: {session_id!r:.66}")
+        files = await asyncio.to_thread(data.open, manifest, epoch)
+        self._forget(session_id)
+        return self._restore(files)
+
+    def _restore(self, files: SessionFiles) -> LocalSession:
+        """Add a session that is on the disk; it is loaded on its first use."""
+        options = self.options_of(files.manifest)._replace(durable=True)
+        return self.resume(options, self._durable(files, options), files.manifest)
+
+    @staticmethod
+    def options_of(manifest: Manifest) -> SessionOptions:
+        """The options of a session that is on the disk."""
+        data = {name: getattr(manifest, name) for name in Manifest.model_fields if name in SessionOptions._fields}
+        return SessionOptions(**{**data, "dtype": dtypes.parse(manifest.dtype)})
+
+    def resume(self, options: SessionOptions, state: HostedSession | Durable, manifest: Manifest) -> LocalSession:
+        """Host a session that another server has had, with its age."""
+        handle = self._add(options, state)
+        handle.created_at = manifest.created_at
+        handle.continue_from(manifest.last_used_at)
+        return handle
+
+    def _forget(self, session_id: str) -> None:
+        """Forget a session that another server has taken over."""
+        if (handle := self._sessions.pop(session_id, None)) is None:
+            return
+        self._moved.append(session_id)
+        self.ledger.ended["moved"] += 1
+        handle.stop_streams(GOING_AWAY, MOVED)
+        handle.cancel(MOVED)
+        self._has_freed = True
+        handle.forget()
+
+    async def _make_room(self, options: SessionOptions) -> None:
+        """End expired sessions if there is no room for another. Raises ServerBusy or SessionLimit if there is none."""
+        self._refuse_while_draining()
+        if self._refusal(options) is not None:
+            await self.expire()
+        self._refuse_if_full(options)
+
+    def _refuse_if_full(self, options: SessionOptions) -> None:
+        if (refusal := self._refusal(options)) is not None:
+            try:
+                raise refusal
+            finally:
+                del refusal  # its traceback holds this frame
+
+    def _refusal(self, options: SessionOptions) -> SessionLimit | ServerBusy | None:
+        """The error if there is no room for another session of this tenant and peer, else None."""
+        settings, peer = self._settings, options.peer
+        most = settings.max_sessions_per_tenant
+        if most and options.tenant != ANYONE.tenant and len(self.sessions(options.tenant)) >= most:
+            return SessionLimit(f"this tenant has {most} sessions, as many as it may", quota="sessions")
+        if len(self._sessions) >= settings.max_sessions:
+            return ServerBusy(f"the server holds {settings.max_sessions} sessions, as many as it may")
+        most = settings.max_sessions_per_peer
+        if most and sum(handle.peer == peer for handle in self._sessions.values()) >= most:
+            return SessionLimit(
+                f"{peer or 'this client'} has {most} sessions, as many as one address may", quota="sessions"
+            )
+        return None
+
+    def find(self, principal: Principal, session_id: str) -> SessionHandle:
+        """Find a session of the principal's tenant. Raises UnknownSession, SessionMoved, and ServerBusy if draining."""
+        self._refuse_while_draining()
+        handle = self._sessions.get(session_id)
+        if handle is None and session_id in self._moved:
+            raise SessionMoved(MOVED)
+        if handle is None or handle.tenant != principal.tenant:
+            raise UnknownSession(f"no session of this id: {session_id!r:.66}; it never was, it ended or it expired")
+        return handle
+
+    def bodies(self, tenant: str) -> Accounts:
+        """The memory account of a tenant's request bodies."""
+        return self.quotas.of(tenant).bodies
+
+    def sessions(self, tenant: str | None = None) -> Sequence[SessionHandle]:
+        """The sessions of a tenant, by default all, oldest first."""
+        return [handle for handle in self._sessions.values() if tenant is None or handle.tenant == tenant]
+
+    async def end(self, principal: Principal, session_id: str) -> None:
+        """Remove a session, and cancel its running and waiting calls."""
+        self.find(principal, session_id)
+        await self._remove(self._sessions[session_id], "deleted", SESSION_ENDED)
+
+    async def _remove(self, handle: LocalSession, how: str, reason: str) -> None:
+        """End a session: its streams, its calls and its files."""
+        if self._sessions.pop(handle.id, None) is None:
+            return  # it was ended while this waited for others
+        self.ledger.ended[how] += 1
+        handle.stop_streams(ENDED, reason)
+        handle.cancel(reason)
+        self._has_freed = True
+        await handle.delete()
+
+    async def expire(self) -> None:
+        """End expired sessions and waiting backward passes, except in sessions that are computing."""
+        self._caches.overhead_bytes = self._memory.nbytes + self._compiler.nbytes + WEIGHT_BYTES * self.library.weight
+        self._caches.report()
+        now = time.monotonic()
+        for handle in list(self._sessions.values()):
+            if not handle.owned:
+                self._forget(handle.id)
+                continue
+            if handle.busy:
+                continue
+            if handle.expires < now:
+                await self._remove(handle, "expired", "the session has expired")
+                continue
+            handle.note_use()
+            idle_s = now - handle.last_used
+            if idle_s > self._settings.pending_timeout_s:
+                await handle.give_up_waiting()
+            if idle_s > self._settings.unload_s:
+                await handle.put_away()
+            if handle.feed:
+                handle.feed.warn_before(handle.expires_at, time.time())
+        if self._has_freed and not self._workers.busy:  # a program would be slower without the memory that is kept
+            self._has_freed = False
+            await asyncio.to_thread(return_freed_memory)
+
+    async def drain(self, seconds: float) -> bool:
+        """Refuse new work, and wait until the threads have finished their work and the streams have answered.
+
+        Unfinished work is cancelled after ``seconds`` seconds. A second call waits for the first one.
+        """
+        if self._drained is None:
+            self.draining = True
+            for handle in self._sessions.values():
+                handle.stop_streams(GOING_AWAY, "the server is about to stop")
+            self._drained = asyncio.create_task(self._drain(seconds))
+        return await asyncio.shield(self._drained)
+
+    async def _drain(self, seconds: float) -> bool:
+        if await self._idle(seconds):
+            return True
+        # abandon() answers the callers with 503 before the cancellation reaches them.
+        for handle in self._sessions.values():
+            handle.cancel("the server is about to stop")
+            handle.abandon()
+        await self._idle(CANCEL_S)
+        return False
+
+    async def _idle(self, seconds: float) -> bool:
+        """Wait at most ``seconds`` seconds until nothing runs. Return whether nothing runs."""
+        deadline = time.monotonic() + seconds
+        # Work of sessions that have ended counts too, since the process must not end during it.
+        while busy := self._workers.busy or any(h.busy or h.streams for h in self._sessions.values()):
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.02)
+        return not busy
+
+    def is_occupied(self) -> bool:
+        """Whether each thread has run the same work for ``OCCUPIED_S`` seconds."""
+        return self._workers.occupied(OCCUPIED_S)
+
+    def gauges(self) -> Gauges:
+        """The threads, the calls that wait, and the memory, in numbers."""
+        return Gauges(
+            threads=self._settings.threads,
+            busy_threads=self._workers.busy_count,
+            backlog=self._workers.backlog,
+            waiting=sum(handle.waiting for handle in self._sessions.values()),
+            process_bytes=self.quotas.memory.used,
+            body_bytes=self.quotas.body_bytes,
+            cached_programs=len(self._memory),
+            cached_bytes=self._memory.nbytes,
+            cache_hits=self._memory.hits,
+            cache_misses=self._memory.misses,
+        )
+
+    def ended(self, seconds: float) -> bool:
+        """Whether all threads have ended; waits at most ``seconds`` seconds for each."""
+        return self._workers.ended(seconds)
+
+    async def close(self) -> None:
+        """End the threads and forget all sessions."""
+        saving = [asyncio.ensure_future(handle.put_away()) for handle in self._sessions.values() if not handle.busy]
+        if saving:
+            await asyncio.wait(saving, timeout=CANCEL_S)
+        self._workers.stop()
+        self._sessions.clear()
+        if self._data is not None:
+            await asyncio.to_thread(self._data.close)
+
+    def _refuse_while_draining(self) -> None:
+        if self.draining:
+            raise ServerBusy("the server is about to stop and takes no more work")
+
+
+def _state_options(options: SessionOptions) -> dict[str, Any]:
+    """The arguments of a new session that are its state."""
+    return {"device": options.device, "dtype": options.dtype, "seed": options.seed}

@@ -1,0 +1,307 @@
+"""A folder as a store: a folder for each session below it.
+
+A session's folder has ``manifest.json``, the journal ``journal-N.log`` and, for N > 0, ``snapshot-N.safetensors``, on
+which the journal builds. The manifest names N, and is replaced in one step; other files are left-overs of a crash.
+
+Several servers may share the folder. Each session then belongs to the one that took it over last. The folder of a
+session is ``ID.EPOCH`` there (``ID`` in the folder of a single server), and to take a session over is to rename its
+folder: whatever an earlier owner does by a path fails from then on, and it notices before it acknowledges anything. The
+journal that it may have open is copied, so that what it writes there later has no effect.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import filelock
+from typing_extensions import override
+
+from telegrad_engine.errors import ServerBusy, SessionMoved
+
+from .frames import Data
+from .store import ID, Manifest, SessionStore, Store, Syncer, Taken
+
+MANIFEST = "manifest.json"
+RESERVED_FROM, MAX_RESERVED = 2**20, 2**24
+"""The size of a journal from which space is reserved before it is needed, and the most that is, in bytes."""
+MAX_PIECES = 512
+"""The most pieces for one call of writev; Linux allows 1,024."""
+DELETED, TEMPORARY = ".deleted", ".new"
+"""The suffixes of a session's folder that is being deleted, and of a file that is being written."""
+
+
+class LocalStore(Store):
+    """A folder, which one server has alone, or with ``shared`` together with others."""
+
+    def __init__(self, path: Path, syncer: Syncer | None, shared: bool) -> None:
+        self._shared, self._syncer = shared, syncer
+        self._sessions = path / "sessions"
+        self._lock = None if shared else filelock.FileLock(path / "lock", timeout=0)
+        self._sessions.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self._lock is None:
+            return
+        try:
+            self._lock.acquire()
+        except filelock.Timeout:
+            raise ServerBusy(f"another server uses the data folder {path}; give this one another --data-dir") from None
+        for folder in self._sessions.glob(f"*{DELETED}"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @override
+    def manifests(self) -> Iterable[Manifest]:
+        folders = [path for path in self._sessions.iterdir() if not path.name.endswith(DELETED)]
+        return [found for folder in folders if (found := _read_manifest(folder)) is not None]
+
+    @override
+    def find(self, session_id: str) -> Manifest | None:
+        folder = self._folder(session_id)
+        return None if folder is None else _read_manifest(folder)
+
+    @override
+    def create(self, manifest: Manifest) -> SessionStore:
+        made = LocalSession(self._path(manifest.id, manifest.epoch), manifest.epoch, self._syncer)
+        made.folder.mkdir(mode=0o700)
+        made.write_manifest(manifest)
+        _sync_folder(self._sessions)
+        return made
+
+    @override
+    def take(self, session_id: str, epoch: int | None) -> Taken | None:
+        while (folder := self._folder(session_id)) is not None:
+            found = _read_manifest(folder)
+            if found is None:
+                if folder.exists():
+                    return None
+                continue  # another server has renamed it
+            next_epoch = found.epoch + 1 if epoch is None else epoch
+            if next_epoch <= found.epoch:
+                raise SessionMoved(f"the session has epoch {found.epoch}, which is not below {next_epoch}")
+            path = self._path(session_id, next_epoch)
+            try:
+                folder.rename(path)
+            except FileNotFoundError:
+                continue
+            # Its last owner may have replaced the manifest until now.
+            manifest = _read_manifest(path) or found
+            manifest.epoch = next_epoch
+            taken = LocalSession(path, next_epoch, self._syncer, is_inherited=path != folder)
+            taken.write_manifest(manifest)
+            taken.tidy(manifest)
+            _sync_folder(self._sessions)
+            return Taken(taken, manifest)
+        return None
+
+    def _path(self, session_id: str, epoch: int) -> Path:
+        """The folder of a session that this server has under an epoch."""
+        return self._sessions / (f"{session_id}.{epoch}" if self._shared else session_id)
+
+    def _folder(self, session_id: str) -> Path | None:
+        """The folder of a session, whoever has it; None if there is none."""
+        if not ID.fullmatch(session_id):
+            return None
+        alone = self._sessions / session_id
+        if not self._shared and alone.exists():
+            return alone
+        names = [name for name in os.listdir(self._sessions) if name.partition(".")[0] == session_id]
+        return next((self._sessions / name for name in names if not name.endswith(DELETED)), None)
+
+    @override
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+
+class LocalSession(SessionStore):
+    """A session's folder. With ``is_inherited`` an earlier owner may still write to the journal in it."""
+
+    def __init__(self, folder: Path, epoch: int, syncer: Syncer | None, is_inherited: bool = False) -> None:
+        self.folder, self._epoch, self._syncer, self._is_inherited = folder, epoch, syncer, is_inherited
+        self._lock = threading.Lock()
+        """Held while the journal is synced or closed."""
+        self._descriptor = -1
+        """The descriptor of the journal; -1 while it is not open."""
+        self._path, self._inode = "", 0
+        """The path and the inode of the open journal."""
+        self._size = self._reserved = 0
+        """The bytes of the open journal, and those of its file, which ends with zeros until it is closed."""
+        self._is_written = False
+        """Whether the journal was written since it was synced."""
+
+    @property
+    @override
+    def owned(self) -> bool:
+        return os.path.exists(self.folder)
+
+    @property
+    @override
+    def waits(self) -> bool:
+        return self._syncer is None
+
+    @override
+    def write_manifest(self, manifest: Manifest) -> None:
+        self._replace(self.folder / MANIFEST, [manifest.model_dump_json(indent=1).encode()])
+
+    @override
+    def read_snapshot(self, manifest: Manifest) -> bytes:
+        return self._snapshot(manifest.number).read_bytes()
+
+    @override
+    def read_journal(self, manifest: Manifest) -> bytes:
+        path = self._journal(manifest.number)
+        return path.read_bytes() if path.exists() else b""
+
+    @override
+    def begin(self, manifest: Manifest, content: memoryview) -> None:
+        path, size = self._journal(manifest.number), len(content)
+        if self._is_inherited:
+            self._replace(path, [content])
+            self._is_inherited = False
+        self.close()
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._path, self._inode, self._size, self._reserved = str(path), os.fstat(self._descriptor).st_ino, size, size
+        if os.fstat(self._descriptor).st_size > size:
+            os.ftruncate(self._descriptor, size)
+
+    @override
+    def append(self, pieces: Sequence[Data]) -> None:
+        length = sum(map(len, pieces))
+        self._reserve(self._size + length)
+        try:
+            _write(self._descriptor, pieces, self._size)
+            if self._syncer is None:
+                os.fdatasync(self._descriptor)
+        except OSError:
+            self._trim()
+            raise
+        if os.stat(self._path).st_ino != self._inode:
+            raise FileNotFoundError
+        self._size += length
+        if self._syncer is not None:
+            self._is_written = True
+            self._syncer.note(self)
+
+    def _reserve(self, size: int) -> None:
+        """Reserve space for so many bytes and some more: the kernel writes faster where the file has space already."""
+        if RESERVED_FROM < size > self._reserved and hasattr(os, "posix_fallocate"):
+            wanted = size + min(size, MAX_RESERVED)
+            try:
+                os.posix_fallocate(self._descriptor, self._size, wanted - self._size)
+            except OSError:  # the file system cannot, or the disk is nearly full; there may be space for this frame
+                self._trim()
+            self._reserved = wanted
+
+    def _trim(self) -> None:
+        """Cut off what follows the last frame."""
+        os.ftruncate(self._descriptor, self._size)
+        self._reserved = self._size
+
+    def sync(self) -> None:
+        """Let the journal reach the disk. Any thread may call it."""
+        with self._lock:
+            if self._is_written:
+                self._is_written = False
+                os.fdatasync(self._descriptor)
+
+    @override
+    def replace(self, manifest: Manifest, snapshot: Sequence[Data], journal: Sequence[Data]) -> None:
+        number = manifest.number
+        self._replace(self._snapshot(number), snapshot)
+        self._replace(self._journal(number), journal)
+        self.write_manifest(manifest)
+        self._is_inherited = False
+        self._abandon()
+        for path in (self._journal(number - 1), self._snapshot(number - 1)):
+            path.unlink(missing_ok=True)
+
+    @override
+    def close(self) -> None:
+        self.sync()
+        self._abandon()
+
+    def tidy(self, manifest: Manifest) -> None:
+        """Delete what an earlier owner has left over."""
+        wanted = {self._journal(manifest.number), self._snapshot(manifest.number)}
+        for pattern in ("journal-*", "snapshot-*", f"*{TEMPORARY}"):
+            for path in self.folder.glob(pattern):
+                if path not in wanted:
+                    path.unlink(missing_ok=True)
+
+    @override
+    def withdraw(self) -> None:
+        self.folder.rename(self._deleted)
+        _sync_folder(self.folder.parent)
+
+    @override
+    def delete(self) -> None:
+        self._abandon()
+        shutil.rmtree(self._deleted, ignore_errors=True)
+
+    def _abandon(self) -> None:
+        """Close the journal, whose bytes are not needed any more or have reached the disk."""
+        with self._lock:
+            self._is_written = False
+            if self._descriptor >= 0:
+                if self._reserved > self._size:
+                    self._trim()
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    def _replace(self, path: Path, pieces: Sequence[Data]) -> None:
+        """Replace a file in one step, so that after a crash it is the old or the new one."""
+        # The epoch is in the name because an earlier owner may still write to a file that it has opened.
+        temporary = path.with_name(f"{path.name}.{self._epoch}{TEMPORARY}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            _write(descriptor, pieces, 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        temporary.replace(path)
+        _sync_folder(path.parent)
+
+    def _journal(self, number: int) -> Path:
+        return self.folder / f"journal-{number}.log"
+
+    def _snapshot(self, number: int) -> Path:
+        return self.folder / f"snapshot-{number}.safetensors"
+
+    @property
+    def _deleted(self) -> Path:
+        return self.folder.with_name(self.folder.name + DELETED)
+
+
+def _read_manifest(folder: Path) -> Manifest | None:
+    """The manifest in a session's folder; None if there is none or it cannot be read."""
+    try:
+        found = Manifest(**json.loads((folder / MANIFEST).read_bytes()))
+        # The folder may have the epoch of an owner that has not written the manifest yet.
+        found.epoch = max(found.epoch, int(folder.name.partition(".")[2] or 0))
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+def _write(descriptor: int, pieces: Sequence[Data], offset: int) -> None:
+    """Write all pieces to a file, from an offset on."""
+    for first in range(0, len(pieces), MAX_PIECES):
+        rest = [memoryview(piece).cast("B") for piece in pieces[first : first + MAX_PIECES] if len(piece)]
+        while rest:
+            written = os.pwritev(descriptor, rest, offset)
+            offset += written
+            while rest and written >= len(rest[0]):
+                written -= len(rest.pop(0))
+            if written:
+                rest[0] = rest[0][written:]
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

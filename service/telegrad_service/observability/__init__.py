@@ -1,0 +1,1 @@
+"""What the server does, to be watched: requests and their ids, counts, logs, events of sessions, traces."""

@@ -1,0 +1,63 @@
+"""The request that is being served: its id, and what is noted of it for the log, the metrics and the traces."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from contextvars import ContextVar
+from typing import Any
+
+HEADER = "X-Request-ID"
+ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+"""The ids that are taken from clients; others are replaced, so that they can be logged and sent back as they are."""
+_NAME = HEADER.lower().encode()
+_ID = re.compile(ID_PATTERN[1:-1])
+OVER_HTTP, OVER_STREAM = "http", "stream"
+"""Where programs come from: ``Session.source``."""
+
+
+class RequestInfo:
+    """One HTTP request or one stream."""
+
+    __slots__ = ("id", "received", "route", "sent", "sequence", "slug", "span", "tenant")
+
+    def __init__(self, request_id: str) -> None:
+        self.id = request_id
+        self.route: str | None = None
+        """The path template of the route that serves it; None if there is none."""
+        self.tenant: str | None = None
+        """The tenant that it belongs to, if it reached a route."""
+        self.slug: str | None = None
+        """The slug of the problem document that answers it, if any."""
+        self.sequence: int | None = None
+        """The sequence number of a mutation."""
+        self.received = self.sent = 0
+        """Bytes of bodies. The messages of a stream are counted elsewhere."""
+        self.span: Any = None
+        """Its span, if it is traced."""
+
+
+REQUEST: ContextVar[RequestInfo | None] = ContextVar("request", default=None)
+"""The request that this task, or this thread, works for."""
+
+
+def note_route(route: str, tenant: str) -> None:
+    """Note which route serves the current request, by its template, and for which tenant."""
+    request = REQUEST.get()
+    if request is not None:
+        request.route, request.tenant = route, tenant
+
+
+def new_id() -> str:
+    """A new request id."""
+    return secrets.token_hex(8)
+
+
+def request_id(headers: list[tuple[bytes, bytes]]) -> str:
+    """The id that a client gave to its request in an ASGI scope's headers, if it is safe to use; else a new one."""
+    given = [value for name, value in headers if name == _NAME]
+    if len(given) == 1:
+        text = given[0].decode("latin-1")
+        if _ID.fullmatch(text):
+            return text
+    return new_id()

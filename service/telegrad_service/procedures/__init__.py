@@ -1,0 +1,1 @@
+"""Procedures: programs that a session stores under names, and runs on other tensors."""

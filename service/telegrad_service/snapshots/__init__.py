@@ -1,0 +1,1 @@
+"""Snapshots of sessions: export and import as one file, and forks."""

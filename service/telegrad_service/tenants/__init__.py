@@ -1,0 +1,1 @@
+"""Tenants: who makes a request, and what it may use."""

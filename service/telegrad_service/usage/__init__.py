@@ -1,0 +1,1 @@
+"""What each tenant has used, and the metrics of the server."""

@@ -1,0 +1,1 @@
+"""What stands for ``cupyx.scipy``."""
