@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import ssl
 import sys
 import urllib.request
@@ -56,7 +55,6 @@ class Serve(Settings, ForegroundSettings):
             check_exposure(app)
         except (TelegradError, NotServed) as reason:
             sys.exit(f"telegrad: {reason}")
-        gc.freeze()  # garbage collection skips the objects that exist already
         serve(app, self, _announce)
 
 

@@ -20,7 +20,7 @@ from .http.connections import ConnectionLimits, LimitedServerState
 from .http.http_protocol import HttpProtocol
 from .observability import tracing
 from .observability.watch import RequestWatch
-from .process import tune
+from .process import shorten_pauses, tune
 from .settings import NetworkSettings, Settings
 from .streaming.websocket import StreamProtocol
 
@@ -175,6 +175,7 @@ def serve(
     streams: type[StreamProtocol] = StreamProtocol,
 ) -> None:
     """Serve until SIGINT or SIGTERM."""
+    shorten_pauses()
     if isinstance(settings, Settings):  # a gateway computes nothing
         tune(settings.blas_threads)
     tracing.enable()

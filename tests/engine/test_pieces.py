@@ -43,7 +43,7 @@ def matrix(rows: int, columns: int, by_columns: bool, dtype: str, seed: int) -> 
 def test_the_product_is_the_product(shape: tuple[int, int, int], left: bool, right: bool, dtype: str) -> None:
     m, k, n = shape
     a, b = matrix(m, k, left, dtype, 1), matrix(k, n, right, dtype, 2)
-    found, exact = pieces.dot(a, b), a.astype(np.longdouble) @ b.astype(np.longdouble)
+    found, exact = pieces.dot_in_blocks(a, b), a.astype(np.longdouble) @ b.astype(np.longdouble)
     assert found.dtype == a.dtype and found.flags.c_contiguous
     # Of a sum in any order: eps for each of its terms' magnitudes (Higham, Accuracy and Stability, 3.1).
     bound = k * np.finfo(dtype).eps * (abs(a).astype(float) @ abs(b).astype(float))
@@ -97,7 +97,15 @@ def test_so_many_rows_are_taken_at_a_time(m: int, k: int, n: int, left: bool, ri
 def test_what_gains_nothing_is_what_numpy_makes_of_it(a: Any, b: Any) -> None:
     if a.ndim == b.ndim == 2:
         assert pieces.rows_at_a_time(a, b) == 0
-    assert np.array_equal(pieces.dot(a, b), np.dot(a, b))
+    assert np.array_equal(pieces.dot_in_blocks(a, b), np.dot(a, b))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "int32"])
+def test_a_large_product_is_bit_for_bit_what_dot_makes_of_it(dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    a, b = [rng.standard_normal((300, 300)).astype(dtype) for _ in range(2)]
+    for left, right in ((a, b), (a.T, b), (a, b.T), (a.T, b.T), (a, a.T), (a[::2], b[:, :299]), (a[0], b), (a, b[0])):
+        assert np.array_equal(pieces.dot_whole(left, right), np.dot(left, right))
 
 
 def test_a_matrix_by_itself_is_left_to_blas_which_computes_one_half() -> None:
@@ -127,7 +135,7 @@ def losses_and_weights(lib: Any, steps: int) -> list[np.ndarray]:
 def test_a_planned_step_is_the_eager_one_to_the_last_bit_and_torch_s(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = 12
     whole = losses_and_weights(torch, steps)
-    monkeypatch.setitem(vars(NUMPY), "dot", pieces.dot)
+    monkeypatch.setitem(vars(NUMPY), "dot", pieces.dot_in_blocks)
     ours: list[list[np.ndarray]] = []
     for compiler in (None, Compiler(after=2, choose=False, tier=ALWAYS)):
         session: Remembering = connect(compiler)

@@ -13,7 +13,7 @@ from telegrad_engine.arrays import NUMPY, blocked_matmul
 from telegrad_service.process import tune
 tune({threads})
 kernels = [library.get("architecture") in blocked_matmul.KERNELS for library in threadpool_info()]
-print(NUMPY.dot is blocked_matmul.dot, any(kernels))
+print(NUMPY.dot is blocked_matmul.dot_in_blocks, any(kernels))
 """
 
 

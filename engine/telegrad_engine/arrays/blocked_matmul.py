@@ -1,8 +1,8 @@
-"""Matrix products in blocks of rows that are small enough for OpenBLAS to skip packing.
+"""Matrix products of NumPy arrays, whole or in blocks of rows that are small enough for OpenBLAS to skip packing.
 
 OpenBLAS packs matrices before it multiplies them, which takes a third of the time for a batch and a layer's weight. Its
 AVX-512 kernels skip packing for small matrices; kernel/x86_64/sgemm_small_kernel_permit_skylakex.c in its sources has
-the limits. The NumPy backend uses this module's ``dot`` if the server measures that it is faster
+the limits. The NumPy backend's ``dot`` is :func:`dot_whole`, or :func:`dot_in_blocks` if the server finds such kernels
 (docs/explanation/tuning.md).
 """
 
@@ -21,6 +21,8 @@ MAX_OF_RESULT = 1200
 """The maximum elements of such a product's result if the right matrix is column-major, like a layer's weight."""
 LONG = 256
 """The minimum length of rows and columns for a gain if the right matrix is column-major."""
+LARGE = 2**16
+"""The elements of a result for which clearing takes longer than what :func:`numpy.matmul` takes more than ``dot``."""
 EVEN = 8
 """The number of rows in a block is a multiple of this if possible, because 9 rows take longer than 8."""
 
@@ -42,11 +44,28 @@ def rows_at_a_time(a: Any, b: Any) -> int:
     return most // EVEN * EVEN or least
 
 
-def dot(a: Any, b: Any) -> Any:
+def dot_whole(a: Any, b: Any) -> Any:
+    """Like ``numpy.dot``, but without clearing a large result first.
+
+    NumPy does that while it holds the interpreter's lock: for new memory of 9 MB, all other threads stand still for
+    16 ms. ``numpy.matmul`` does not clear, but calls BLAS only for contiguous matrices.
+    """
+    if (
+        a.ndim == b.ndim == 2
+        and a.shape[0] * b.shape[1] >= LARGE
+        and a.dtype in DTYPES
+        and a.flags.forc
+        and b.flags.forc
+    ):
+        return np.matmul(a, b)
+    return np.dot(a, b)
+
+
+def dot_in_blocks(a: Any, b: Any) -> Any:
     """Like ``numpy.dot``, but in blocks if that is faster; the last digits of the result may then differ."""
     rows = rows_at_a_time(a, b) if a.ndim == b.ndim == 2 else 0
     if not rows:
-        return np.dot(a, b)
+        return dot_whole(a, b)
     (m, k), n = a.shape, b.shape[1]
     even = m - m % rows
     result = np.empty((m, n), a.dtype)

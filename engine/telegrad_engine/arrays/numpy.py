@@ -38,12 +38,13 @@ class NumpyBackend(Backend):
         for name in np.__all__:
             if not hasattr(type(self), name) and name in vars(np):
                 self.__dict__[name] = getattr(np, name)
+        self.__dict__["dot"] = blocked_matmul.dot_whole
         # Vectors of ones for sums, by dtype: a product by BLAS is several times faster than NumPy's own loops.
         self._weights = {np.dtype(kind): np.ones(MAX_ONES, kind) for kind in (np.float32, np.float64)}
 
     def multiply_in_pieces(self) -> None:
-        """Use the ``dot`` of :mod:`.blocked_matmul` from now on, in a process with one BLAS thread."""
-        self.__dict__["dot"] = blocked_matmul.dot
+        """Compute ``dot`` in blocks from now on, in a process with one BLAS thread."""
+        self.__dict__["dot"] = blocked_matmul.dot_in_blocks
 
     # Functional writes -------------------------------------------------------------------
 

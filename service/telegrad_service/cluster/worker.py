@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
@@ -52,7 +51,6 @@ def run_worker(settings: WorkerSettings, joined: Joined | None = None) -> None:
         if joined is not None:
             joined(host.worker_id, address)
 
-    gc.freeze()  # garbage collection skips the objects that exist already
     try:
         serve(app, settings, announce)
     finally:
