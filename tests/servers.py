@@ -15,6 +15,8 @@ from typing import ClassVar
 from telegrad_service import launch
 
 STOP_S = 30
+LOG_BYTES = 2**19
+"""What a server can log before it stands still, because nobody reads what it logs."""
 END_WITH_TESTS = "--end-with-stdin=true"
 """The server ends with these tests, if they are killed too."""
 WORKER = "worker "
@@ -107,6 +109,7 @@ def started(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        pipesize=LOG_BYTES,
         env=env,
         preexec_fn=prepare,
     )

@@ -14,7 +14,15 @@ from functools import partial
 
 from typing_extensions import override
 
-from telegrad_engine.errors import ServerBusy, SessionLost, SessionMoved, TelegradError, UnknownSession
+from telegrad_engine.errors import (
+    ServerBusy,
+    SessionLimit,
+    SessionLost,
+    SessionMoved,
+    TelegradError,
+    TooLarge,
+    UnknownSession,
+)
 from telegrad_engine.lru import LRU
 from telegrad_engine.program.safetensors import Container
 from telegrad_engine.session import snapshot
@@ -48,6 +56,8 @@ HANDOVERS = 4
 TIDY_S = 10.0
 """Seconds between two looks at the sessions that were handed over and not taken."""
 RETRY_AFTER_S = 1
+NO_ROOM = ServerBusy, SessionLimit, TooLarge
+"""The errors of a session that another worker may have room for, or this one later."""
 
 
 class WorkerHost(InProcessHost):
@@ -173,7 +183,8 @@ class WorkerHost(InProcessHost):
     async def _receive(self, session_id: str, epoch: int) -> None:
         """Take over a session that is not durable from the files that its last worker has written.
 
-        Raises UnknownSession if there are none, and SessionLost if the session cannot be restored here.
+        Raises UnknownSession if there are none, ServerBusy if there is no room for the session now, so that anyone may
+        have it later, and SessionLost if its files are of no use.
         """
         data = self._data
         manifest = None if data is None or epoch == FIRST_EPOCH else await asyncio.to_thread(data.find, session_id)
@@ -183,10 +194,16 @@ class WorkerHost(InProcessHost):
         options = self.options_of(manifest)
         try:
             session = await asyncio.to_thread(handover_files.read, files, partial(self._restored, options=options))
+        except NO_ROOM as error:
+            files.close()
+            await guarded(self._directory.release, session_id, self.worker_id, epoch)
+            self._handed_over[session_id] = epoch
+            text = f"no worker has room for the session now: {error.detail}"
+            raise ServerBusy(text, retry_after_s=RETRY_AFTER_S) from error
         except TelegradError as error:
-            raise SessionLost(f"the session has not survived its move to another worker: {error.detail}") from error
-        finally:
             await asyncio.to_thread(handover_files.remove, files)
+            raise SessionLost(f"the session has not survived its move to another worker: {error.detail}") from error
+        await asyncio.to_thread(handover_files.remove, files)
         self.resume(options, session, manifest)
 
     def _has(self, session_id: str, epoch: int) -> bool:

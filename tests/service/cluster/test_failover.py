@@ -252,6 +252,27 @@ def test_a_session_that_is_handed_over_twice(database: str) -> None:
 
 
 @pytest.mark.full
+def test_a_session_that_was_handed_over_waits_for_a_worker_with_room(database: str) -> None:
+    with cluster(1, database=database) as found:
+        session = SessionClient(found.client)
+        ones = {"op": "ones", "out": ["x"], "attrs": {"size": [6 * 2**20]}}
+        assert session.run(ones).status_code == 200
+        found.workers[0].stop()
+        small = found.add_worker("--max-process-bytes", str(20 * 2**20))
+        found.wait_for_workers(1)
+        for _ in range(2):
+            answer = session.get("/tensors/x")
+            assert "no worker has room" in problem(answer, 503, "server-busy")["detail"]
+            assert answer.headers["retry-after"] == "1"
+        small.stop()
+        found.add_worker()
+        found.wait_for_workers(1)
+        total = {"op": "sum", "in": ["x"], "out": ["s"]}
+        assert session.run(total).status_code == 200
+        assert session.data("s") == 6 * 2**20
+
+
+@pytest.mark.full
 def test_a_session_that_was_handed_over_and_is_not_used_ends(database: str) -> None:
     with cluster(1, database=database) as found:
         session = SessionClient(found.client, ttl_s=1)
