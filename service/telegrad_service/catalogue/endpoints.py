@@ -37,7 +37,9 @@ async def list_ops(
     kind: Annotated[OpKind | None, Query(description="Only those of this kind.")] = None,
 ) -> OpPage:
     """Everything that an instruction of a program can be, ordered by key."""
-    found, following = page.of("ops", search(prefix, q, kind, host.library), attrgetter("key"))
+    # On a thread, because the library of a cluster's worker may have to read the directory.
+    matching = search(prefix, q, kind, host.library)
+    found, following = await asyncio.to_thread(page.of, "ops", matching, attrgetter("key"))
     return OpPage(items=found, next_cursor=following)
 
 
@@ -48,7 +50,7 @@ async def get_op(
     op: Annotated[str, Path(description="A name, an alias or a key.", examples=["max"])],
 ) -> OpDescription:
     """The op with all its overloads, or with the one that a key such as `max.dim` names."""
-    overloads = find(op, host.library)
+    overloads = await asyncio.to_thread(find, op, host.library)
     return OpDescription(name=overloads[0].name, kind=overloads[0].kind, overloads=overloads)
 
 
@@ -81,7 +83,7 @@ def entries() -> tuple[OpEntry, ...]:
 
 def with_functions(library: Library) -> list[OpEntry]:
     """All ops, verbs and functions of the server, ordered by key."""
-    return sorted([*entries(), *map(_function, library.all().values())], key=lambda entry: entry.key)
+    return sorted([*entries(), *map(_function, library.latest().values())], key=lambda entry: entry.key)
 
 
 def find(name: str, library: Library) -> list[OpEntry]:

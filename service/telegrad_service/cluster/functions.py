@@ -42,8 +42,8 @@ class FunctionRow(Base):
 class ClusterLibrary(Library):
     """The library that the sessions of a worker share, with the functions that the operator has installed.
 
-    What others have registered or removed is here after the next :meth:`refresh`, and a function that is missing is
-    looked for at once.
+    What others have registered or removed is here after the next :meth:`refresh`. There is one when a function is
+    missing, and before the functions are listed.
     """
 
     def __init__(self, database: Database) -> None:
@@ -87,7 +87,7 @@ class ClusterLibrary(Library):
     def remove(self, name: str) -> None:
         with self._refreshing:
             if name not in self._numbers:
-                self._look_for(name)
+                self._look()
             if (number := self._numbers.get(name)) is not None:
                 try:
                     with self._database.transaction(writes=True) as session:
@@ -100,25 +100,33 @@ class ClusterLibrary(Library):
     @override
     def find(self, name: str) -> Applicable:
         if not self.has_own(name):
-            self._look_for(name)
+            self._look()
         return super().find(name)
 
     @override
     def __contains__(self, name: object) -> bool:
         if not self.has_own(str(name)):
-            self._look_for(str(name))
+            self._look()
         return super().__contains__(name)
 
-    def _look_for(self, name: str) -> None:
-        """Look for a function that another worker may have registered just now."""
+    @override
+    def latest(self) -> dict[str, Applicable]:
+        self._try_to_refresh()
+        return super().latest()
+
+    def _look(self) -> None:
+        """Look for functions that another worker may have registered just now."""
         now = time.monotonic()
         if len(self._looks) == MAX_LOOKS and now - self._looks[0] < 1.0:
             return
         self._looks.append(now)
+        self._try_to_refresh()
+
+    def _try_to_refresh(self) -> None:
         try:
             self.refresh()
         except DatabaseUnavailable as error:
-            logger.warning("functions of other workers cannot be looked for: %s", error)
+            logger.warning("the functions of other workers cannot be read: %s", error)
 
     def refresh(self) -> None:
         """Take over what other workers have registered and removed. Raises DatabaseUnavailable."""

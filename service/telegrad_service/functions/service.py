@@ -41,7 +41,7 @@ def describe(session: Session, name: str) -> Entry:
 @query
 def page(session: Session, request: PageRequest) -> tuple[list[Entry], str | None]:
     """A page of the functions, and the next cursor."""
-    functions = sorted(session.functions.all().values(), key=lambda function: function.name)
+    functions = sorted(session.functions.latest().values(), key=lambda function: function.name)
     found, following = request.of("functions", functions, lambda function: function.name)
     return [_entry(session, function, None) for function in found], following
 

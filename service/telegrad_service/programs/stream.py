@@ -264,14 +264,12 @@ class Stream:
 
     def _ran_at_once(self, body: memoryview) -> Running | None:
         """Run a short program and return its finished future, or None, with nothing done, if it may take long."""
-        done: Running = asyncio.get_running_loop().create_future()
         try:
-            done.set_result(self._run_at_once(body))
+            return _finished(self._run_at_once(body))
         except NotAtOnce:
             return None
         except Exception as error:  # _answer handles it
-            done.set_exception(error)
-        return done
+            return _failed(error)
 
     def _run_at_once(self, body: memoryview) -> work.Numbered:
         """Run a short program on the event loop. Raises NotAtOnce, with nothing done, if it may take long."""
@@ -289,9 +287,7 @@ class Stream:
         try:
             reservation.reserve(len(body))
         except (ServerBusy, SessionLimit) as busy:
-            refused: Running = asyncio.get_running_loop().create_future()
-            refused.set_exception(busy)
-            return refused
+            return _failed(busy)
         try:
             if not self._count:
                 await self._patiently(record.turn.acquire())
@@ -340,7 +336,11 @@ class Stream:
                 self._room.release()
 
     async def _send_answer(self, running: Running) -> None:
-        answer = await self._message(await running)
+        try:
+            done = await running
+        finally:
+            del running  # its error, if any, has this frame in its traceback
+        answer = await self._message(done)
         if answer is not None and not self._gone:
             await self._deliver(answer)
 
@@ -380,6 +380,19 @@ class Stream:
         message = _text(problems.content(error) | {"sequence": number, "request_id": request_id})
         self._account.sent += len(message["text"])
         return message
+
+
+def _finished(done: work.Numbered) -> Running:
+    finished: Running = asyncio.get_running_loop().create_future()
+    finished.set_result(done)
+    return finished
+
+
+def _failed(error: Exception) -> Running:
+    """A future with an error. No frame of the error's traceback refers to it: it would keep the session's memory."""
+    failed: Running = asyncio.get_running_loop().create_future()
+    failed.set_exception(error)
+    return failed
 
 
 def _cancel_streamed(handle: ref[SessionHandle]) -> None:

@@ -211,6 +211,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         if assembler is None:
             return
         self._reserve(assembler.arrived)
+        if self.transport.is_closing():
+            return
         if assembler.complete:
             self.assembler = None
             self._deliver(assembler.message, rest)

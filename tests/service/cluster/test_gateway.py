@@ -138,6 +138,9 @@ def test_a_function_of_the_server_is_on_all_workers_and_on_later_ones(database: 
         answer = session.post(f"/functions/{name}/apply", {"inputs": ["x"]})
         return answer.status_code if answer.is_error else session.data(answer.json()["outputs"][0]["id"])
 
+    def names(session: SessionClient) -> list[str]:
+        return [item["name"] for item in session.get("/functions").json()["items"]]
+
     def add(session: SessionClient, name: str) -> httpx.Response:
         return session.post("/functions", {"name": name, "forward": body, "scope": "server"})
 
@@ -146,6 +149,11 @@ def test_a_function_of_the_server_is_on_all_workers_and_on_later_ones(database: 
         assert all(any(found.has(worker, each.id) for each in sessions) for worker in found.workers)
         assert add(sessions[0], "squared").status_code == 201
         assert [applied(each, "squared") for each in sessions] == [[9.0]] * 4
+        for number in range(10):  # in which each worker reads the directory once of its own accord, at most
+            assert add(sessions[0], "brief").status_code == 201
+            assert [names(each) for each in sessions] == [["brief", "squared"]] * 4
+            assert sessions[number % 4].request("DELETE", "/functions/brief?scope=server").status_code == 204
+            assert [names(each) for each in sessions] == [["squared"]] * 4
         assert {add(each, "squared").status_code for each in sessions} == {409}
         found.workers[0].stop()
         found.workers[1].stop()

@@ -95,6 +95,10 @@ class Library:
         """Return all functions that can be found here."""
         return {**(self.outer.all() if self.outer is not None else {}), **self._functions}
 
+    def latest(self) -> dict[str, Applicable]:
+        """Return the same as :meth:`all`, with what other processes have changed just now if a library is shared."""
+        return {**(self.outer.latest() if self.outer is not None else {}), **self._functions}
+
     def own(self) -> dict[str, Applicable]:
         """Return the functions of this library itself, not those of the outer one."""
         return dict(self._functions)
