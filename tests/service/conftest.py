@@ -35,9 +35,17 @@ class SessionClient:
     def __init__(self, client: httpx.Client, **options: Any) -> None:
         created = client.post("/v1/sessions", json=options)
         assert created.status_code == 201, created.text
-        self.client = client
-        self.id: str = created.json()["id"]
-        self.path = f"/v1/sessions/{self.id}"
+        self._at(client, created.json()["id"])
+
+    def _at(self, client: httpx.Client, session_id: str) -> None:
+        self.client, self.id, self.path = client, session_id, f"/v1/sessions/{session_id}"
+
+    @classmethod
+    def of(cls, client: httpx.Client, session_id: str) -> SessionClient:
+        """A session that exists."""
+        found = cls.__new__(cls)
+        found._at(client, session_id)
+        return found
 
     def request(self, method: str, path: str = "", **options: Any) -> httpx.Response:
         return self.client.request(method, self.path + path, **options)

@@ -84,12 +84,13 @@ def waiting(what: str) -> Iterator[None]:
         return
     done = threading.Event()
     thread = threading.Thread(target=_tick, args=(Line(what), done), name="telegrad-progress", daemon=True)
-    thread.start()
     try:
+        thread.start()  # where Ctrl-C may arrive
         yield
     finally:
         done.set()
-        thread.join()
+        if thread.is_alive():
+            thread.join()
 
 
 def _tick(line: Line, done: threading.Event) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -306,6 +307,36 @@ class Directory:
                 self._check_room(session, tenant, most)
             self._write(session, insert(SessionRow).values(**values), tenant, reserved, session_id)
         return FIRST_EPOCH
+
+    def add_found(
+        self, session_id: str, tenant: str, epoch: int, device: str, description: Mapping[str, Any], name: str | None
+    ) -> None:
+        """Enter a durable session that is in the data folder under this epoch, unless that is done already.
+
+        Raises SessionExists if the tenant has another durable one of this name.
+        """
+        values = {
+            "id": session_id,
+            "tenant": tenant,
+            "worker": None,
+            "epoch": epoch,
+            "durable": True,
+            "device": device,
+            "description": json.dumps(description),
+            "reserved_name": name,
+        }
+        row = SessionRow
+        with self.database.transaction(writes=True) as session:
+            is_there = session.scalar(select(row.number).where(row.id == session_id)) is not None
+            entered = update(row).where(row.id == session_id, row.epoch < epoch) if is_there else insert(row)
+            with suppress(IdempotencyConflict):  # another worker enters it at the same time
+                self._write(session, entered.values(**values), tenant, name, session_id)
+
+    def epochs(self) -> Mapping[str, int]:
+        """The epochs of all sessions, by id."""
+        row = SessionRow
+        with self.database.transaction() as session:
+            return {found.id: found.epoch for found in session.execute(select(row.id, row.epoch))}
 
     def _check_room(self, session: Session, tenant: str, most: int) -> None:
         """Raise SessionLimit if a tenant has as many sessions as it may. No other process adds one meanwhile."""

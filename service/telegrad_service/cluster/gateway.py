@@ -27,7 +27,7 @@ from ..tenants.principal import Principal, principal_of
 from . import placement, tokens
 from .directory import FIRST_EPOCH, Directory, Placed, Worker, guarded
 from .members import Members
-from .proxy import Lost, Moved, Proxy, Request, Stopped, Unreachable
+from .proxy import UNAUTHENTICATED, Lost, Moved, Proxy, Refused, Request, Stopped, Unreachable
 from .tokens import FENCED, MOVED, Claims, Secrets, session_in
 from .tunnel import JOIN, TUNNEL, shake_hands
 
@@ -161,6 +161,11 @@ class Gateway:
             except Stopped:
                 text = "the gateway stops, and the worker has not answered; nobody knows what the request did"
                 raise ServerBusy(text, retry_after_s=RETRY_AFTER_S if is_safe else None) from None
+            except Refused as error:
+                logger.error("a worker does not accept this gateway's token: %s", error)
+                raise _busy(
+                    "the worker does not accept the gateway's token; do their clocks differ, or their cluster secrets?"
+                ) from None
             except Moved:
                 failure, again = _busy("the session moves to another worker"), is_whole
             except Lost as error:
@@ -189,6 +194,9 @@ class Gateway:
                 if (fenced := answer.header(FENCED.encode())) is not None:
                     answer.far.transport.abort()
                     raise Moved if fenced == MOVED.encode() else Lost
+                if answer.status == UNAUTHENTICATED:
+                    answer.far.transport.abort()
+                    raise Refused("a stream")
             except (Unreachable, Moved, Lost):
                 self._forget(place)
                 raise

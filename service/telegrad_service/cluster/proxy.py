@@ -47,6 +47,8 @@ CLAIMED = frozenset({b"forwarded", b"telegrad-client", REQUEST_ID.lower().encode
 """Headers about the way of a request that only the gateway sets."""
 OWN = frozenset({b"date", b"server", REQUEST_ID.lower().encode(), FENCED.encode()})
 """Headers of an answer that the gateway sets itself, or that are for it."""
+UNAUTHENTICATED = 401
+"""The status of an answer to a token that a worker does not accept. The client's own key is the gateway's business."""
 CONNECT_S = 5.0
 ASKED_S = 5.0
 """Seconds that a worker gets to answer what the gateway itself asks."""
@@ -81,6 +83,10 @@ class Stopped(Exception):
 
 class Moved(Exception):
     """The worker does not have the session any more. The request had no effect."""
+
+
+class Refused(Exception):
+    """The worker does not accept the gateway's token. The request had no effect."""
 
 
 class Request(NamedTuple):
@@ -249,11 +255,13 @@ class _Answering:
         self.sent = self.sent or event == BEGINNING
 
     async def answer(self, answer: httpcore.Response) -> None:
-        """Pass an answer on. Raises Moved or Lost, with nothing sent, if the worker says so."""
+        """Pass an answer on. Raises Moved, Lost or Refused, with nothing sent, if the worker says so."""
         send = self._send
         fenced = next((value for name, value in answer.headers if name.lower() == FENCED.encode()), None)
         if fenced is not None:
             raise Moved if fenced == MOVED.encode() else Lost
+        if answer.status == UNAUTHENTICATED:
+            raise Refused((await answer.aread()).decode(errors="replace"))
         dropped = HOP_BY_HOP | OWN | _named_in(answer.headers)
         headers = [(name.lower(), value) for name, value in answer.headers if name.lower() not in dropped]
         self.begun = True

@@ -30,13 +30,14 @@ def run_worker(settings: WorkerSettings, joined: Joined | None = None) -> None:
     database = Database(settings.database_url.get_secret_value())
     directory = Directory(database)
     secrets = Secrets(database, settings.cluster_secret.get_secret_value())
-    try:
-        database.open()
-    except DatabaseUnavailable as error:
-        raise NotServed(str(error)) from None
     if settings.advertise is not None:
         settings = settings.model_copy(update={"allowed_host": [*settings.allowed_host, _host_of(settings.advertise)]})
-    host = WorkerHost(settings, directory, secrets)
+    try:
+        database.open()
+        host = WorkerHost(settings, directory, secrets)
+        host.discover()
+    except DatabaseUnavailable as error:
+        raise NotServed(str(error)) from None
     lease = Lease(directory, host, settings.worker_timeout_s, settings.drain_s)
     authenticator = TokenAuthenticator(settings, secrets)
     app = create_app(settings, host, authenticator)

@@ -37,6 +37,7 @@ from ..sessions import service
 from ..sessions.schemas import Session
 from ..tenants.principal import ANYONE, Principal
 from .directory import FIRST_EPOCH, Directory, Report, guarded
+from .discovery import discover
 from .functions import ClusterLibrary
 from .settings import WorkerSettings
 from .tokens import TOKEN_S, Claims, Secrets, sign
@@ -85,6 +86,14 @@ class WorkerHost(InProcessHost):
         self._handover: asyncio.Task[None] | None = None
         self._tidied = -math.inf
         """When sessions that were handed over were last looked through."""
+
+    def discover(self) -> None:
+        """Enter the data folder's sessions into the directory, if this is the first worker of the cluster.
+
+        Raises DatabaseUnavailable, and ServerBusy if the folder cannot be read.
+        """
+        if self._data is not None:
+            discover(self._directory, self._data, self._settings.heartbeat_ttl_s)
 
     def report(self) -> Report:
         """What the directory is told of this worker. Any thread may call it."""

@@ -20,6 +20,8 @@ import httpx
 import pytest
 import trustme
 from sqlalchemy import update
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 import telegrad as tg
 from telegrad_service.cluster.directory import WorkerRow
@@ -148,6 +150,21 @@ def test_clocks_that_differ(
         assert answer.json()["data"] == [1.0]
     else:
         assert words in problem(answer, 401, "unauthenticated")["detail"]
+
+
+def test_a_gateway_whose_tokens_are_refused_does_not_blame_the_client() -> None:
+    with cluster(1) as found:
+        session = SessionClient(found.client)
+        session.tensor("n", [1.0])
+        gateway = found.add_gateway("--cluster-secret", "another secret than the workers have")
+        wrong = found.client_of(gateway)
+        for answer in (wrong.get(session.path), wrong.post("/v1/sessions"), wrong.get("/v1/ops/add")):
+            detail = problem(answer, 503, "server-busy")["detail"]
+            assert "does not accept the gateway's token" in detail and "clocks" in detail
+        with pytest.raises(InvalidStatus) as caught:
+            connect(f"{gateway.url.replace('http', 'ws')}{session.path}/stream")
+        assert caught.value.response.status_code == 503
+        assert session.data("n") == [1.0]
 
 
 # Two gateways ------------------------------------------------------------------------------------
