@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
@@ -139,7 +139,10 @@ class Database:
             arguments = {"connect_timeout": LOCK_TIMEOUT_S}
             return create_engine(self.url, pool_pre_ping=True, pool_size=4, connect_args=arguments)
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(self.file, os.O_RDWR | os.O_CREAT, 0o600))  # only its owner may read it
+        # Only its owner may read it. One that exists is not opened here: POSIX gives up a process's locks on a file when
+        # it closes the file, those of other connections included (https://www.sqlite.org/howtocorrupt.html, 2.2).
+        with suppress(FileExistsError):
+            os.close(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         engine = create_engine(self.url, connect_args={"timeout": LOCK_TIMEOUT_S})
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
