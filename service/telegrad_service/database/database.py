@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -139,8 +140,10 @@ class Database:
             arguments = {"connect_timeout": LOCK_TIMEOUT_S}
             return create_engine(self.url, pool_pre_ping=True, pool_size=4, connect_args=arguments)
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Only its owner may read it. One that exists is not opened here: POSIX gives up a process's locks on a file when
-        # it closes the file, those of other connections included (https://www.sqlite.org/howtocorrupt.html, 2.2).
+        if self.file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        # Only its owner may read it. One that exists is not opened here, because POSIX drops all locks of a process on a
+        # file when it closes the file, those of its other connections too (https://www.sqlite.org/howtocorrupt.html, 2.2).
         with suppress(FileExistsError):
             os.close(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         engine = create_engine(self.url, connect_args={"timeout": LOCK_TIMEOUT_S})
