@@ -142,8 +142,8 @@ class Database:
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.file.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        # Only its owner may read it. One that exists is not opened here, because POSIX drops all locks of a process on a
-        # file when it closes the file, those of its other connections too (https://www.sqlite.org/howtocorrupt.html, 2.2).
+        # Only its owner may read it. One that exists is not opened here: when a process closes a file, POSIX drops all
+        # its locks on it, those of other connections too (https://www.sqlite.org/howtocorrupt.html, 2.2).
         with suppress(FileExistsError):
             os.close(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         engine = create_engine(self.url, connect_args={"timeout": LOCK_TIMEOUT_S})
