@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from telegrad_engine.errors import TelegradError
 
 from .. import __version__
-from ..database.database import DatabaseUnavailable
 from ..process import stop_after
 from ..settings import ForegroundSettings
 from .settings import GatewaySettings, WorkerSettings
@@ -18,17 +19,9 @@ class Gateway(GatewaySettings, ForegroundSettings):
 
     def cli_cmd(self) -> None:
         """Run the gateway in the foreground."""
-        from ..observability import logs
-        from ..server import NotServed
         from .gateway_app import run_gateway
 
-        logs.configure(self.log_level, self.log_format)
-        if self.end_with_stdin:
-            stop_after(sys.stdin.fileno())
-        try:
-            run_gateway(self, _announce_gateway)
-        except (TelegradError, NotServed, DatabaseUnavailable) as reason:
-            sys.exit(f"telegrad: {reason}")
+        _run(self, run_gateway, _announce_gateway)
 
 
 class Worker(WorkerSettings, ForegroundSettings):
@@ -36,17 +29,24 @@ class Worker(WorkerSettings, ForegroundSettings):
 
     def cli_cmd(self) -> None:
         """Run the worker in the foreground."""
-        from ..observability import logs
-        from ..server import NotServed
         from .worker import run_worker
 
-        logs.configure(self.log_level, self.log_format)
-        if self.end_with_stdin:
-            stop_after(sys.stdin.fileno())
-        try:
-            run_worker(self, _announce_worker)
-        except (TelegradError, NotServed, DatabaseUnavailable) as reason:
-            sys.exit(f"telegrad: {reason}")
+        _run(self, run_worker, _announce_worker)
+
+
+def _run(settings: Gateway | Worker, serve: Callable[[Any, Any], None], announce: Callable[..., None]) -> None:
+    """Serve in the foreground. An error that the operator can mend ends the process with its text."""
+    from ..database.database import DatabaseUnavailable
+    from ..observability import logs
+    from ..server import NotServed
+
+    logs.configure(settings.log_level, settings.log_format)
+    if settings.end_with_stdin:
+        stop_after(sys.stdin.fileno())
+    try:
+        serve(settings, announce)
+    except (TelegradError, NotServed, DatabaseUnavailable) as reason:
+        sys.exit(f"telegrad: {reason}")
 
 
 def _announce_gateway(url: str) -> None:

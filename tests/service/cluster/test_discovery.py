@@ -84,8 +84,8 @@ def test_durable_sessions_outlive_the_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_name_that_another_session_has_got_is_kept_for_that(tmp_path: Path, database: str) -> None:
-    data = tmp_path / "data"
+def test_a_name_that_another_session_has_got_is_kept_for_that(tmp_path: Path) -> None:
+    database, data = sqlite(tmp_path), tmp_path / "data"
     with workers(database, tmp_path / "elsewhere") as client:
         taken = created(client, "a")
     with alone(data) as client:
