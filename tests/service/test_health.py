@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
 
-from ..servers import STOP_S, computing, running
+from ..servers import STOP_S, computing, running, started
 from .conftest import Sent, SessionClient, problem
 
 
@@ -133,6 +135,14 @@ def test_the_command() -> None:
     assert wrong.returncode != 0 and "port" in wrong.stderr and "Traceback" not in wrong.stderr
     assert telegrad("serve", "--colour", "red").returncode != 0
     assert telegrad("dance").returncode != 0
+
+
+def test_a_server_without_keys_runs_without_the_libraries_of_databases(tmp_path: Path) -> None:
+    without = "import sys; sys.modules.update(sqlalchemy=None, alembic=None, ray=None); "
+    arguments = "-c", without + "from telegrad_service.cli import main; main()", "serve", "--port=0"
+    environment = os.environ | {"XDG_DATA_HOME": str(tmp_path)}
+    with started(arguments, environment, None) as (url, _), httpx.Client(base_url=url, timeout=STOP_S) as client:
+        SessionClient(client).assert_usable()
 
 
 def test_the_command_says_what_its_subcommands_do() -> None:
