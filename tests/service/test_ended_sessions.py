@@ -133,7 +133,7 @@ def test_after_a_message_without_memory(
             raw.socket.sendall(frame[:first])
             time.sleep(0.3)  # memory is reserved for what has arrived, and some more
             raw.socket.sendall(frame[first:])
-            kind, body = raw.frame()
+            kind, body = raw.message()
             assert (kind, int.from_bytes(body[:2], "big")) == (0x88, 1013 if not room else 1001)
     finally:
         other.request("DELETE")

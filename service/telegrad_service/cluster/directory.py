@@ -311,7 +311,7 @@ class Directory:
     def add_found(
         self, session_id: str, tenant: str, epoch: int, device: str, description: Mapping[str, Any], name: str | None
     ) -> None:
-        """Enter a durable session that is in the data folder under this epoch, unless that is done already.
+        """Add a durable session that is in the data folder under this epoch, unless it is there already.
 
         Raises SessionExists if the tenant has another durable one of this name.
         """
@@ -329,7 +329,7 @@ class Directory:
         with self.database.transaction(writes=True) as session:
             is_there = session.scalar(select(row.number).where(row.id == session_id)) is not None
             entered = update(row).where(row.id == session_id, row.epoch < epoch) if is_there else insert(row)
-            with suppress(IdempotencyConflict):  # another worker enters it at the same time
+            with suppress(IdempotencyConflict):  # another worker adds it at the same time
                 self._write(session, entered.values(**values), tenant, name, session_id)
 
     def epochs(self) -> Mapping[str, int]:

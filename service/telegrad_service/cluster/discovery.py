@@ -1,7 +1,7 @@
-"""Sessions of the data folder that the directory does not have as they are: a server without a cluster had the folder,
-or the directory's database was lost.
+"""Durable sessions of the data folder that the directory does not have, or has under an older epoch.
 
-The first worker of a cluster enters them before it joins. Later ones need not: only workers write to the folder then.
+A server without a cluster had the folder, or the directory's database was lost. The first worker of a cluster adds the
+sessions to the directory before it joins. Later workers need not, because only workers write to the folder by then.
 """
 
 from __future__ import annotations
@@ -21,21 +21,24 @@ logger = logging.getLogger(__name__)
 
 
 def discover(directory: Directory, data: DataFolder, heartbeat_ttl_s: float) -> None:
-    """Enter sessions that no worker has. Raises DatabaseUnavailable, and ServerBusy if the folder cannot be read."""
+    """Add the durable sessions that no worker has.
+
+    Raises DatabaseUnavailable, and ServerBusy if the folder cannot be read.
+    """
     begun = time.time()
     if any(worker.alive and worker.overdue_s < 0 for worker in directory.workers()):
         return
     known, count = directory.epochs(), 0
     for manifest in data.manifests():
-        # A session with a known epoch is as its last worker left it. A new one is about to be entered by its worker.
+        # A session with a known epoch is as its last worker left it. A new one is about to be added by its worker.
         if manifest.epoch > known.get(manifest.id, -1) and manifest.created_at < begun:
-            count += _enter(directory, manifest, heartbeat_ttl_s)
+            count += _add(directory, manifest, heartbeat_ttl_s)
     if count:
         logger.info("%s durable sessions in the data folder are now in the directory", count)
 
 
-def _enter(directory: Directory, manifest: Manifest, heartbeat_ttl_s: float) -> bool:
-    """Enter a session. Return whether its name allows that."""
+def _add(directory: Directory, manifest: Manifest, heartbeat_ttl_s: float) -> bool:
+    """Add a session. Return whether its name was free."""
     description = _description(manifest, heartbeat_ttl_s).model_dump(mode="json")
     try:
         directory.add_found(manifest.id, manifest.tenant, manifest.epoch, manifest.device, description, manifest.name)

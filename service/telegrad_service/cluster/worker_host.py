@@ -88,7 +88,7 @@ class WorkerHost(InProcessHost):
         """When sessions that were handed over were last looked through."""
 
     def discover(self) -> None:
-        """Enter the data folder's sessions into the directory, if this is the first worker of the cluster.
+        """Add the data folder's sessions to the directory, if this is the first worker of the cluster.
 
         Raises DatabaseUnavailable, and ServerBusy if the folder cannot be read.
         """
