@@ -6,10 +6,11 @@ import ssl
 import sys
 import urllib.request
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, CliApp, CliImplicitFlag, CliSubCommand, SettingsConfigDict
+from pydantic_settings import BaseSettings, CliApp, CliExplicitFlag, CliSubCommand, SettingsConfigDict
 
 from telegrad_engine.errors import TelegradError
 
@@ -42,24 +43,20 @@ class Serve(Settings, ForegroundSettings):
         """Run the server in the foreground."""
         from .app import create_app
         from .observability import logs
-        from .server import NotServed, check_exposure, serve
+        from .server import NotServed, announce, check_exposure, serve
 
         logs.configure(self.log_level, self.log_format)
         if self.end_with_stdin:
             stop_after(sys.stdin.fileno())
         if self.workers:
-            serve_with_workers(self, self.workers, _announce)
+            serve_with_workers(self, self.workers)
             return
         try:
             app = create_app(self)
             check_exposure(app)
         except (TelegradError, NotServed) as reason:
-            sys.exit(f"telegrad: {reason}")
-        serve(app, self, _announce)
-
-
-def _announce(url: str) -> None:
-    print(f"Telegrad {__version__} serves at {url}", f"Docs at {url}/docs", sep="\n", flush=True)
+            logs.fail(reason)
+        serve(app, self, partial(announce, app, "serves at"))
 
 
 class Health(Address):
@@ -93,9 +90,7 @@ def _reachable(host: str) -> str:
 class Top(ServerSettings):
     """Show a server's load and its tenants in a table, until Ctrl-C."""
 
-    once: CliImplicitFlag[bool] = Field(
-        default=False, description="print one table and end, with rates since the server's start"
-    )
+    once: bool = Field(default=False, description="print one table and end, with rates since the server's start")
     interval_s: float = Field(default=2, ge=0.1, description="seconds between two updates")
 
     def cli_cmd(self) -> None:
@@ -110,7 +105,7 @@ class OpenAPI(BaseSettings):
     """Write the OpenAPI document, and the stream's AsyncAPI document beside it; or compare, and end with 1 if they
     differ."""
 
-    check: bool = Field(default=False, description="compare instead of writing")
+    check: CliExplicitFlag[bool] = Field(default=False, description="compare instead of writing")
     file: Path = Field(default=DOCUMENT, description="the OpenAPI document's file")
 
     def cli_cmd(self) -> None:
@@ -133,6 +128,7 @@ class Telegrad(BaseSettings):
     model_config = SettingsConfigDict(
         cli_prog_name="telegrad",
         cli_kebab_case=True,
+        cli_implicit_flags=True,
         cli_enforce_required=False,
         cli_hide_none_type=True,
         cli_use_class_docs_for_groups=True,  # each subcommand is listed with its docstring

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 STOP_S = 15.0
@@ -37,13 +40,21 @@ if hasattr(os, "register_at_fork"):
 def running_server(*flags: str, **settings: object) -> Iterator[str]:
     """Start ``telegrad serve`` on a free loopback port, yield its address, stop it at the end.
 
-    ``settings`` are the server's, by name: ``running_server(max_sessions=4)``. Raises RuntimeError with the server's
-    output if it ends before it listens. The server stops when this process ends for any reason.
+    ``settings`` are the server's, by name: ``running_server(max_sessions=4)``. Without ``database_url`` it has an empty
+    database of its own, so that it requires no API keys; neither does it take its address, TLS and who may use it from
+    the environment. Raises RuntimeError with the server's output if it ends before it listens. The server stops when
+    this process ends for any reason.
     """
+    from .settings import AccessSettings, DatabaseSettings
+
+    inherited = {f"TELEGRAD_{name.upper()}" for name in AccessSettings.model_fields | DatabaseSettings.model_fields}
+    environment = {name: value for name, value in os.environ.items() if name.upper() not in inherited}
+    folder = tempfile.mkdtemp(prefix="telegrad-")
+    settings = {"database_url": f"sqlite:///{Path(folder) / 'telegrad.db'}", **settings}
     given = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
     command = [sys.executable, "-m", "telegrad_service.cli", "serve", "--port=0", *given, *flags]
     command.append("--end-with-stdin=true")
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
     _pipes.add(process.stdin)
     try:
         yield _address(process)
@@ -57,6 +68,7 @@ def running_server(*flags: str, **settings: object) -> Iterator[str]:
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _address(process: subprocess.Popen[str]) -> str:
@@ -64,7 +76,7 @@ def _address(process: subprocess.Popen[str]) -> str:
     printed = []
     for line in process.stdout:
         printed.append(line)
-        found = re.search(r"https?://\S+", line)
+        found = re.search(r'https?://[^\s"]+', line)
         if found:
             return found.group()
     raise RuntimeError(f"the server ended with code {process.wait()} before it listened: {''.join(printed)}")

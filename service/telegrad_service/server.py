@@ -16,9 +16,10 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from . import __version__
 from .http.connections import ConnectionLimits, LimitedServerState
 from .http.http_protocol import HttpProtocol
-from .observability import tracing
+from .observability import logs, tracing
 from .observability.watch import RequestWatch
 from .process import shorten_pauses, tune
 from .settings import NetworkSettings, Settings
@@ -114,6 +115,7 @@ class Server(uvicorn.Server):
                 self.should_exit = self.force_exit = True
             return
         self._stopping = True
+        logs.announce(f"{signal.Signals(sig).name}: stopping; running programs get {self._drain_s:g} s to finish")
         loop = asyncio.get_running_loop()
         loop.call_soon_threadsafe(self._start_draining)
 
@@ -153,9 +155,10 @@ def check_exposure(app: FastAPI) -> None:
         except OSError as error:
             files = " and ".join(str(path) for path in (settings.tls_cert, settings.tls_key) if path is not None)
             raise NotServed(f"the certificate cannot be read from {files}: {error}") from error
-    if not (has_keys or settings.insecure or _is_loopback(settings.host)):
+    if not (has_keys or settings.insecure or _is_loopback(settings.reached_at)):
+        without = "has no API keys" if settings.require_keys is None else "requires no API keys (--no-require-keys)"
         raise NotServed(
-            f"other machines can reach a server on {settings.host}, and this one has no API keys, so it does not "
+            f"other machines can reach a server on {settings.reached_at}, and this one {without}, so it does not "
             "start. Create one with `telegrad keys create --tenant NAME`. Or pass --insecure to serve anyone who "
             "reaches the server, or --require-keys to refuse everyone until there is a key"
         )
@@ -166,6 +169,12 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def announce(app: FastAPI, what: str, url: str) -> None:
+    """Tell the operator where a server or a gateway is, and who may use it."""
+    for line in (f"Telegrad {__version__} {what} {url}", f"Docs at {url}/docs", app.state.authenticator.policy):
+        logs.announce(line)
 
 
 def serve(

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from platformdirs import user_data_path
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, CliImplicitFlag, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, CliExplicitFlag, NoDecode, SettingsConfigDict
 
 from .process import default_process_bytes, usable_cores
 
@@ -53,6 +53,51 @@ class Address(BaseSettings):
     )
 
 
+class AccessSettings(Address):
+    """Who may use a server."""
+
+    require_keys: bool | None = Field(
+        default=None,
+        description="require an API key of every request, or of none; by default once the database holds a key",
+    )
+    insecure: bool = Field(
+        default=False,
+        description="let anyone who reaches the server use it, also from other machines, and whatever keys the "
+        "database holds; --require-keys is stronger",
+    )
+    published_at: str | None = Field(
+        default=None,
+        description="address and port at which a container's host publishes the server, such as 127.0.0.1:8000, if "
+        "that, and not --host, decides which machines reach it",
+    )
+    allowed_host: Names = Field(
+        default=[],
+        description="name that clients may address the server by, beside loopback names, IP addresses and --host; "
+        "repeatable, *.example.org is every name below, * is any",
+    )
+    cors_origin: Names = Field(
+        default=[],
+        description="origin whose web pages may use the server, such as https://notebook.example.org; repeatable, "
+        "* is any",
+    )
+    trusted_proxy: Names = Field(
+        default=[],
+        description="address of a proxy whose X-Forwarded-For and X-Forwarded-Proto are believed; repeatable",
+    )
+
+    @property
+    def serves_anyone(self) -> bool:
+        """Whether flags say that no request needs a key, whatever the database holds."""
+        return self.insecure if self.require_keys is None else not self.require_keys
+
+    @property
+    def reached_at(self) -> str:
+        """The host that decides which machines reach the server."""
+        if self.published_at is None:
+            return self.host
+        return self.published_at.rpartition(":")[0].strip("[]") or "0.0.0.0"  # as Docker reads a port alone
+
+
 class DatabaseSettings(BaseSettings):
     """Where the server's database is."""
 
@@ -70,12 +115,12 @@ class ForegroundSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="TELEGRAD_", extra="ignore")
 
-    end_with_stdin: bool = Field(
+    end_with_stdin: CliExplicitFlag[bool] = Field(
         default=False, description="stop when standard input ends, for a script that holds the other end of a pipe"
     )
 
 
-class NetworkSettings(Address, DatabaseSettings):
+class NetworkSettings(AccessSettings, DatabaseSettings):
     """What every process that serves clients has to know: a server, a worker and a gateway."""
 
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
@@ -84,26 +129,6 @@ class NetworkSettings(Address, DatabaseSettings):
     )
     log_format: Literal["text", "json"] = Field(
         default="text", description="how the log is written: as text, or as one JSON object per line"
-    )
-    allowed_host: Names = Field(
-        default=[],
-        description="name that clients may address the server by, beside loopback names, IP addresses and --host; "
-        "repeatable, *.example.org is every name below, * is any",
-    )
-    cors_origin: Names = Field(
-        default=[],
-        description="origin whose web pages may use the server, such as https://notebook.example.org; repeatable, "
-        "* is any",
-    )
-    require_keys: CliImplicitFlag[bool] = Field(
-        default=False, description="require an API key of every request, also while the database holds none"
-    )
-    insecure: CliImplicitFlag[bool] = Field(
-        default=False, description="serve without API keys on an address that other machines reach"
-    )
-    trusted_proxy: Names = Field(
-        default=[],
-        description="address of a proxy whose X-Forwarded-For and X-Forwarded-Proto are believed; repeatable",
     )
     max_connections: int = Field(
         default=1000, ge=1, description="how many connections may be open; fewer if file descriptors are scarce"

@@ -108,6 +108,50 @@ def test_keys_may_be_required_before_there_are_any(tmp_path: Path) -> None:
         assert status(url, key) == 200
 
 
+@pytest.fixture(scope="module")
+def once_used(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database whose only key is revoked."""
+    url = sqlite(tmp_path_factory.mktemp("once_used"))
+    command(url, "revoke", id_of(create_key(url, "unused")))
+    return url
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(
+    ("flags", "required"),
+    [
+        ((), True),
+        (("--no-require-keys",), False),
+        (("--insecure",), False),
+        (("--insecure", "--require-keys"), True),
+    ],
+)
+def test_flags_win_over_the_database_and_the_server_says_so(
+    once_used: str, flags: tuple[str, ...], required: bool
+) -> None:
+    with running("--database-url", once_used, *flags) as (url, process):
+        assert status(url, None) == (401 if required else 200)
+        assert process.stdout is not None
+        said = process.stdout.readline() + process.stdout.readline()
+    if required:
+        assert f"An API key is required, from the database {once_used}" in said
+    else:
+        assert f"No API key is required, whatever the database holds ({flags[0]})" in said
+
+
+@pytest.mark.one_process("a cluster has its directory in a database")
+def test_without_flags_a_server_says_which_database_it_looks_into(tmp_path: Path) -> None:
+    with running(env={"XDG_DATA_HOME": str(tmp_path)}) as (_, process):
+        assert process.stdout is not None
+        said = process.stdout.readline() + process.stdout.readline()
+    assert f"No API key is required while the database {tmp_path / 'telegrad' / 'telegrad.db'} holds none" in said
+
+
+def test_whoever_makes_a_key_learns_what_it_closes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["keys", "create", "--tenant", "research", "--database-url", sqlite(tmp_path)])
+    assert f"Servers that use {sqlite(tmp_path)} require a key from now on" in capsys.readouterr().err
+
+
 def test_off_loopback_a_server_needs_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     database = sqlite(tmp_path)
     with pytest.raises(SystemExit) as ended:
@@ -126,6 +170,23 @@ def test_off_loopback_a_server_needs_keys(tmp_path: Path, capsys: pytest.Capture
     app = create_app(Settings(host="0.0.0.0", database_url=database))
     check_exposure(app)
     app.state.authenticator.close()
+    # Keys of the database do not stop being required where others reach the server, unless a flag says just that.
+    with pytest.raises(NotServed, match="--no-require-keys"):
+        check_exposure(create_app(Settings(host="0.0.0.0", database_url=database, require_keys=False)))
+    check_exposure(create_app(Settings(host="0.0.0.0", database_url=database, require_keys=False, insecure=True)))
+
+
+@pytest.mark.parametrize(
+    ("published", "reached"),
+    [("127.0.0.1:8000", False), ("[::1]:8000", False), ("0.0.0.0:8000", True), ("[::]:80", True), ("8000", True)],
+)
+def test_where_a_container_is_published_decides_who_reaches_it(tmp_path: Path, published: str, reached: bool) -> None:
+    app = create_app(Settings(host="0.0.0.0", database_url=sqlite(tmp_path), published_at=published))
+    if reached:
+        with pytest.raises(NotServed, match="other machines can reach"):
+            check_exposure(app)
+    else:
+        check_exposure(app)
 
 
 # Which requests are authenticated --------------------------------------------------------------------
@@ -159,7 +220,8 @@ def test_a_key_that_is_none(url: str, database: str, tmp_path: Path) -> None:
         f"Bearer {revoked}": "is revoked",
     }.items():
         answer = httpx.get(f"{url}/v1/sessions", headers={"Authorization": value.encode("latin-1")})
-        assert words in problem(answer, 401, "unauthenticated")["detail"], value
+        detail = problem(answer, 401, "unauthenticated")["detail"]
+        assert words in detail and "telegrad keys create --tenant" in detail, value
         assert answer.headers["www-authenticate"] == 'Bearer realm="telegrad"'
         assert key not in answer.text
     assert httpx.get(f"{url}/v1/sessions", headers={"Authorization": f"bearer  {key}"}).status_code == 200

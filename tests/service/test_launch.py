@@ -26,9 +26,10 @@ WAIT = "time.sleep(600)"
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows ends processes in another way")
 
 
-def start(then: str) -> tuple[subprocess.Popen[str], str]:
+def start(then: str, **environment: str) -> tuple[subprocess.Popen[str], str]:
     """A script that has started a server, and the server's address."""
-    script = subprocess.Popen([sys.executable, "-c", SCRIPT.format(then=then)], stdout=subprocess.PIPE, text=True)
+    command, env = [sys.executable, "-c", SCRIPT.format(then=then)], {**os.environ, **environment}
+    script = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
     assert script.stdout is not None
     return script, script.stdout.readline().strip()
 
@@ -81,6 +82,33 @@ def test_a_forked_child_does_not_keep_the_server_alive(tmp_path: Path) -> None:
                     os.kill(pid, signal.SIGKILL)
             if script.stdout is not None:
                 script.stdout.close()
+
+
+def test_a_scripts_server_requires_no_keys_of_its_user(tmp_path: Path) -> None:
+    folder = {"XDG_DATA_HOME": str(tmp_path)}
+    create = [sys.executable, "-m", "telegrad_service.cli", "keys", "create", "--tenant", "research"]
+    subprocess.run(create, check=True, capture_output=True, env={**os.environ, **folder})
+    others = {
+        "TELEGRAD_DATABASE_URL": f"sqlite:///{tmp_path / 'telegrad' / 'telegrad.db'}",
+        "TELEGRAD_REQUIRE_KEYS": "true",
+        "TELEGRAD_HOST": "192.0.2.1",
+        "TELEGRAD_TLS_CERT": str(tmp_path / "server.pem"),
+        "TMPDIR": str(tmp_path / "temporary"),
+    }
+    (tmp_path / "temporary").mkdir()
+    script, url = start(WAIT, **folder, **others)
+    with script:
+        assert httpx.get(url + "/v1/sessions").status_code == 200
+        assert len(list((tmp_path / "temporary").iterdir())) == 1, "a folder for a database of its own"
+        script.terminate()
+        assert ends(url)
+
+
+def test_the_folder_of_a_scripts_server_ends_with_it(tmp_path: Path) -> None:
+    script, url = start("pass", TMPDIR=str(tmp_path))
+    with script:
+        assert ends(url)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_server_without_the_flag_does_not_read_its_input() -> None:

@@ -8,17 +8,18 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, CliApp, CliImplicitFlag, CliPositionalArg, CliSubCommand, SettingsConfigDict
+from pydantic_settings import BaseSettings, CliApp, CliPositionalArg, CliSubCommand, SettingsConfigDict
 
 from telegrad_engine.errors import TelegradError
 
+from ..observability import logs
 from ..process import default_process_bytes, stop_after, usable_cores
 from ..remote import table
 from ..settings import DatabaseSettings, ForegroundSettings, Settings
@@ -61,7 +62,7 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except (RayError, TelegradError, NotServed, DatabaseUnavailable) as error:
-        sys.exit(f"telegrad: {error}")
+        logs.fail(error)
 
 
 @contextmanager
@@ -207,7 +208,7 @@ class Drain(RayAddress, DatabaseSettings):
 
     worker: CliPositionalArg[str] = Field(description="the worker's id or its name on Ray, as the list shows them")
     wait_s: float = Field(default=60, ge=0, description="seconds to wait until it has no sessions any more")
-    force: CliImplicitFlag[bool] = Field(
+    force: bool = Field(
         default=False, description="end it then even if it has sessions, which are lost unless they are durable"
     )
 
@@ -283,6 +284,7 @@ class Join(RayAddress, WorkerSettings, ForegroundSettings):
             address = self.address()
             if address is None:
                 raise RayError("--ray-address, or RAY_ADDRESS, says which Ray cluster to join: HOST:PORT")
+            logs.configure(self.log_level, self.log_format)
             if self.end_with_stdin:
                 stop_after(sys.stdin.fileno())
             name = self.name or f"{socket.gethostname()}-{token_hex(2)}"
@@ -316,7 +318,7 @@ class Cluster(BaseSettings):
 # telegrad serve --workers ---------------------------------------------------------------------------------
 
 
-def serve_with_workers(settings: Settings, count: int, announce: Callable[[str], None]) -> None:
+def serve_with_workers(settings: Settings, count: int) -> None:
     """Serve as a gateway with so many workers on a Ray of our own, until SIGINT or SIGTERM; then stop all of them."""
     share: dict[str, object] = {
         "max_process_bytes": default_process_bytes() // count,
@@ -327,19 +329,19 @@ def serve_with_workers(settings: Settings, count: int, announce: Callable[[str],
     specs = [WorkerSpec(f"worker-{i}", environment) for i in range(count)]
     given = {name: getattr(settings, name) for name in GatewaySettings.model_fields if hasattr(settings, name)}
     with _errors():
-        workers = _Workers(local_ray.LocalRay(specs, settings.drain_s))
+        workers = _Workers(local_ray.LocalRay(specs, settings.drain_s, settings.log_format))
         try:
-            _run_gateway(GatewaySettings(**given), announce, workers.ready)
+            _run_gateway(GatewaySettings(**given), workers.ready)
         finally:
             workers.stop()
         if workers.failure is not None:
             raise workers.failure
 
 
-def _run_gateway(settings: GatewaySettings, announce: Callable[[str], None], workers: Future[None]) -> None:
+def _run_gateway(settings: GatewaySettings, workers: Future[None]) -> None:
     from .gateway_app import run_gateway
 
-    run_gateway(settings, announce, workers)
+    run_gateway(settings, "serves at", workers)
 
 
 class _Workers:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from ..routing.dependencies import Accepted, CurrentPrincipal
 from ..routing.idempotency import IdempotencyKeys
 from ..routing.pages import Paged
 from ..routing.route import Route
-from ..server import NotServed, check_exposure, serve
+from ..server import NotServed, announce, check_exposure, serve
 from ..sessions.schemas import SessionPage
 from ..tenants.authentication import Authentication
 from ..tenants.authenticator import Authenticator
@@ -190,12 +190,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await asyncio.to_thread(app.state.authenticator.close)
 
 
-def run_gateway(
-    settings: GatewaySettings, announce: Callable[[str], None], workers: Future[None] | None = None
-) -> None:
+def run_gateway(settings: GatewaySettings, what: str, workers: Future[None] | None = None) -> None:
     """Serve as a gateway until SIGINT or SIGTERM. Raises NotServed if the settings do not allow that.
 
-    ``workers`` is done when there are workers. The gateway is announced when it knows them.
+    ``workers`` is done when there are workers. The gateway is announced, as ``what``, when it knows them.
     """
     try:
         database = Database(settings.database_url.get_secret_value())
@@ -210,7 +208,7 @@ def run_gateway(
             await asyncio.wrap_future(workers)
             with contextlib.suppress(ServerBusy):
                 await app.state.gateway.members.look()
-        announce(url)
+        announce(app, what, url)
 
     def listens(url: str) -> None:
         app.state.announcing = asyncio.get_running_loop().create_task(announce_when_ready(url))

@@ -20,6 +20,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO, Any, NoReturn
 
+from ..observability import logs
 from . import ray_workers
 from .local_ray import OBJECT_STORE_BYTES, OURS, READY_S, STOP_S, say, shared_log
 from .ray_workers import RayError, WorkerSpec
@@ -88,7 +89,7 @@ def _on_signals(handler: Any) -> None:
 
 
 def _announce(name: str, found: dict[str, Any]) -> None:
-    print(f"Telegrad worker {name} serves at {found['url']}", flush=True)
+    logs.announce(f"Telegrad worker {name} serves at {found['url']}")
 
 
 def _start_node(address: str, label: str, resources: dict[str, float]) -> subprocess.Popen[str]:

@@ -26,7 +26,9 @@ from typing import IO, Any, NamedTuple, NoReturn
 from filelock import FileLock, Timeout
 from platformdirs import user_state_path
 
+from ..observability import logs
 from ..process import usable_cores
+from ..settings import AccessSettings
 from . import ray_workers
 from .ray_workers import RayError, WorkerSpec
 
@@ -59,10 +61,7 @@ PRIVATE = OURS | {
 ELSEWHERE = ("RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH", "RAY_NAMESPACE", "RAY_JOB_CONFIG_JSON_ENV_VAR")
 """Variables that lead to another Ray."""
 
-
-OF_THE_GATEWAY = frozenset(
-    {"host", "port", "tls_cert", "tls_key", "allowed_host", "cors_origin", "require_keys", "insecure", "trusted_proxy"}
-)
+OF_THE_GATEWAY = frozenset(AccessSettings.model_fields)
 """Settings of who serves clients, which workers do not take over."""
 
 
@@ -76,11 +75,12 @@ def private_environment(token: str) -> dict[str, str]:
 class LocalRay:
     """A keeper. It ends when it is told to ``stop``, or with this process."""
 
-    def __init__(self, specs: list[WorkerSpec], drain_s: float) -> None:
+    def __init__(self, specs: list[WorkerSpec], drain_s: float, log_format: logs.Form) -> None:
         """Start it. Raises RayError if Ray is not installed."""
         self._drain_s = drain_s
         self._folder = _new_folder()
         request = {"specs": [asdict(spec) for spec in specs], "drain_s": drain_s, "folder": self._folder}
+        request["log_format"] = log_format
         self._process = _start_keeper(request, None)
 
     def wait_ready(self) -> None:
@@ -201,6 +201,7 @@ def main() -> None:
     request = json.loads(sys.stdin.buffer.readline() or "{}")
     if not request:
         sys.exit(1)
+    logs.configure("warning", request.get("log_format", "text"))
     signal.signal(signal.SIGTERM, _exit)
     folder = Path(request["folder"])
     try:
@@ -214,9 +215,9 @@ def main() -> None:
             threading.Thread(target=_exit_with_stdin, name="stdin", daemon=True).start()
             _keep(folder, request)
     except Timeout:
-        sys.exit("telegrad: there is a Ray in the background already")
+        logs.fail("there is a Ray in the background already")
     except RayError as error:
-        sys.exit(f"telegrad: {error}")
+        logs.fail(error)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -272,8 +273,7 @@ def _exit_with_stdin() -> None:
 
 def say(text: str) -> None:
     """Show progress, to whoever waits."""
-    with suppress(OSError):
-        print(f"telegrad: {text}", file=sys.stderr, flush=True)
+    logs.announce(f"telegrad: {text}", logs.STDERR)
 
 
 def progress(number: int) -> Callable[[str, dict[str, Any]], None]:

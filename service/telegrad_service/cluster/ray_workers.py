@@ -51,9 +51,7 @@ def import_ray() -> Any:
 def check_installed() -> None:
     """Raise RayError, which names the extra, if Ray is not installed; it is not imported, which takes a second."""
     if importlib.util.find_spec("ray") is None:
-        raise RayError(
-            "Ray, which starts and places workers, is not installed here: pip install 'telegrad-service[ray]'"
-        )
+        raise RayError("Ray, which starts and places workers, is not installed here: install telegrad-service[ray]")
 
 
 @dataclass(frozen=True)
@@ -174,7 +172,7 @@ class WorkerActor:
         logged.start()
         with process.stdin, process.stdout:
             for line in process.stdout:
-                found = re.search(r"https?://\S+", line.decode(errors="replace"))
+                found = re.search(r'https?://[^\s"]+', line.decode(errors="replace"))
                 if found and self._url is None:
                     with self._changed:
                         self._url, self._failure = found.group(), None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 from telegrad_engine.errors import TelegradError
 
 from .. import __version__
+from ..observability import logs
 from ..process import stop_after
 from ..settings import ForegroundSettings
 from .settings import GatewaySettings, WorkerSettings
@@ -21,7 +22,7 @@ class Gateway(GatewaySettings, ForegroundSettings):
         """Run the gateway in the foreground."""
         from .gateway_app import run_gateway
 
-        _run(self, run_gateway, _announce_gateway)
+        _run(self, partial(run_gateway, self, "is a gateway at"))
 
 
 class Worker(WorkerSettings, ForegroundSettings):
@@ -31,27 +32,22 @@ class Worker(WorkerSettings, ForegroundSettings):
         """Run the worker in the foreground."""
         from .worker import run_worker
 
-        _run(self, run_worker, _announce_worker)
+        _run(self, partial(run_worker, self, _announce_worker))
 
 
-def _run(settings: Gateway | Worker, serve: Callable[[Any, Any], None], announce: Callable[..., None]) -> None:
+def _run(settings: Gateway | Worker, serve: Callable[[], None]) -> None:
     """Serve in the foreground. An error that the operator can mend ends the process with its text."""
     from ..database.database import DatabaseUnavailable
-    from ..observability import logs
     from ..server import NotServed
 
     logs.configure(settings.log_level, settings.log_format)
     if settings.end_with_stdin:
         stop_after(sys.stdin.fileno())
     try:
-        serve(settings, announce)
+        serve()
     except (TelegradError, NotServed, DatabaseUnavailable) as reason:
-        sys.exit(f"telegrad: {reason}")
-
-
-def _announce_gateway(url: str) -> None:
-    print(f"Telegrad {__version__} is a gateway at {url}", f"Docs at {url}/docs", sep="\n", flush=True)
+        logs.fail(reason)
 
 
 def _announce_worker(worker_id: str, url: str) -> None:
-    print(f"Telegrad {__version__} is worker {worker_id} at {url}", flush=True)
+    logs.announce(f"Telegrad {__version__} is worker {worker_id} at {url}")

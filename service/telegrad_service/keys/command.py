@@ -35,6 +35,7 @@ class CreateKey(DatabaseSettings):
         until = "never expires" if key.expires_at is None else f"expires {_moment(key.expires_at)}"
         print(
             f"Key {key.id} of tenant {key.tenant} with scopes {', '.join(key.scope_list)}; it {until}.",
+            f"Servers that use {store} require a key from now on, unless --no-require-keys or --insecure is set.",
             "It is shown only now. Clients pass it as TELEGRAD_API_KEY, or as `Authorization: Bearer …`:",
             sep="\n",
             file=sys.stderr,
@@ -66,7 +67,7 @@ class RevokeKey(DatabaseSettings):
         with _store(self, creates=False) as store:
             if not store.revoke(self.id):
                 sys.exit(f"telegrad: there is no key {self.id[:40]!r}; `telegrad keys list` shows them")
-        print(f"Key {self.id} is revoked. Servers refuse it within seconds.")
+        print(f"Key {self.id} is revoked. Servers refuse it within seconds, and go on requiring a key.")
 
 
 class Keys(BaseSettings):

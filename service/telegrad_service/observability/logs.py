@@ -1,9 +1,16 @@
-"""The log, as text or as one JSON object per line. Records of a request have its id."""
+"""The log, as text or as one JSON object per line. Records of a request have its id.
+
+What a process says at any log level, such as its address, is JSON if the log is, so that all of its output is.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import Literal
+import os
+import sys
+import threading
+from contextlib import suppress
+from typing import Any, Literal, NoReturn
 
 from pythonjsonlogger.json import JsonFormatter
 
@@ -14,6 +21,8 @@ TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 FIELDS = ("asctime", "levelname", "name", "message", "request_id")
 """The fields of a JSON record, besides those that it was logged with and ``exc_info`` for an error."""
 NAMES = {"asctime": "time", "levelname": "level", "name": "logger", "exc_info": "error"}
+logger = logging.getLogger(__package__.partition(".")[0])
+STDOUT, STDERR = 1, 2
 
 
 class _Text(logging.Formatter):
@@ -38,7 +47,43 @@ def configure(level: str, form: Form) -> None:
     handler = logging.StreamHandler()
     if form == "json":
         handler.setFormatter(JsonFormatter(FIELDS, rename_fields=NAMES))
+        _log_what_python_prints()
     else:
         handler.setFormatter(_Text(TEXT))
     handler.addFilter(add_request_id)
     logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+def _log_what_python_prints() -> None:
+    """Log warnings and uncaught exceptions, which Python writes to standard error as text."""
+
+    def log(args: Any) -> None:
+        logger.error("uncaught exception", exc_info=(args.exc_type, args.exc_value, args.exc_traceback))
+
+    logging.captureWarnings(True)
+    sys.excepthook = lambda *error: logger.critical("uncaught exception", exc_info=error)
+    threading.excepthook = sys.unraisablehook = log
+
+
+def _json() -> logging.Formatter | None:
+    """The formatter of the log if that is JSON."""
+    formatters = [handler.formatter for handler in logging.getLogger().handlers]
+    return next((each for each in formatters if isinstance(each, JsonFormatter)), None)
+
+
+def announce(text: str, descriptor: int = STDOUT) -> None:
+    """Write a line for the operator, whatever the log level is; nothing once nobody reads it any more."""
+    if (formatter := _json()) is not None:
+        record = logger.makeRecord(logger.name, logging.INFO, "", 0, text, (), None)
+        add_request_id(record)
+        text = formatter.format(record)
+    with suppress(OSError):
+        os.write(descriptor, f"{text}\n".encode())
+
+
+def fail(reason: object) -> NoReturn:
+    """End the process with code 1, and say why."""
+    if _json() is None:
+        sys.exit(f"telegrad: {reason}")
+    logger.critical("%s", reason)
+    sys.exit(1)

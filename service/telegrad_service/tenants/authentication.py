@@ -19,6 +19,10 @@ PUBLIC = frozenset({"/healthz", "/readyz", "/docs", "/redoc", "/openapi.json", "
 ASSETS = ("/docs/", "/redoc/")
 """Below these paths are the files of the documentation's pages."""
 CHALLENGE = {"www-authenticate": 'Bearer realm="telegrad"'}
+ORIGIN_OF_KEYS = (
+    "The server's operator makes keys with `telegrad keys create --tenant NAME`; the SDK takes one as api_key=…, or as "
+    "TELEGRAD_API_KEY"
+)
 
 
 def is_public(path: str) -> bool:
@@ -40,9 +44,11 @@ class Authentication:
             return
         try:
             principal = await self._principal(scope)
+        except Unauthenticated as error:
+            await refuse(Unauthenticated(f"{error}. {ORIGIN_OF_KEYS}"), CHALLENGE)(scope, receive, send)
+            return
         except TelegradError as error:
-            challenge = CHALLENGE if isinstance(error, Unauthenticated) else {}
-            await refuse(error, challenge)(scope, receive, send)
+            await refuse(error)(scope, receive, send)
             return
         scope[SCOPE_KEY] = principal
         PRINCIPAL.set(principal)  # each request has a task, and so a context, of its own

@@ -50,13 +50,15 @@ class _Known(NamedTuple):
 
 
 class Authenticator:
-    """The keys of a server. A server without keys serves anyone, until its database holds one."""
+    """The keys of a server. Without flags that say otherwise, it serves anyone until its database holds a key."""
 
     def __init__(self, settings: NetworkSettings) -> None:
         self._settings = settings
-        self.required = settings.require_keys
+        self.required = settings.require_keys is True
         """Whether every request needs a key. It never becomes false again."""
         self._store: KeyStore | None = None
+        self._database = ""
+        """The database's URL, without its password, once it was looked at; empty for the default one."""
         self._checked_at = -TTL_S
         """When the database was last looked at for a first key."""
         self._known: LRU[bytes, _Known] = LRU(MAX_KNOWN)
@@ -65,14 +67,30 @@ class Authenticator:
         self._watched: dict[object, tuple[Principal, Callable[[], None]]] = {}
 
     def look_for_keys(self) -> bool:
-        """Look into the database, if there is one, and return whether keys are required. It blocks.
+        """Return whether keys are required: unless flags say it, look into the database, if there is one. It blocks.
 
         Raises DatabaseUnavailable.
         """
-        store = self.open_store()
-        self.required = self.required or (store is not None and store.has_any())
+        if not self._settings.serves_anyone:
+            store, was_required = self.open_store(), self.required
+            self.required = was_required or (store is not None and store.has_any())
+            if self.required and not was_required and self._checked_at > 0:
+                logger.warning("there is a first key. %s", self.policy)
         self._checked_at = monotonic()
         return self.required
+
+    @property
+    def policy(self) -> str:
+        """Whether a request needs a key, and why, for the operator."""
+        if self._settings.serves_anyone:
+            flag = "--insecure" if self._settings.insecure else "--no-require-keys"
+            return (
+                f"No API key is required, whatever the database holds ({flag}): anyone who gets here may use the server"
+            )
+        where = f"the database {self._database or default_database_path()}"
+        if self.required:
+            return f"An API key is required, from {where}; `telegrad keys` makes and lists them"
+        return f"No API key is required while {where} holds none"
 
     def open_store(self) -> KeyStore | None:
         """The store of keys, or None if no database was created yet. It blocks. Raises DatabaseUnavailable."""
@@ -84,6 +102,7 @@ class Authenticator:
             from .store import KeyStore
 
             database = Database(url)
+            self._database = str(database)
             if not database.exists():
                 return None
             database.open()

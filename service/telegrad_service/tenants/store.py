@@ -82,6 +82,9 @@ class KeyStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    def __str__(self) -> str:
+        return str(self._database)
+
     def close(self) -> None:
         """Close the connections to the database."""
         self._database.close()
