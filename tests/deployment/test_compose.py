@@ -16,12 +16,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from pydantic_settings import BaseSettings
 
 from telegrad_service.cluster.settings import GatewaySettings, WorkerSettings
 from telegrad_service.settings import Settings
 
+from ..servers import running
 from .files import (
     COMPOSE,
     DOCKERFILE,
@@ -41,8 +43,10 @@ from .files import (
 pytestmark = pytest.mark.full
 
 NAMES = yaml(COMPOSE)["services"]
-OURS = ["gateway", "worker", "worker-gpu"]
-PUBLISHED = {"gateway", "prometheus", "grafana"}
+OURS = ["gateway", "single", "worker", "worker-gpu"]
+OF_CLUSTER = ["gateway", "worker", "worker-gpu"]
+PUBLISHED = {"gateway", "single", "prometheus", "grafana"}
+ALONE = {"single", "secrets"}
 SECRETS = ("database", "ray", "store", "monitoring")
 OWN_USER = "10001:10001"
 
@@ -69,7 +73,7 @@ def test_the_file_is_what_the_compose_specification_allows(tmp_path: Path) -> No
 
 
 def test_docker_compose_accepts_the_file_and_notices_mistakes(tmp_path: Path) -> None:
-    for profiles in ([], ["gpu"], ["store"], ["monitoring"], ["*"]):
+    for profiles in ([], ["single"], ["gpu"], ["store"], ["monitoring"], ["*"]):
         flags = [flag for profile in profiles for flag in ("--profile", profile)]
         run = docker_compose(*flags, "config", "--quiet")
         assert (run.returncode, run.stderr) == (0, "")
@@ -86,6 +90,7 @@ def test_a_plain_up_has_a_gateway_and_a_worker_and_needs_no_gpu() -> None:
     assert set(run.stdout.split()) == {"secrets", "postgres", "ray-head", "gateway", "worker"}
     profiles = {name: service.get("profiles", []) for name, service in services().items()}
     assert {name: found for name, found in profiles.items() if found} == {
+        "single": ["single"],
         "worker-gpu": ["gpu"],
         "store": ["store"],
         "prometheus": ["monitoring"],
@@ -95,6 +100,16 @@ def test_a_plain_up_has_a_gateway_and_a_worker_and_needs_no_gpu() -> None:
         devices = service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", [])
         wanted = [{"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}]
         assert devices == (wanted if name == "worker-gpu" else []), name
+
+
+def test_a_single_server_needs_no_other_service_and_keeps_its_keys() -> None:
+    single = services()["single"]
+    assert "depends_on" not in single and single["command"] == ["serve"]
+    (folder,) = mounts("single")
+    environment = single["environment"]
+    assert environment["TELEGRAD_DATABASE_URL"] == f"sqlite:///{folder}/telegrad.db"
+    assert environment["TELEGRAD_DATA_DIR"].startswith(f"{folder}/")
+    assert not [name for name in environment if name.startswith(("RAY_", "PG"))]
 
 
 def test_a_worker_on_a_gpu_differs_in_its_image_and_device_only() -> None:
@@ -138,16 +153,40 @@ def test_ports_are_published_on_loopback_and_only_where_somebody_asks() -> None:
     ports = [port for service in services().values() for port in service.get("ports", [])]
     assert {name for name, service in services().items() if "ports" in service} == PUBLISHED
     assert all(port["host_ip"] == "127.0.0.1" for port in ports)
-    assert len({port["published"] for port in ports}) == len(ports)
-    (port,) = services(TELEGRAD_PUBLISH="0.0.0.0:8443")["gateway"]["ports"]
-    assert (port["host_ip"], port["published"], port["target"]) == ("0.0.0.0", "8443", 8000)
+    assert len({port["published"] for port in ports}) == len(ports) - 1, "single is there in place of the gateway"
+    for name in ("gateway", "single"):
+        (port,) = services(TELEGRAD_PUBLISH="0.0.0.0:8443")[name]["ports"]
+        assert (port["host_ip"], port["published"], port["target"]) == ("0.0.0.0", "8443", 8000)
+
+
+@pytest.mark.parametrize("name", ["gateway", "single"])
+@pytest.mark.parametrize(
+    ("publish", "starts"),
+    [("127.0.0.1:9000", True), ("[::1]:8000", True), ("0.0.0.0:8000", False), ("8000", False), ("192.0.2.1:80", False)],
+)
+def test_what_other_machines_reach_does_not_start_without_keys(
+    name: str, publish: str, starts: bool, tmp_path: Path
+) -> None:
+    service = services(TELEGRAD_PUBLISH=publish)[name]
+    given = {key: value for key, value in service["environment"].items() if value is not None}
+    # Here they must not listen to other machines.
+    given |= {"TELEGRAD_HOST": "127.0.0.1", "TELEGRAD_PORT": "0", "TELEGRAD_DATA_DIR": str(tmp_path)}
+    given["TELEGRAD_DATABASE_URL"] = f"sqlite:///{tmp_path / 'telegrad.db'}"
+    (command,) = service["command"]
+    if starts:
+        with running(command=command, env=given):
+            return
+    with pytest.raises(AssertionError, match="other machines can reach"), running(command=command, env=given):
+        pass
+    with running(command=command, env=given | {"TELEGRAD_REQUIRE_KEYS": "true"}) as (url, _):
+        assert httpx.get(f"{url}/v1/sessions").status_code == 401
 
 
 def test_what_is_not_published_has_no_way_out() -> None:
     assert yaml(COMPOSE)["networks"]["cluster"] == {"internal": True}
     for name, service in services().items():
-        wanted = {"published", "cluster"} if name in PUBLISHED else {"cluster"}
-        assert set(service.get("networks", {})) == (wanted if name != "secrets" else set()), name
+        wanted = ({"published"} if name in PUBLISHED else set()) | ({"cluster"} if name not in ALONE else set())
+        assert set(service.get("networks", {})) == wanted, name
 
 
 def test_each_service_sees_only_the_secrets_that_it_needs() -> None:
@@ -217,7 +256,7 @@ def test_services_wait_for_what_they_need() -> None:
 
 
 def test_stopping_leaves_time_to_drain() -> None:
-    for name in ("worker", "worker-gpu"):
+    for name in ("single", "worker", "worker-gpu"):
         service = services()[name]
         assert duration(service["stop_grace_period"]) > float(service["environment"]["TELEGRAD_DRAIN_S"]) + 5
 
@@ -240,12 +279,14 @@ def test_every_setting_is_passed_on() -> None:
         "ALLOWED_HOST",
         "CORS_ORIGIN",
         "TRUSTED_PROXY",
+        "PUBLISHED_AT",
         "MAX_CONNECTIONS_PER_PEER",
     }
     assert variables("worker") == settings(WorkerSettings) - {
         f"TELEGRAD_{name}" for name in {*of_gateways, "ADVERTISE"}
     }
     assert settings(Settings) <= variables("gateway") | variables("worker")
+    assert settings(Settings) <= variables("single")
 
 
 def test_a_setting_reaches_its_services() -> None:
@@ -255,12 +296,13 @@ def test_a_setting_reaches_its_services() -> None:
     assert given["cpus"] == 8 and int(given["mem_limit"]) == int(given["memswap_limit"]) == 64 * 2**30
     keys = services(TELEGRAD_INSECURE="false", TELEGRAD_REQUIRE_KEYS="true")
     for name in OURS:
+        assert services()[name]["environment"].get("TELEGRAD_INSECURE") is None, "nothing is insecure by default"
         assert keys[name]["environment"]["TELEGRAD_INSECURE"] == "false"
         assert keys[name]["environment"]["TELEGRAD_REQUIRE_KEYS"] == "true"
 
 
 def test_gateway_and_workers_share_a_database_and_workers_their_sessions() -> None:
-    urls = {services()[name]["environment"]["TELEGRAD_DATABASE_URL"] for name in OURS}
+    urls = {services()[name]["environment"]["TELEGRAD_DATABASE_URL"] for name in OF_CLUSTER}
     assert urls == {"postgresql://telegrad@postgres/telegrad"}
     for name in ("worker", "worker-gpu"):
         folder = services()[name]["environment"]["TELEGRAD_DATA_DIR"]
