@@ -153,7 +153,7 @@ def test_what_it_cannot_be_compressed_by(server: str, compress: Any) -> None:
 def test_without_the_extra_the_error_names_it(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("backports.zstd", "compression.zstd"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(RuntimeError, match=r"pip install 'telegrad\[zstd\]'"):
+    with pytest.raises(RuntimeError, match=r"install telegrad\[zstd\]"):
         tg.connect(server, compress="zstd")
     with tg.connect(server) as session:
         assert tg.tensor(np.zeros(50_000)).sum().item() == 0
@@ -172,7 +172,7 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.parametrize("stream", [True, False, None])
 def test_a_server_without_the_library_says_so(without: str, stream: bool | None) -> None:
-    said = pytest.raises(UnsupportedMediaType, match=r"pip install 'telegrad-engine\[zstd\]'")
+    said = pytest.raises(UnsupportedMediaType, match=r"install telegrad-engine\[zstd\]")
     with said, tg.connect(without, stream=stream, compress="zstd", timeout=TIMEOUT_S):
         tg.tensor(np.zeros(50_000)).sum().item()
     with tg.connect(without, stream=stream, timeout=TIMEOUT_S):

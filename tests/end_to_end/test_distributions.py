@@ -1,8 +1,9 @@
-"""What is published: the three wheels, installed in an environment that knows nothing of this folder."""
+"""What is published, the three wheels, and how docs/install.md installs Telegrad in a project of one's own."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.full  # a minute of building and installing, from a pac
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {"telegrad-engine": "engine", "telegrad": "client", "telegrad-service": "service"}
+BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "install.md").read_text(), re.DOTALL)
 TRAINS = """
 import telegrad as tg
 from telegrad_service.launch import running_server
@@ -71,15 +73,39 @@ def test_a_wheel_says_what_it_is(dist: Path, name: str) -> None:
     assert not any(name.startswith("tests/") for name in names)
 
 
-def test_the_wheels_work_without_the_checkout(dist: Path, tmp_path: Path) -> None:
-    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "clean", folder=tmp_path)
-    python = tmp_path / "clean" / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", python]
-    run(*pip, "install", "--no-compile", "--find-links", dist, "telegrad", "telegrad-service", folder=tmp_path)
+@pytest.mark.parametrize("source", ["CHECKOUT", "WHEELS"])
+def test_the_commands_of_the_page_install_in_a_project_of_ones_own(
+    source: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    place = ROOT if source == "CHECKOUT" else request.getfixturevalue("dist")
+    (install,) = [block for block in BLOCKS if f"{source}=" in block]
+    (attempt,) = [block for block in BLOCKS if "import telegrad" in block]
+    install = re.sub(rf"{source}=\S+", f"{source}={place}", install)
+    assert place == ROOT or "CHECKOUT" not in install
+    printed = run("bash", "-euc", f"{install}\n{attempt}", folder=tmp_path)
+    assert "tensor([2., 2., 2.])" in printed and "usage: telegrad serve" in printed
+    python = tmp_path / ".venv" / "bin" / "python"
     version, *shape, file = run(python, "-c", TRAINS, folder=tmp_path).split()
     assert version == __version__ and " ".join(shape) == "telegrad.Size([3])" and file.startswith(str(tmp_path))
-    telegrad = tmp_path / "clean" / "bin" / "telegrad"
+    telegrad = tmp_path / ".venv" / "bin" / "telegrad"
     assert run(telegrad, "--version", folder=tmp_path).split() == ["telegrad", __version__]
+
+
+def test_nothing_tells_to_install_from_an_index_what_is_not_published() -> None:
+    pages = [
+        ROOT / "README.md",
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / name / "README.md" for name in FOLDERS.values()),
+    ]
+    sources = chain.from_iterable((ROOT / name).rglob("*.py") for name in FOLDERS.values())
+    for path in [*pages, *sources]:
+        for command in re.findall(r"pip install ([^`\n]*)", path.read_text(encoding="utf-8")):
+            assert not re.search(r"(?<![\w/$-])telegrad", command), (path, command)
+
+
+def test_the_readme_installs_as_the_page_does() -> None:
+    (install,) = [block for block in BLOCKS if "CHECKOUT=" in block]
+    assert install in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("folder", FOLDERS.values())

@@ -79,7 +79,7 @@ def test_where_as_a_method_takes_the_condition_second() -> None:
 
 def test_without_scipy_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.special", None)
-    with pytest.raises(RuntimeError, match=r"pip install 'telegrad\[local\]'"):
+    with pytest.raises(RuntimeError, match=r"install telegrad\[local\]"):
         F.erf(tg.tensor([1.0]))
 
 

@@ -294,9 +294,7 @@ def test_a_server_without_the_library_says_so(without: str) -> None:
     body = program(UP, fetch("x"), x=ONES)
     with httpx.Client(base_url=without, timeout=30) as client:
         session = SessionClient(client)
-        assert "pip install 'telegrad-engine[zstd]'" in refused(
-            session, zstd.compress(body), 415, "unsupported-media-type"
-        )
+        assert "install telegrad-engine[zstd]" in refused(session, zstd.compress(body), 415, "unsupported-media-type")
         plain, raw = send(session, body, **{"content-encoding": "identity", "accept-encoding": "zstd"})
         assert "content-encoding" not in plain.headers
         np.testing.assert_array_equal(load(raw)["x"], ONES)

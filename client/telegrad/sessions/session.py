@@ -286,8 +286,8 @@ def connect(
     without. With ``compile`` the server
     compiles programs that recur (docs/compiled.md); a session in this process ignores it. With ``compress="zstd"``, for
     slow networks, long messages in both directions are compressed if that makes them shorter by a tenth; it needs
-    ``pip install 'telegrad[zstd]'``. ``verify`` is how a server's certificate is verified (``https://``): by the
-    system's certificates (True), by those in a PEM file (its path), by an ``ssl.SSLContext``, or not at all (False).
+    the extra ``zstd``. ``verify`` is how a server's certificate is verified (``https://``): by the system's certificates
+    (True), by those in a PEM file (its path), by an ``ssl.SSLContext``, or not at all (False).
     ``api_key`` is the key of a server that requires one (docs/authentication.md); without it ``TELEGRAD_API_KEY`` is
     used. It is sent to this server only. With ``direct``, programs go past a gateway to the worker that has the
     session, if that can be reached from here (docs/explanation/cluster.md). A proxy that the environment names

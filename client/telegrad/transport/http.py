@@ -130,7 +130,7 @@ class HTTPTransport:
         self._compressed = compress is not None
         if self._compressed and not compression.available():
             raise errors.InvalidOperation(
-                "compress='zstd' needs a library that is not installed here: pip install 'telegrad[zstd]'"
+                "compress='zstd' needs a library that is not installed here: install telegrad[zstd]"
             )
         self._context, self._proxy = ssl_context(verify), proxy_of(self.url)
         self._tracing = tracing_to(self.url)

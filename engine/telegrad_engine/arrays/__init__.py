@@ -142,7 +142,7 @@ def _usable(choice: Choice) -> Iterator[None]:
             raise
         raise InvalidOperation(
             f"device {choice.device!r} needs {choice.library}, which is not installed here: "
-            f"pip install 'telegrad-engine[{choice.extra}]'"
+            f"install telegrad-engine[{choice.extra}]"
         ) from None
     except InvalidOperation:
         raise

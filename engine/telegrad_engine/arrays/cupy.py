@@ -160,7 +160,7 @@ class CupyBackend(ForeignBackend):
         try:
             found = jax.devices("gpu")
         except RuntimeError:
-            raise Untraceable(f"JAX finds no GPU here: pip install 'telegrad-engine[{JAX_EXTRA}]'") from None
+            raise Untraceable(f"JAX finds no GPU here: install telegrad-engine[{JAX_EXTRA}]") from None
         return found[self.index]
 
     def to_jax(self, array: Any) -> Any:

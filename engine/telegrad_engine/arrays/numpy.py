@@ -320,7 +320,7 @@ def _scipy(module: str) -> Any:
         return import_module(f"scipy.{module}")
     except ImportError:
         raise InvalidOperation(
-            "this op needs SciPy, which is not installed here: pip install 'telegrad[local]', or connect to a server"
+            "this op needs SciPy, which is not installed here: install telegrad[local], or connect to a server"
         ) from None
 
 

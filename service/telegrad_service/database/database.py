@@ -110,7 +110,7 @@ class Database:
                         raise
                 except ImportError as missing:
                     raise DatabaseUnavailable(
-                        f"{self} needs a driver: pip install 'telegrad-service[postgres]' ({missing})"
+                        f"{self} needs a driver: install telegrad-service[postgres] ({missing})"
                     ) from None
                 except (SQLAlchemyError, OSError) as error:
                     raise DatabaseUnavailable(f"cannot open {self}: {_reason(error)}") from error

@@ -38,5 +38,5 @@ def check_compiling(settings: Settings) -> None:
         raise InvalidOperation("this server compiles no programs: its compile_after is 0")
     if "jax" not in DEVICES:
         raise InvalidOperation(
-            "compile needs jax, which is not installed here: pip install 'telegrad-service[jax]' where the server runs"
+            "compile needs jax, which is not installed here: install telegrad-service[jax] where the server runs"
         )

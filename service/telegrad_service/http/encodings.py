@@ -42,8 +42,7 @@ def check_available() -> None:
     """Raise UnsupportedMediaType unless the zstd library is installed."""
     if not compression.available():
         raise UnsupportedMediaType(
-            f"this server knows no {ENCODING}: send plain bodies, or have its operator "
-            "pip install 'telegrad-engine[zstd]'"
+            f"this server knows no {ENCODING}: send plain bodies, or have its operator install telegrad-engine[zstd]"
         )
 
 

@@ -55,7 +55,7 @@ class ObjectStore(Store):
             files, path = fsspec.url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
         except ImportError as error:
             extra = EXTRAS.get(scheme or "")
-            hint = f"pip install 'telegrad-service[{extra}]'" if extra else str(error)
+            hint = f"install telegrad-service[{extra}]" if extra else str(error)
             raise InvalidValue(f"--data-dir {scheme}://… needs a package that is not installed: {hint}") from None
         except ValueError as error:
             raise InvalidValue(f"--data-dir {scheme}://…: {error}") from None

@@ -34,7 +34,7 @@ SHUTDOWN_S = 5.0
 """Seconds that a server that stops waits for a collector, which may be down."""
 MISSING = (
     "OTEL_TRACES_EXPORTER, or an OTLP endpoint, is set, but there are no traces: "
-    "pip install 'telegrad-service[otel]' and the exporter (opentelemetry-exporter-otlp-proto-http)"
+    "install telegrad-service[otel] and the exporter (opentelemetry-exporter-otlp-proto-http)"
 )
 T = TypeVar("T")
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
