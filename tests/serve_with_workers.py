@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ PR_SET_PDEATHSIG = 1
 class Processes:
     """The workers. They end with this process, as all processes of a machine that fails."""
 
-    def __init__(self, specs: list[WorkerSpec], drain_s: float) -> None:
+    def __init__(self, specs: list[WorkerSpec], drain_s: float, log_format: str) -> None:
         self._stop_s = drain_s + 10
         others = {f"TELEGRAD_{name.upper()}" for name in (*local_ray.OF_THE_GATEWAY, "workers")}
         inherited = {name: value for name, value in os.environ.items() if name not in others}
@@ -44,7 +45,7 @@ class Processes:
             assert worker.stdout is not None
             if "http" not in (announcement := worker.stdout.readline()):
                 raise RayError("the workers have not started")
-            print("worker", announcement.split()[-1], flush=True)
+            print("worker", *re.findall(r'https?://[^\s"]+', announcement), flush=True)
 
     def wait(self) -> int:
         """Wait for an end that only ``stop`` brings about."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -76,6 +77,13 @@ def running(
         yield stack.enter_context(started([*arguments, command, f"--port={port}", *flags], given, prepare))
 
 
+def address_in(line: str) -> str:
+    """The address that an announcement names, as text or as JSON."""
+    found = re.search(r'https?://[^\s"]+', line)
+    assert found is not None, line
+    return found.group()
+
+
 def free_port() -> int:
     """A port of this machine on which nothing listens."""
     with socket.socket() as found:
@@ -121,7 +129,7 @@ def started(
             assert line, printed + process.communicate(timeout=STOP_S)[1]
             workers += line.split()[1:]
             printed += line
-        address = line.split()[-1]
+        address = address_in(line)
         if workers:
             Gateways.announced[address] = workers
         yield address, process

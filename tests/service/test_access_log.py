@@ -88,6 +88,53 @@ def test_a_json_object_a_record() -> None:
         assert secret not in log
 
 
+def json_lines(*outputs: str) -> list[dict[str, Any]]:
+    """The records that all lines of a process's output are."""
+    return [json.loads(line) for output in outputs for line in output.splitlines()]
+
+
+@pytest.mark.one_process("what starts the workers in tests prints their addresses as text")
+def test_all_that_a_server_says_is_json() -> None:
+    with running("--log-level", "debug", "--log-format", "json") as (url, process):
+        assert httpx.get(url + "/healthz").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        messages = [record["message"] for record in json_lines(*process.communicate(timeout=STOP_S))]
+    assert any("API key" in message for message in messages)
+    assert len([message for message in messages if message.startswith("SIGTERM: ")]) == 1
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(
+    ("code", "word"),
+    [
+        ("from telegrad_service.cli import main; main(['serve', '--log-format=json', '--host=192.0.2.1'])", "API keys"),
+        (
+            "from telegrad_service.cli import main; main(['serve', '--log-format=json', '--data-dir=/dev/null'])",
+            "folder",
+        ),
+        ("import warnings; warnings.warn('old')", "old"),
+        ("import threading; threading.Thread(target=lambda: 1 / 0).start()", "uncaught"),
+        ("class Odd:\n    def __del__(self): 1 / 0\nOdd()", "uncaught"),
+        ("1 / 0", "uncaught"),
+    ],
+)
+def test_whatever_goes_wrong_is_json(code: str, word: str) -> None:
+    code = f"from telegrad_service.observability import logs; logs.configure('warning', 'json')\n{code}"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    (record,) = json_lines(run.stdout, run.stderr)
+    assert word in record["message"] and record["level"] in ("WARNING", "ERROR", "CRITICAL")
+
+
+def test_a_server_says_in_one_line_that_it_stops() -> None:
+    with running("--drain-s", "7") as (_, process):
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=STOP_S)
+    assert [line for line in output.splitlines() if "SIGTERM" in line] == [
+        "SIGTERM: stopping; running programs get 7 s to finish"
+    ]
+    assert errors == ""
+
+
 def test_no_line_a_request_by_default() -> None:
     with running() as (url, process):
         assert httpx.get(url + "/healthz").status_code == 200
