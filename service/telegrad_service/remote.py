@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import ssl
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -41,7 +43,7 @@ def is_loopback(host: str) -> bool:
 class Server:
     """A server to ask."""
 
-    def __init__(self, url: str, api_key: str | None) -> None:
+    def __init__(self, url: str, api_key: str | None, ca: Path | None) -> None:
         self.url = url.rstrip("/")
         self._headers = {"accept": "*/*"} | ({"authorization": f"Bearer {api_key}"} if api_key else {})
         if not self.url.startswith(("http://", "https://")):
@@ -49,6 +51,11 @@ class Server:
         handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
         if is_loopback(urlsplit(self.url).hostname or ""):
             handlers.append(urllib.request.ProxyHandler({}))
+        if ca is not None:
+            try:
+                handlers.append(urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca)))
+            except OSError as error:
+                raise NoAnswer(f"certificates cannot be read from {ca}: {error}") from None
         self._opener = urllib.request.build_opener(*handlers)
 
     def get(self, path: str) -> str:
@@ -107,12 +114,15 @@ class ServerSettings(BaseSettings):
     api_key: SecretStr | None = Field(
         default=None, description="key for the server; better set as TELEGRAD_API_KEY, as others may see flags"
     )
+    ca: Path | None = Field(
+        default=None, description="PEM file of the authority that signed the server's certificate, if it is your own"
+    )
 
     @contextmanager
     def server(self) -> Iterator[Server]:
         """The server; an error ends the process with its text."""
         try:
-            yield Server(self.url, None if self.api_key is None else self.api_key.get_secret_value())
+            yield Server(self.url, None if self.api_key is None else self.api_key.get_secret_value(), self.ca)
         except NoAnswer as error:
             sys.exit(f"telegrad: {error}")
 

@@ -78,6 +78,15 @@ def _lines(server: Server, now: Sample, before: Sample) -> Iterator[str]:
     version = now.labels.get("telegrad_build_info", {}).get("version", "?")
     up = int(now.at - now.started.at)
     yield f"{server.url}  Telegrad {version}, up {up // 3600}:{up // 60 % 60:02}:{up % 60:02}"
+    requests, problems = rate("telegrad_http_requests_total"), rate("telegrad_problems_total")
+    served = f"requests {requests:.1f}/s, problems {problems:.1f}/s"
+    resident = f"memory {size(value.get('process_resident_memory_bytes', 0.0))} resident"
+    if "telegrad_workers" in value:
+        yield (
+            f"gateway: workers {of('workers'):.0f}, sessions {of('sessions'):.0f}, "
+            f"streams {of('gateway_streams'):.0f}, waiting {of('gateway_under_way'):.0f}, {served}, {resident}"
+        )
+        return
     yield (
         f"sessions {of('sessions'):.0f} ({of('sessions_created_total'):.0f} created), streams {of('streams'):.0f}, "
         f"threads {of('busy_threads'):.0f} of {of('threads'):.0f} busy, "
@@ -86,12 +95,10 @@ def _lines(server: Server, now: Sample, before: Sample) -> Iterator[str]:
     yield (
         f"programs {rate('telegrad_program_duration_seconds_count'):.1f}/s, "
         f"instructions {rate('telegrad_program_instructions_total'):.0f}/s, "
-        f"requests {rate('telegrad_http_requests_total'):.1f}/s, problems {rate('telegrad_problems_total'):.1f}/s, "
-        f"in {size(rate('telegrad_received_bytes_total'))}/s, out {size(rate('telegrad_sent_bytes_total'))}/s"
+        f"{served}, in {size(rate('telegrad_received_bytes_total'))}/s, out {size(rate('telegrad_sent_bytes_total'))}/s"
     )
     yield (
-        f"memory {size(value.get('process_resident_memory_bytes', 0.0))} resident, "
-        f"{size(of('accounted_bytes'))} accounted: tensors {size(of('tensor_bytes'))}, "
+        f"{resident}, {size(of('accounted_bytes'))} accounted: tensors {size(of('tensor_bytes'))}, "
         f"bodies {size(of('body_bytes'))}, answers {size(of('answer_bytes'))}; "
         f"{of('cached_programs'):.0f} programs remembered in {size(of('cached_program_bytes'))}"
     )

@@ -14,10 +14,12 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import trustme
 
 import telegrad as tg
 from telegrad_engine.program import parse_program
@@ -35,7 +37,11 @@ from .streams import UP, Talk, fetch
 
 
 def top(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "telegrad_service.cli", "top", *arguments]
+    return telegrad("top", *arguments, **environment)
+
+
+def telegrad(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "telegrad_service.cli", *arguments]
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("TELEGRAD_")}
     env = {**inherited, **environment}
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
@@ -77,6 +83,22 @@ def test_top_says_why_there_is_no_table(url: str) -> None:
     ):
         answer = top("--once", *arguments)
         assert answer.returncode != 0 and words in answer.stderr and "Traceback" not in answer.stderr, answer.stderr
+
+
+@pytest.mark.full
+def test_commands_trust_an_authority_of_ones_own(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    ca, certificate = str(tmp_path / "ca.pem"), str(tmp_path / "server.pem")
+    authority.cert_pem.write_to_path(ca)
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
+    with running("--tls-cert", certificate) as (url, _):
+        for words in (("top", "--once"), ("sessions", "list")):
+            assert telegrad(*words, "--url", url, "--ca", ca).returncode == 0
+            assert telegrad(*words, TELEGRAD_URL=url, TELEGRAD_CA=ca).returncode == 0
+            assert "certificate verify failed" in telegrad(*words, "--url", url).stderr
+            unreadable = telegrad(*words, "--url", url, "--ca", str(tmp_path / "none.pem"))
+            assert unreadable.returncode == 1 and "certificates cannot be read" in unreadable.stderr
+            assert "Traceback" not in unreadable.stderr
 
 
 @pytest.mark.full

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import UTC, datetime
 from typing import Any
 
 from ..catalogue.schemas import DeviceEntry, DevicePage
@@ -49,4 +50,5 @@ async def usage_page(gateway: Gateway, principal: Principal, request: PageReques
                 total[name] += item[name]
     found, following = request.of("usage", sorted(totals), str)
     items = [TenantUsage(tenant=name or None, **totals[name]) for name in found]
-    return Usage(since=min(answer["since"] for answer in answers), items=items, next_cursor=following)
+    since = min((answer["since"] for answer in answers), default=datetime.now(UTC))
+    return Usage(since=since, items=items, next_cursor=following)

@@ -25,6 +25,7 @@ from ..conftest import Sent, SessionClient, problem
 from ..raw_http import dial, read_answer, request, status
 from ..streams import Raw
 from ..test_memory import closing_code
+from ..test_usage import top
 from .processes import Cluster, Started, cluster
 
 pytestmark = pytest.mark.full
@@ -312,6 +313,28 @@ def test_a_gateway_that_stops_answers_what_it_would_wait_for(headers: str) -> No
         assert "gateway stops" in problem(answer, 503, "server-busy")["detail"]
         assert ("retry-after" in answer.headers) == bool(headers)  # a numbered request can be repeated
         assert gateway.process.wait(WAIT_S) == 0
+
+
+def test_a_gateway_without_a_worker_says_so_and_has_empty_lists() -> None:
+    with cluster(0) as found:
+        paths = httpx.get(f"{found.gateways[0].url}/openapi.json")
+        problem(paths, 503, "server-busy")
+        for path in ("/v1/usage", "/v1/sessions", "/v1/devices", "/v1/keys"):
+            assert found.client.get(path).json()["items"] == [], path
+        for path in ("/readyz", "/v1/ops", "/v1/optimizers", "/v1/functions"):
+            problem(found.client.get(path), 503, "server-busy")
+        problem(found.client.post("/v1/sessions"), 503, "server-busy")
+        shown = top("--once", "--url", found.gateways[0].url)
+        assert shown.returncode == 0, shown.stderr
+        assert "gateway: workers 0, sessions 0, streams 0" in shown.stdout and "threads" not in shown.stdout
+
+
+def test_the_table_at_a_gateway_is_about_the_cluster(shared: Cluster) -> None:
+    session = SessionClient(shared.client)
+    session.assert_usable()
+    shown = top("--once", "--url", shared.gateways[0].url).stdout
+    assert "gateway: workers 2, sessions " in shown and "threads" not in shown
+    assert shown.splitlines()[-1].split()[0] == "local"
 
 
 def test_health_and_metrics_are_the_gateways_own(shared: Cluster) -> None:
