@@ -17,6 +17,7 @@ from telegrad_engine.errors import TelegradError
 from . import __version__
 from .cluster.command import Cluster, serve_with_workers
 from .cluster.roles import Gateway, Worker
+from .command_help import command_line
 from .keys.command import Keys
 from .process import stop_after
 from .remote import ServerSettings
@@ -156,7 +157,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"telegrad {__version__}")
         return
     try:
-        CliApp.run(Telegrad, cli_args=given or ["--help"])
+        CliApp.run(Telegrad, cli_args=given or ["--help"], cli_settings_source=command_line(Telegrad))
     except ValidationError as error:
         for each in error.errors():
             # If a setting is missing, or several conflict, the input is all settings, with the database's password.

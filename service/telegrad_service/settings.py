@@ -38,10 +38,14 @@ def default_threads(cores: int) -> int:
     return max(4, cores)
 
 
-class Address(BaseSettings):
-    """Where a server listens."""
+class EnvironmentSettings(BaseSettings):
+    """Settings with flags and environment variables. A class of settings is a group in the help of a command."""
 
     model_config = SettingsConfigDict(env_prefix="TELEGRAD_", extra="ignore")
+
+
+class Address(EnvironmentSettings):
+    """Where a server listens."""
 
     host: str = Field(default="127.0.0.1", description="address to listen on; 0.0.0.0 is every interface")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
@@ -52,13 +56,20 @@ class Address(BaseSettings):
         default=None, description="PEM file of the certificate's private key, if it is not in the certificate's file"
     )
 
+    @model_validator(mode="after")
+    def _check_tls(self) -> Self:
+        if self.tls_key is not None and self.tls_cert is None:
+            raise ValueError("--tls-key needs --tls-cert")
+        return self
+
 
 class AccessSettings(Address):
     """Who may use a server."""
 
     require_keys: bool | None = Field(
         default=None,
-        description="require an API key of every request, or of none; by default once the database holds a key",
+        description="require an API key of every request, or of none, which also takes --insecure where other machines "
+        "reach the server; by default once the database holds a key",
     )
     insecure: bool = Field(
         default=False,
@@ -98,10 +109,8 @@ class AccessSettings(Address):
         return self.published_at.rpartition(":")[0].strip("[]") or "0.0.0.0"  # as Docker reads a port alone
 
 
-class DatabaseSettings(BaseSettings):
+class DatabaseSettings(EnvironmentSettings):
     """Where the server's database is."""
-
-    model_config = SettingsConfigDict(env_prefix="TELEGRAD_", extra="ignore")
 
     database_url: SecretStr = Field(
         default=SecretStr(""),
@@ -110,18 +119,16 @@ class DatabaseSettings(BaseSettings):
     )
 
 
-class ForegroundSettings(BaseSettings):
+class ForegroundSettings(EnvironmentSettings):
     """When a process in the foreground ends, besides at SIGINT and SIGTERM."""
-
-    model_config = SettingsConfigDict(env_prefix="TELEGRAD_", extra="ignore")
 
     end_with_stdin: CliExplicitFlag[bool] = Field(
         default=False, description="stop when standard input ends, for a script that holds the other end of a pipe"
     )
 
 
-class NetworkSettings(AccessSettings, DatabaseSettings):
-    """What every process that serves clients has to know: a server, a worker and a gateway."""
+class LogSettings(EnvironmentSettings):
+    """What is logged."""
 
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         default="warning",
@@ -130,6 +137,11 @@ class NetworkSettings(AccessSettings, DatabaseSettings):
     log_format: Literal["text", "json"] = Field(
         default="text", description="how the log is written: as text, or as one JSON object per line"
     )
+
+
+class ConnectionSettings(EnvironmentSettings):
+    """Connections and requests."""
+
     max_connections: int = Field(
         default=1000, ge=1, description="how many connections may be open; fewer if file descriptors are scarce"
     )
@@ -164,15 +176,13 @@ class NetworkSettings(AccessSettings, DatabaseSettings):
         default=30, ge=0, description="seconds that running programs get to finish when the server stops"
     )
 
-    @model_validator(mode="after")
-    def _check_tls(self) -> Self:
-        if self.tls_key is not None and self.tls_cert is None:
-            raise ValueError("--tls-key needs --tls-cert")
-        return self
+
+class NetworkSettings(AccessSettings, DatabaseSettings, LogSettings, ConnectionSettings):
+    """What every process that serves clients has to know: a server, a worker and a gateway."""
 
 
-class Settings(NetworkSettings):
-    """Settings of a server; each has a default that suits one machine."""
+class ComputeSettings(EnvironmentSettings):
+    """How programs are computed."""
 
     threads: int = Field(
         default=default_threads(usable_cores()),
@@ -186,6 +196,27 @@ class Settings(NetworkSettings):
         le=1024,
         description="threads of one matrix product, NumPy's or XLA's; 0 is all usable cores but one",
     )
+    remembered_programs: int = Field(
+        default=512, ge=0, description="how many programs are remembered, so that clients can send them by name"
+    )
+    remembered_bytes: int = Field(
+        default=256 * MIB, ge=0, description="bytes of memory that remembered programs take together"
+    )
+    plan_after: int = Field(
+        default=2,
+        ge=0,
+        description="how often a program runs before it is planned as a list of NumPy calls; 0 is never",
+    )
+    compile_after: int = Field(
+        default=20,
+        ge=0,
+        description="how often a program runs before it is compiled, in sessions that ask for it; 0 is never",
+    )
+
+
+class DurabilitySettings(EnvironmentSettings):
+    """Durable sessions."""
+
     data_dir: Annotated[str, BeforeValidator(_path_text)] | None = Field(
         default=None,
         description="folder in which durable sessions are kept, or an object store such as s3://bucket/prefix; without "
@@ -206,22 +237,11 @@ class Settings(NetworkSettings):
     unload_s: float = Field(
         default=900, gt=0, description="seconds of idleness after which a durable session is on the disk only"
     )
-    remembered_programs: int = Field(
-        default=512, ge=0, description="how many programs are remembered, so that clients can send them by name"
-    )
-    remembered_bytes: int = Field(
-        default=256 * MIB, ge=0, description="bytes of memory that remembered programs take together"
-    )
-    plan_after: int = Field(
-        default=2,
-        ge=0,
-        description="how often a program runs before it is planned as a list of NumPy calls; 0 is never",
-    )
-    compile_after: int = Field(
-        default=20,
-        ge=0,
-        description="how often a program runs before it is compiled, in sessions that ask for it; 0 is never",
-    )
+
+
+class LimitSettings(EnvironmentSettings):
+    """How much sessions may take."""
+
     max_sessions: int = Field(default=256, ge=1, description="how many sessions may exist")
     max_sessions_per_peer: int = Field(
         default=128,
@@ -260,6 +280,11 @@ class Settings(NetworkSettings):
     max_program_s: float = Field(
         default=300, gt=0, description="seconds that one program may run; it is stopped after that"
     )
+
+
+class LifetimeSettings(EnvironmentSettings):
+    """How long sessions live."""
+
     reconnect_s: float = Field(
         default=10,
         ge=0,
@@ -283,3 +308,7 @@ class Settings(NetworkSettings):
         gt=0,
         description="seconds of idleness after which a session gives up the passes that wait for its client",
     )
+
+
+class Settings(NetworkSettings, ComputeSettings, DurabilitySettings, LimitSettings, LifetimeSettings):
+    """Settings of a server; each has a default that suits one machine."""

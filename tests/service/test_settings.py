@@ -1,10 +1,13 @@
-"""The limits that docs/deploy.md lists are those of the server, with their defaults."""
+"""The limits that docs/deploy.md lists are those of the server, and what the help of its commands looks like."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
+
+from telegrad_service.cli import main
 from telegrad_service.settings import Settings
 
 DEPLOY = Path(__file__).parents[2] / "docs" / "deploy.md"
@@ -33,3 +36,27 @@ def test_every_limit_is_in_the_documentation() -> None:
     text = DEPLOY.read_text()
     limits = [name for name in Settings.model_fields if name.startswith("max_") and not name.startswith("max_json")]
     assert [name for name in limits if f"TELEGRAD_{name.upper()}" not in text] == []
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("name", ["serve", "gateway", "worker", "cluster join"])
+def test_the_help_of_a_server_is_in_groups_and_in_plain_words(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([*name.split(), "--help"])
+    shown = capsys.readouterr().out
+    groups = dict(re.findall(r"^(\S.*):\n((?:  .*\n)+)", shown, re.MULTILINE))
+    assert "--host TEXT" in groups["Where a server listens"] and "--insecure" in groups["Who may use a server"]
+    assert "--log-level {critical" in groups["What is logged"]
+    assert all(group.count("\n  --") <= 12 for group in groups.values()), "no group is a wall"
+    if name == "serve":
+        assert shown.index("--workers NUMBER") < shown.index("--host"), "among the first"
+    flags = re.findall(r"^  --[\w-]+(?: (\S+))?", shown, re.MULTILINE)
+    assert {flag for flag in flags if not flag.startswith("{")} <= {"", "TEXT", "NUMBER", "FILE", "NAME=NUMBER"}
+    for word in ("str", "int", "Path", "SecretStr", "null", "lambda", "(default: )", "[]"):
+        assert not re.search(rf"(?<!\w){re.escape(word)}(?!\w)", shown), word
+
+
+def test_a_flag_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--wokers", "2"])
+    assert ended.value.code == 2 and "unrecognized arguments: --wokers" in capsys.readouterr().err

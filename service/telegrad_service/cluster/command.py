@@ -22,7 +22,7 @@ from telegrad_engine.errors import TelegradError
 from ..observability import logs
 from ..process import default_process_bytes, stop_after, usable_cores
 from ..remote import table
-from ..settings import DatabaseSettings, ForegroundSettings, Settings
+from ..settings import DatabaseSettings, EnvironmentSettings, ForegroundSettings, Settings
 from . import local_ray, ray_workers
 from .ray_workers import RayError, WorkerSpec
 from .settings import GatewaySettings, WorkerSettings
@@ -37,10 +37,8 @@ NOTICED_S = 2.0
 """Seconds after which a worker knows that it drains, and has registered the sessions that it was creating."""
 
 
-class RayAddress(BaseSettings):
+class RayAddress(EnvironmentSettings):
     """The Ray cluster that a command is for."""
-
-    model_config = SettingsConfigDict(env_prefix="TELEGRAD_", extra="ignore")
 
     ray_address: str | None = Field(
         default=None,

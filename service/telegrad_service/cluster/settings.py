@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from ..settings import NetworkSettings, Settings
+from ..settings import EnvironmentSettings, NetworkSettings, Settings
 
 
-class MemberSettings(BaseSettings):
+class MemberSettings(EnvironmentSettings):
     """What gateways and workers of one cluster must have in common."""
-
-    model_config = SettingsConfigDict(env_prefix="TELEGRAD_", extra="ignore")
 
     worker_timeout_s: float = Field(
         default=5,
