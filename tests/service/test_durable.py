@@ -40,9 +40,12 @@ DRAWN = {"op": "randn", "out": ["noise"], "attrs": {"size": [4]}}
 
 @contextmanager
 def served(folder: Path | str, *flags: str, **options: Any) -> Iterator[tuple[httpx.Client, Any]]:
-    """A server on the data folder, and its process."""
+    """A server on the data folder, and its process.
+
+    Unless flags say otherwise, no journal is long enough for a snapshot, not even where computations take long.
+    """
     with (
-        running("--data-dir", str(folder), *flags, **options) as (url, process),
+        running("--data-dir", str(folder), "--snapshot-after-s=600", *flags, **options) as (url, process),
         httpx.Client(base_url=url, timeout=60) as client,
     ):
         yield client, process
@@ -362,7 +365,7 @@ def test_the_time_until_a_session_expires_goes_on_after_a_restart(tmp_path: Path
 def test_a_session_on_jax_survives(tmp_path: Path, stop: str) -> None:
     pytest.importorskip("jax")
     view = {"op": "select", "in": ["w"], "out": ["view"], "attrs": {"dim": 0, "index": 0}}
-    with served(tmp_path, "--snapshot-after-s=600") as (client, process):
+    with served(tmp_path) as (client, process):
         session = SessionClient(client, durable=True, device="jax")
         assert session.run(LEAF, SQUARED, SUMMED, view, DRAWN).status_code == 200
         noise = session.data("noise")
