@@ -97,8 +97,10 @@ def json_lines(*outputs: str) -> list[dict[str, Any]]:
 def test_all_that_a_server_says_is_json() -> None:
     with running("--log-level", "debug", "--log-format", "json") as (url, process):
         assert httpx.get(url + "/healthz").status_code == 200
+        assert process.stdout is not None
+        announced = process.stdout.readline() + process.stdout.readline()  # they may have come with the address
         process.send_signal(signal.SIGTERM)
-        messages = [record["message"] for record in json_lines(*process.communicate(timeout=STOP_S))]
+        messages = [record["message"] for record in json_lines(announced, *process.communicate(timeout=STOP_S))]
     assert any("API key" in message for message in messages)
     assert len([message for message in messages if message.startswith("SIGTERM: ")]) == 1
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import signal
 import sys
 import threading
 import weakref
@@ -28,6 +29,8 @@ from ..transport.base import ID_PREFIX, Transport, Verify
 
 LOCKED_S = 1.0
 """How many seconds the exit of the process waits for a thread that uses a session."""
+SIGTERM_S = 3.0
+"""How many seconds SIGTERM waits for the sessions to end."""
 _here: ContextVar[Session | None] = ContextVar("session", default=None)
 """The session of this thread or task, if it has connected or is tracing."""
 _shared: Session | None = None
@@ -76,6 +79,8 @@ class Session:
         self.recorder = Recorder(transport)
         _open.add(self.recorder)
         _end_with_the_worker()
+        if transport.remote:
+            _end_with_sigterm()
 
     @property
     def url(self) -> str:
@@ -252,6 +257,22 @@ def _end_with_the_worker() -> None:
         util.Finalize(None, _close_all, exitpriority=0)
 
 
+def _end_with_sigterm() -> None:
+    """Have the sessions end when SIGTERM ends the process, unless the program handles that signal itself."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(number: int, frame: object) -> None:
+    """End all sessions, then the process, as the signal does without a handler."""
+    # In a thread: this one may hold a lock.
+    ending = threading.Thread(target=_close_all, daemon=True)
+    ending.start()
+    ending.join(SIGTERM_S)
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
+
+
 def _close_at_exit(recorder: Recorder) -> None:
     free = recorder.lock.acquire(timeout=LOCKED_S)
     try:
@@ -286,8 +307,8 @@ def connect(
     without. With ``compile`` the server
     compiles programs that recur (docs/compiled.md); a session in this process ignores it. With ``compress="zstd"``, for
     slow networks, long messages in both directions are compressed if that makes them shorter by a tenth; it needs
-    the extra ``zstd``. ``verify`` is how a server's certificate is verified (``https://``): by the system's certificates
-    (True), by those in a PEM file (its path), by an ``ssl.SSLContext``, or not at all (False).
+    the extra ``zstd``. ``verify`` is how a server's certificate is verified (``https://``): by the system's
+    certificates (True), by those in a PEM file (its path), by an ``ssl.SSLContext``, or not at all (False).
     ``api_key`` is the key of a server that requires one (docs/authentication.md); without it ``TELEGRAD_API_KEY`` is
     used. It is sent to this server only. With ``direct``, programs go past a gateway to the worker that has the
     session, if that can be reached from here (docs/explanation/cluster.md). A proxy that the environment names
