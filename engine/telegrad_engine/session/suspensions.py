@@ -182,11 +182,6 @@ class Suspensions:
         session.accounts.uncount_bytes(self.find(call).nbytes)
         del self.waiting[call]
 
-    def cancel_all(self, session: Any) -> None:
-        """Cancel all waiting passes."""
-        for call in list(self.waiting):
-            self.cancel(session, call)
-
     def find(self, call: str) -> Waiting:
         """Return the pass that waits for a call. Raises UnknownCall."""
         try:

@@ -151,9 +151,6 @@ class Reader:
             return accumulator(self.tensor(number))
         return _at(self._nodes, data)
 
-    def _optional(self, number: Any) -> Any:
-        return None if number is None else self.tensor(number)
-
     def _make_functions(self) -> list[Any]:
         found: list[Any] = []
         for record in self._document["functions"]:
