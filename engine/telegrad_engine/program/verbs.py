@@ -44,6 +44,7 @@ class Verb(Signature):
         quiet: bool = False,
         aliases: bool = False,
         ending: bool = False,
+        may_raise: bool = False,
     ) -> None:
         super().__init__(handler.__name__, read_params(handler, skip=2))
         self.handler = handler
@@ -59,6 +60,8 @@ class Verb(Signature):
         """Whether its output shares the memory of its input."""
         self.ending = ending
         """Whether it is part of a message's ending, and not sent again after an error."""
+        self.may_raise = may_raise
+        """Whether values may make it raise an error."""
 
 
 VERBS: dict[str, Verb] = {}
@@ -211,7 +214,7 @@ def register_function(
     session.note_overhead()
 
 
-@verb_with(local=True, repeatable=True)
+@verb_with(local=True, repeatable=True, may_raise=True)
 def apply(
     session: Any,
     out: Sequence[str],

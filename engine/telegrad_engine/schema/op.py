@@ -72,6 +72,7 @@ class Op(Signature):
         results: Results = RESULT,
         memory: Memory = DEFAULT_MEMORY,
         promotion: Promotion | None = None,
+        may_raise: bool = False,
     ) -> None:
         self.random = parameter_names(kernel)[1:2] == ("rng",)
         self.namespace = _namespace(variants)
@@ -116,6 +117,8 @@ class Op(Signature):
         """``value_check(xp, *inputs, **attrs)`` raises the kernel's errors about the values of the inputs at the
         positions ``checked``; it needs only the shapes of the other inputs."""
         self.checked: tuple[int, ...] = ()
+        self.may_raise = may_raise
+        """Whether the kernel may raise an error because of its inputs' values, as opposed to shapes and dtypes."""
         self.rules: dict[str, Rule] = {}
         self.joint_rule: Rule | None = None
         self.differentiable = self.composite
@@ -176,7 +179,7 @@ class Op(Signature):
         positions = tuple([i for i, p in enumerate(self.tensor_params) if p.name in names])
 
         def declare(check: Rule) -> Rule:
-            self.value_check, self.checked = with_defaults(check, self), positions
+            self.value_check, self.checked, self.may_raise = with_defaults(check, self), positions, True
             return check
 
         return declare
@@ -354,6 +357,7 @@ class Options(TypedDict, total=False):
     node: str | Callable[[Any], str]
     results: Results
     memory: Memory
+    may_raise: bool
 
 
 def op(

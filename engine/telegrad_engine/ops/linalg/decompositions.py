@@ -11,7 +11,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, ManyArrays, OptionalStr, Str
 from ...shapes import Spec, size_at, wrap_dim
 from ..guards import kernel_name, no_kernel
-from .solving import check_matrix, check_square, square_rule, which
+from .solving import check_matrix, check_square, factorization, square_rule, which
 
 
 def _or_zeros(F: Any, grad: Any, like: Any) -> Any:
@@ -21,7 +21,7 @@ def _or_zeros(F: Any, grad: Any, like: Any) -> Any:
 # Cholesky ---------------------------------------------------------------------------------------------
 
 
-@op(square_rule("linalg.cholesky"), variants=LINALG_FUNCTION, node="LinalgCholeskyExBackward0", memory=scratch(4.0))
+@factorization(square_rule("linalg.cholesky"), node="LinalgCholeskyExBackward0")
 def cholesky(xp: Any, input: Array, *, upper: Bool = False) -> Any:
     """The triangular L with ``L @ L.mT == input``, or its transpose; of ``input`` one triangle is read."""
     lower = input.mT if upper else input
@@ -142,7 +142,7 @@ def _eigh_rule(input: Any, UPLO: str) -> list[Spec]:
     return [Spec(input.shape[:-1], input.dtype), Spec(input.shape, input.dtype)]
 
 
-@op(_eigh_rule, variants=LINALG_FUNCTION, results=named("eigenvalues", "eigenvectors"), memory=scratch(4.0))
+@factorization(_eigh_rule, results=named("eigenvalues", "eigenvectors"))
 def eigh(xp: Any, input: Array, UPLO: Str = "L") -> Any:
     """The eigenvalues of symmetric matrices, ascending, and the eigenvectors; of ``input`` one triangle is read."""
     try:
@@ -192,7 +192,7 @@ def _svd_rule(A: Any, full_matrices: bool, driver: str | None) -> list[Spec]:
     return [Spec((*batch, *shape), A.dtype) for shape in shapes]
 
 
-@op(_svd_rule, variants=LINALG_FUNCTION, results=named("U", "S", "Vh"), memory=scratch(4.0))
+@factorization(_svd_rule, results=named("U", "S", "Vh"))
 def svd(xp: Any, A: Array, full_matrices: Bool = True, *, driver: OptionalStr = None) -> Any:
     """U, the singular values S, descending, and Vh with ``U @ diag(S) @ Vh == A``."""
     refuse_nonfinite(xp, A)

@@ -6,13 +6,12 @@ from typing import Any
 
 from ...dtypes import int64
 from ...errors import DataDependentShape, DTypeMismatch, InvalidOperation, ShapeMismatch
-from ...schema.declaration import LINALG_FUNCTION, Results, scratch
-from ...schema.op import op
+from ...schema.declaration import Results
 from ...schema.parameters import Array, OptionalNumber, OptionalStr
 from ...shapes import Spec, broadcast_shapes
 from .decompositions import thin_svd
 from .matrix_norms import pinv_grad
-from .solving import check_matrix, is_vector, kind_names
+from .solving import check_matrix, factorization, is_vector, kind_names
 
 NAME = "torch.linalg.lstsq"
 DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
@@ -60,11 +59,8 @@ def _rule(input: Any, b: Any, driver: str | None) -> list[Spec]:
     ]
 
 
-@op(
-    _rule,
-    variants=LINALG_FUNCTION,
-    results=Results(("solution", "residuals", "rank", "singular_values"), constants=("singular_values",)),
-    memory=scratch(4.0),
+@factorization(
+    _rule, results=Results(("solution", "residuals", "rank", "singular_values"), constants=("singular_values",))
 )
 def lstsq(xp: Any, input: Array, b: Array, rcond: OptionalNumber = None, *, driver: OptionalStr = None) -> Any:
     """The X of smallest norm that minimises the norm of ``input @ X - b``.

@@ -7,13 +7,13 @@ from typing import Any
 
 from ...dtypes import float32, float64
 from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
-from ...schema.declaration import LINALG_FUNCTION, named, scratch
-from ...schema.op import composite, op
+from ...schema.declaration import LINALG_FUNCTION, named
+from ...schema.op import composite
 from ...schema.parameters import Array, Bool, Int, Ints, Number, NumberOrStr, OptionalDType, OptionalNumber, Str
 from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
 from ..guards import kernel_name, no_kernel
 from .decompositions import thin_svd
-from .solving import check_dims, check_floating, check_square, square_rule
+from .solving import check_dims, check_floating, check_square, factorization, square_rule
 
 EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 
@@ -30,7 +30,7 @@ def _pinv_rule(input: Any, hermitian: bool) -> Spec:
     return Spec((*batch, n, m), input.dtype)
 
 
-@op(_pinv_rule, variants=LINALG_FUNCTION, memory=scratch(4.0))
+@factorization(_pinv_rule)
 def pinv(
     xp: Any, input: Array, *, atol: OptionalNumber = None, rtol: OptionalNumber = None, hermitian: Bool = False
 ) -> Any:

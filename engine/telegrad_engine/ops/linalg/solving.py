@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,11 @@ def square_rule(name: str, *, kernel: str = "", outputs: int = 0) -> Rule:
     return rule
 
 
-@op(square_rule("linalg.inv"), variants=LINALG_FUNCTION, node="LinalgInvExBackward0", memory=scratch(4.0))
+factorization = partial(op, variants=LINALG_FUNCTION, memory=scratch(4.0), may_raise=True)
+"""Like :func:`op`, for functions that factor matrices, which some matrices do not allow."""
+
+
+@factorization(square_rule("linalg.inv"), node="LinalgInvExBackward0")
 def inv(xp: Any, A: Array) -> Any:
     """The inverse of each matrix."""
     try:
@@ -195,7 +200,7 @@ def _solve_rule(A: Any, B: Any, left: bool) -> Spec:
     return Spec(shape[:-1] if vector else shape, A.dtype)
 
 
-@op(_solve_rule, variants=LINALG_FUNCTION, node="LinalgSolveExBackward0", memory=scratch(2.0))
+@op(_solve_rule, variants=LINALG_FUNCTION, node="LinalgSolveExBackward0", memory=scratch(2.0), may_raise=True)
 def solve(xp: Any, A: Array, B: Array, *, left: Bool = True) -> Any:
     """The solution of ``A @ X = B``, or of ``X @ A = B`` where not ``left``; B may be vectors."""
     vector = is_vector(A.shape, B.shape)

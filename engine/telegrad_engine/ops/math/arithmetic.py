@@ -14,7 +14,7 @@ from ...schema.parameters import Array, NoneOnly, Number, Operand, Str
 from ...schema.promotion import FLOATS, UNWIDENED, WHOLE, common_dtype
 from ..guards import divisible, is_whole, no_bools, no_kernel, refuse_zero
 from ..node_names import by_operand, by_operands
-from .declarations import binary, not_implemented_derivative, unary, zero_gradient
+from .declarations import binary, division, not_implemented_derivative, unary, zero_gradient
 from .elementary import rounded_bound
 
 
@@ -121,7 +121,7 @@ def _check_rounding(input: Any, other: Any, rounding_mode: str) -> None:
         )
 
 
-@elementwise(key="div.mode", aliases=("divide",), guard=_check_rounding, node="DivBackward2")
+@division(key="div.mode", aliases=("divide",), guard=_check_rounding, node="DivBackward2")
 def div_mode(xp: Any, input: Operand, other: Operand, *, rounding_mode: Str) -> Any:
     """``input / other`` rounded: "floor" down, "trunc" towards zero."""
     if rounding_mode == "floor":
@@ -136,7 +136,7 @@ def div_mode(xp: Any, input: Operand, other: Operand, *, rounding_mode: Str) -> 
 div_mode.derivative(input=zero_gradient, other=zero_gradient)
 
 
-@elementwise(guard=divisible("div_floor_cpu"), node="torch::autograd::NotImplemented")
+@division(guard=divisible("div_floor_cpu"), node="torch::autograd::NotImplemented")
 def floor_divide(xp: Any, input: Operand, other: Operand) -> Any:
     """``input / other`` rounded down."""
     return _divide_down(xp, input, other)
@@ -146,7 +146,7 @@ _no_derivative = not_implemented_derivative("floor_divide")
 floor_divide.derivative(input=_no_derivative, other=_no_derivative)
 
 
-@elementwise(guard=divisible("remainder_cpu"), node=by_operand("Remainder", tensor=1, number=0), promotion=UNWIDENED)
+@division(guard=divisible("remainder_cpu"), node=by_operand("Remainder", tensor=1, number=0), promotion=UNWIDENED)
 def remainder(xp: Any, input: Operand, other: Operand) -> Any:
     """The remainder of ``input / other``, with the sign of ``other``, as Python's ``%``."""
     refuse_zero(xp, input, other)

@@ -27,6 +27,8 @@ def unary(name: str, doc: str, *, calls: str = "", **options: Any) -> Op:
     return elementwise(**options)(kernel)
 
 
+division = partial(elementwise, may_raise=True)
+"""Like :func:`elementwise`, for divisions that integers may have by zero."""
 float_unary = partial(unary, promotion=FLOATS)
 """Like :func:`unary`, for functions that compute integers in the default floating dtype."""
 

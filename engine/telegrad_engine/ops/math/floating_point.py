@@ -14,7 +14,7 @@ from ...schema.promotion import FLOATS, TO_BOOL, UNWIDENED, default_float
 from ...shapes import Spec, broadcast_shapes
 from ..guards import divisible, kernel_name, no_kernel, refuse_zero
 from ..node_names import by_operand
-from .declarations import binary, floating, not_implemented_derivative, zero_gradient
+from .declarations import binary, division, floating, not_implemented_derivative, zero_gradient
 
 
 @elementwise(promotion=TO_BOOL)
@@ -71,7 +71,7 @@ def frac(xp: Any, input: Array) -> Any:
 frac.derivative(input=lambda F, grad: grad)
 
 
-@elementwise(guard=divisible("fmod_cpu"), node=by_operand("Fmod", tensor=1, number=0), promotion=UNWIDENED)
+@division(guard=divisible("fmod_cpu"), node=by_operand("Fmod", tensor=1, number=0), promotion=UNWIDENED)
 def fmod(xp: Any, input: Array, other: Operand) -> Any:
     """The remainder of ``input / other``, with the sign of ``input``, as C's fmod."""
     refuse_zero(xp, input, other)

@@ -80,7 +80,7 @@ def _counts_rule(repeats: Any, output_size: int | None) -> Spec:
     return Spec(check_nonnegative((size,), "repeat_interleave"), repeats.dtype)
 
 
-@op(_counts_rule, key="repeat_interleave.counts", variants=FUNCTION, memory=scratch(2.0))
+@op(_counts_rule, key="repeat_interleave.counts", variants=FUNCTION, memory=scratch(2.0), may_raise=True)
 def repeat_interleave_counts(xp: Any, repeats: Array, *, output_size: OptionalInt = None) -> Any:
     """Each position in ``repeats`` as often as the number there says."""
     if output_size is not None and output_size != int(repeats.sum()):
@@ -407,7 +407,7 @@ def _searchsorted_rule(
     return Spec(found, (int32 if out_int32 else int64).numpy)
 
 
-@op(_searchsorted_rule, variants=FUNCTION, memory=scratch(5.0))
+@op(_searchsorted_rule, variants=FUNCTION, memory=scratch(5.0), may_raise=True)
 def searchsorted(
     xp: Any,
     sorted_sequence: Array,

@@ -105,7 +105,7 @@ def _histc_rule(input: Any, bins: int, min: float, max: float) -> Spec:
     return Spec((bins,), input.dtype)
 
 
-@op(_histc_rule, memory=scratch(10.0))
+@op(_histc_rule, memory=scratch(10.0), may_raise=True)
 def histc(xp: Any, input: Array, bins: Int = 100, min: Number = 0, max: Number = 0) -> Any:
     """How many elements lie in each of ``bins`` equal parts of ``min`` to ``max``, by default their own range."""
     flat = xp.reshape(input, (-1,))
@@ -170,7 +170,7 @@ def _histogram(xp: Any, flat: Any, edges: Any, weight: Any, density: bool) -> tu
     return shares.astype(flat.dtype), edges
 
 
-@op(_histogram_rule, results=named("hist", "bin_edges"), memory=scratch(10.0))
+@op(_histogram_rule, results=named("hist", "bin_edges"), memory=scratch(10.0), may_raise=True)
 def histogram(
     xp: Any, input: Array, bins: Int, *, range: OptionalNumbers = None, weight: Array = None, density: Bool = False
 ) -> Any:
@@ -286,7 +286,7 @@ def _quantile_hidden(input: Any, q: Any, dim: int | None) -> tuple[Spec, Spec]:
     return spec, spec
 
 
-@op(_quantile_rule, results=hiding("lower", "upper", rule=_quantile_hidden), memory=scratch(4.0))
+@op(_quantile_rule, results=hiding("lower", "upper", rule=_quantile_hidden), memory=scratch(4.0), may_raise=True)
 def quantile(
     xp: Any, input: Array, q: Operand, dim: OptionalInt = None, keepdim: Bool = False, *, interpolation: Str = "linear"
 ) -> Any:
@@ -375,7 +375,7 @@ quantile.derivative(input=_quantile_grad, q=_quantile_q_grad)
 quantile.without_gradient(_only_selects)
 
 
-@op(_quantile_rule, results=hiding("lower", "upper", rule=_quantile_hidden), memory=scratch(4.0))
+@op(_quantile_rule, results=hiding("lower", "upper", rule=_quantile_hidden), memory=scratch(4.0), may_raise=True)
 def nanquantile(
     xp: Any, input: Array, q: Operand, dim: OptionalInt = None, keepdim: Bool = False, *, interpolation: Str = "linear"
 ) -> Any:

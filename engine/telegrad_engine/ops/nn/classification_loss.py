@@ -280,7 +280,7 @@ def poisson_nll_loss(
     return reduce_loss(F, losses, reduction)
 
 
-@op(lambda var: Spec(var.shape, var.dtype), variants=INTERNAL, memory=scratch(2.0))
+@op(lambda var: Spec(var.shape, var.dtype), variants=INTERNAL, memory=scratch(2.0), may_raise=True)
 def checked_variance(xp: Any, var: Array) -> Any:
     """``var`` itself, if nothing in it is negative."""
     if xp.is_invalid(xp.any(var < 0)):

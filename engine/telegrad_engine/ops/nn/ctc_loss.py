@@ -131,7 +131,7 @@ def _scratch(log_probs: Any, targets: Any, *_lengths: Any) -> int:
     return int(48 * lattice + 4 * log_probs.nbytes)
 
 
-@op(_loss_rule, variants=INTERNAL, node="CtcLossBackward0", memory=scratch(_scratch))
+@op(_loss_rule, variants=INTERNAL, node="CtcLossBackward0", memory=scratch(_scratch), may_raise=True)
 def ctc_losses(
     xp: Any,
     log_probs: Array,

@@ -112,7 +112,7 @@ def embedding(
 # Bags of embeddings --------------------------------------------------------------------------------------
 
 
-def _check_bags(
+def _check_places(
     input: Any, weight: Any, offsets: Any, mode: str, scale_grad_by_freq: bool, sparse: bool, weights: Any
 ) -> None:
     if weights is not None and tuple(weights.shape) != tuple(input.shape):
@@ -176,28 +176,28 @@ def bag_places(xp: Any, numbers: Array, offsets: Array = None, bags: Int = 0, ro
     that end beyond the numbers; their order is not checked.
     """
     count = numbers.shape[-1]
-    _check_numbers(xp, numbers, offsets, rows)
+    _check_offsets(xp, numbers, offsets, rows)
     order = xp.arange(count)
     if offsets is None:
         return xp.broadcast_to(order // max(count // max(bags, 1), 1), numbers.shape)
-    if offsets.size and int(offsets[0]):
-        raise InvalidOperation(
-            "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, "
-            f"got {int(offsets[0])}"
-        )
-    if offsets.size and int(offsets[-1]) > count:
-        raise InvalidOperation(
-            f"offsets[-1] can not be greater than input's length {count} but got offsets[-1] of {int(offsets[-1])}"
-        )
     places = xp.searchsorted(offsets[:bags].astype(int64.numpy), order, side="right") - 1
     return xp.broadcast_to(places, numbers.shape)
 
 
-@bag_places.checks("numbers")
-def _check_numbers(xp: Any, numbers: Any, _offsets: Any, rows: int) -> None:
+@bag_places.checks("numbers", "offsets")
+def _check_offsets(xp: Any, numbers: Any, offsets: Any, rows: int) -> None:
     if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < rows:
         wrong = int(numbers.max()) if int(numbers.max()) >= rows else int(numbers.min())
         raise IndexOutOfBounds(f"embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {wrong}")
+    if offsets is not None and offsets.size and int(offsets[0]):
+        raise InvalidOperation(
+            "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, "
+            f"got {int(offsets[0])}"
+        )
+    if offsets is not None and offsets.size and int(offsets[-1]) > (count := numbers.shape[-1]):
+        raise InvalidOperation(
+            f"offsets[-1] can not be greater than input's length {count} but got offsets[-1] of {int(offsets[-1])}"
+        )
 
 
 @composite(variants=NN_FUNCTION)
@@ -220,7 +220,7 @@ def embedding_bag(
     A bag is a row of ``input`` (B, n), or the elements of ``input`` (n) from one of ``offsets`` to the next. Rows of
     ``padding_idx`` are ignored; with mode "sum", ``per_sample_weights`` multiply the rows.
     """
-    _check_bags(input, weight, offsets, mode, scale_grad_by_freq, sparse, per_sample_weights)
+    _check_places(input, weight, offsets, mode, scale_grad_by_freq, sparse, per_sample_weights)
     if offsets is None and not input.shape[1] and input.shape[0]:
         raise InvalidOperation("step must be nonzero")  # torch's error, from its range of bag starts
     count = weight.shape[0]

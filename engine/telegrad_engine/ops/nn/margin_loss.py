@@ -114,7 +114,7 @@ def _listed_rule(target: Any) -> Spec:
     return Spec(target.shape, int64.numpy)
 
 
-@op(_listed_rule, variants=INTERNAL, memory=scratch(2.0))
+@op(_listed_rule, variants=INTERNAL, memory=scratch(2.0), may_raise=True)
 def listed(xp: Any, target: Array, classes: Int) -> Any:
     """1 for each of the classes that rows list before their first -1, else 0. Raises for what is no class."""
     if target.size and not -1 <= int(target.min()) <= int(target.max()) < classes:

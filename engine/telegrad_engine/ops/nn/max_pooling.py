@@ -382,6 +382,7 @@ def _unpooled_rule(input: Any, indices: Any, sizes: Any) -> Spec:
     variants=INTERNAL,
     node=lambda node: f"MaxUnpool{len(node.attrs['sizes'])}DBackward0",
     memory=scratch(2.0),
+    may_raise=True,
 )
 def unpooled(xp: Any, input: Array, indices: Array, sizes: Ints) -> Any:
     """Zeros of ``sizes`` with the elements of each plane where ``indices`` say."""

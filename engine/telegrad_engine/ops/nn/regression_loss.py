@@ -211,7 +211,7 @@ def _binary_rule(input: Any, target: Any, weight: Any, reduction: str) -> Spec:
     return Spec(input.shape if reduction == "none" else (), input.dtype)
 
 
-@op(_binary_rule, variants=NN_FUNCTION, memory=scratch(2.0))
+@op(_binary_rule, variants=NN_FUNCTION, memory=scratch(2.0), may_raise=True)
 def binary_cross_entropy(
     xp: Any, input: Array, target: Array, weight: Array = None, *, reduction: Reduction = "mean"
 ) -> Any:

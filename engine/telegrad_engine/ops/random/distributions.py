@@ -201,7 +201,7 @@ def _normal_rule(mean: Any, std: Any) -> Spec:
     return Spec(broadcast_shapes(*[x.shape for x in given]), given[0].dtype)
 
 
-@op(_normal_rule, variants=FUNCTION, memory=scratch(4.0))
+@op(_normal_rule, variants=FUNCTION, memory=scratch(4.0), may_raise=True)
 def normal(xp: Any, rng: Any, mean: Operand, std: Operand = 1.0) -> Any:
     """Normal numbers, each of its own mean or deviation."""
     if is_array(std) and std.size and float(std.min()) < 0:
@@ -229,7 +229,7 @@ def _multinomial_rule(input: Any, num_samples: int, replacement: bool) -> Spec:
     return Spec((*input.shape[:-1], num_samples), int64.numpy)
 
 
-@op(_multinomial_rule, memory=scratch(14.0))
+@op(_multinomial_rule, memory=scratch(14.0), may_raise=True)
 def multinomial(xp: Any, rng: Any, input: Array, num_samples: Int, replacement: Bool = False) -> Any:
     """Positions in each row, drawn with the probabilities that it is proportional to."""
     weights = input.astype("float64")

@@ -116,7 +116,7 @@ MAX_RATE = 9e18
 """The largest rate whose number of events fits an int64."""
 
 
-@op(same_floating("poisson_cpu"), variants=FUNCTION)
+@op(same_floating("poisson_cpu"), variants=FUNCTION, may_raise=True)
 def poisson(xp: Any, rng: Any, input: Array) -> Any:
     """Numbers of events whose expected number ``input`` gives for each element."""
     if input.size and float(input.min()) < 0:
@@ -135,7 +135,7 @@ def randperm(xp: Any, rng: Any, n: Int) -> Any:
     return xp.asarray(rng.permutation(n)).astype(int64.numpy)
 
 
-@op(same_floating("bernoulli_tensor_cpu_p_"), memory=scratch(4.0))
+@op(same_floating("bernoulli_tensor_cpu_p_"), memory=scratch(4.0), may_raise=True)
 def bernoulli(xp: Any, rng: Any, input: Array) -> Any:
     """Ones with the probability that ``input`` gives for each element, else zeros."""
     if input.size and (float(input.min()) < 0 or float(input.max()) > 1):

@@ -321,7 +321,7 @@ def _masked_scatter_rule(input: Any, mask: Any, source: Any) -> Spec:
     return Spec(shape, input.dtype)
 
 
-@op(_masked_scatter_rule, variants=FUNCTION | METHOD | INPLACE)
+@op(_masked_scatter_rule, variants=FUNCTION | METHOD | INPLACE, may_raise=True)
 def masked_scatter(xp: Any, input: Array, mask: Array, source: Array) -> Any:
     """``input`` with the first elements of ``source``, in order, where the mask is true."""
     shape = broadcast_shapes(mask.shape, input.shape)

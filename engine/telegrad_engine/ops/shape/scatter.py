@@ -444,7 +444,7 @@ def _put_rule(input: Any, index: Any, source: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_put_rule, variants=FUNCTION | METHOD | INPLACE)
+@op(_put_rule, variants=FUNCTION | METHOD | INPLACE, may_raise=True)
 def put(xp: Any, input: Array, index: Array, source: Array, accumulate: Bool = False) -> Any:
     """``input`` with the elements of ``source`` at the flat positions ``index``; with ``accumulate`` they add up."""
     flat, places = xp.reshape(input, (-1,)), xp.reshape(index, (-1,))
