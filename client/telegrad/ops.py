@@ -12,6 +12,7 @@ from typing import Any
 from telegrad_engine.errors import FunctionExists, InvalidValue, UnknownFunction
 from telegrad_engine.program import registered_functions as custom
 from telegrad_engine.program.registered_functions import Applicable, FunctionProgram
+from telegrad_engine.program.verbs import VERBS
 from telegrad_engine.schema.op import CATALOGUE
 
 from .aten import aten as aten
@@ -20,6 +21,7 @@ from .functions.tracing_recorder import Tracer, active
 from .functions.tracing_variants import VARIANT, Variants
 from .sessions import session as sessions
 from .tape.recorder import Recorder
+from .tape.shortcut import raise_here
 from .tape.transform_stack import active as active_transforms
 from .tensor.handle import recorder_of
 
@@ -163,7 +165,9 @@ def _call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[
         name = variants.fitting(args, kwargs).definition["name"]
     function = _find(recorder, name)
     tensors, parameters = function.signature.bind(args, kwargs)
-    return registered.call(recorder, function, tensors, parameters)
+    made = registered.call(recorder, function, tensors, parameters)
+    raise_here(recorder, VERBS["apply"])
+    return made
 
 
 def _write(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:

@@ -68,9 +68,16 @@ def test_what_was_sent_after_an_error_runs_unless_it_depends_on_it(server: str) 
             bad.tolist()
 
 
+@pytest.fixture
+def forgetful() -> Iterator[str]:
+    """A server that remembers one program. It is not started around a test's lines, which would catch errors there."""
+    with running_server(remembered_programs=1) as url:
+        yield url
+
+
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_server_that_forgets_programs_is_sent_them_again_in_order(stream: bool) -> None:
-    with running_server(remembered_programs=1) as url, tg.connect(url, stream=stream) as session:
+def test_a_server_that_forgets_programs_is_sent_them_again_in_order(forgetful: str, stream: bool) -> None:
+    with tg.connect(forgetful, stream=stream) as session:
         ours, theirs = train(tg), train(torch)
         np.testing.assert_allclose(ours.tolist(), theirs.tolist(), rtol=1e-4, atol=1e-6)
         assert train(tg, wrong_in(3)) is not None

@@ -17,6 +17,7 @@ from telegrad_engine.tensor import inference
 from ..tape.effects import Effect
 from ..tape.graph_pattern import Unrepeatable
 from ..tape.replay import Replay
+from ..tape.shortcut import raise_here
 from ..tensor.handle import Tensor, handle
 from .arguments import rebuilding
 from .compiled_graph import CompiledGraph
@@ -183,6 +184,7 @@ class CacheEntry:
             ]
             self.calls += 1
             self._repeat(tensors, results)
+            raise_here(recorder, self._replay)
         return self._rebuild(tensors, results)
 
     def _attrs(self, numbers: Sequence[float]) -> Mapping[int, Mapping[str, Any]]:

@@ -16,7 +16,7 @@ from telegrad_engine.tensor.namespace import Apply, Resolve
 from ..call_site import depth_of_user, users_line
 from .node import Node
 from .segment import Segment
-from .shortcut import Make, learn, results_of
+from .shortcut import Make, learn, raise_here, results_of
 from .transform_stack import active, in_any_thread
 
 MAX_SIBLINGS = 8
@@ -72,6 +72,8 @@ def dispatching(make: Make, apply: Apply, common: type[Any]) -> Callable[..., Ca
                             same = False
                         if not same:
                             _note_line(segment, node, shortcut)
+                        if shortcut.op.may_raise:
+                            raise_here(recorder, shortcut.op, frame if same else None)
                         return result
                 before = segment.last
                 result = call(*args, **kwargs)
@@ -143,6 +145,7 @@ def recording(make: Make, apply: Apply) -> Callable[[Call], Ready]:
             result, outputs = results.make(recorder, names, tensors)
             if entry is not None:
                 entry.enter(tensors, outputs, None)
+            raise_here(recorder, op)
             return result
 
         return run

@@ -16,7 +16,7 @@ from telegrad_engine.program.template import (
     stand_ins,
     template_of,
 )
-from telegrad_engine.schema.op import NO_ATTRS
+from telegrad_engine.schema.op import NO_ATTRS, Op
 
 from ..call_site import Line
 
@@ -61,10 +61,10 @@ class Literal:
 class Shortcut:
     """Records a node's instruction for one function, on tensors of certain kinds."""
 
-    __slots__ = ("depth", "function", "record")
+    __slots__ = ("depth", "function", "op", "record")
 
-    def __init__(self, function: Callable[..., Any], record: Record) -> None:
-        self.function, self.record = function, record
+    def __init__(self, function: Callable[..., Any], record: Record, op: Op) -> None:
+        self.function, self.record, self.op = function, record, op
         self.depth = 1
         """How many frames up the stack the user's line is."""
 

@@ -66,6 +66,8 @@ class Recorder:
         self.open_checkpoints = 0
         self.received: list[Received] = []
         """The tensors that get gradients in the pass that is being recorded."""
+        self.checked: Any = None
+        """The op whose inputs' values the client has just checked itself."""
         self.requests = 0
         self.waits = 0
         """The number of messages sent, and of waits for an answer."""

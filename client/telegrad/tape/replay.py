@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from telegrad_engine.program import Instruction
+from telegrad_engine.program.verbs import VERBS
 from telegrad_engine.schema.op import CATALOGUE
 
 from ..call_site import Line
@@ -61,6 +62,12 @@ class Replay:
     def steps_optimizer(self) -> bool:
         """Whether one of the instructions is an optimizer step."""
         return any(step.op == STEP for step in self.steps)
+
+    @cached_property
+    def may_raise(self) -> bool:
+        """Whether values may make one of its instructions raise an error."""
+        found = [VERBS.get(s.op) or CATALOGUE.ops.get(s.op.removesuffix("_")) for s in self.steps]
+        return any(each is not None and each.may_raise for each in found)
 
     @cached_property
     def keeps_graph(self) -> bool:

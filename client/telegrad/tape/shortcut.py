@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from copy import deepcopy
+from types import FrameType
 from typing import Any, NamedTuple
 
 from telegrad_engine.arrays.numpy import NUMPY
@@ -17,6 +18,7 @@ from telegrad_engine.tensor.execution import Enter
 from telegrad_engine.tensor.inference import mark
 from telegrad_engine.tensor.namespace import Resolve
 
+from ..call_site import errors_are_caught
 from .lazy_graph import Entry
 from .node import MAX_SHORTCUTS, TRIES, Node, Own, Record, Shortcut
 
@@ -111,7 +113,7 @@ def learn(
         record = _fast_record(arguments, node.mode is None, results, kinds)
     else:
         record = _general_record(tuple(kwargs), arguments, node.mode is None, results, own, resolve, kinds)
-    node.shortcuts = [Shortcut(function, record), *node.shortcuts][:MAX_SHORTCUTS]
+    node.shortcuts = [Shortcut(function, record, resolved[0]), *node.shortcuts][:MAX_SHORTCUTS]
     node.function, node.shortcut = function, node.shortcuts[0]
 
 
@@ -358,12 +360,20 @@ def check_values(op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Non
     """Raise the error that the op would raise for the values of its inputs, if the client uploaded them itself."""
     if op.value_check is None:
         return
-    datas = list(inputs)
+    recorder, datas = inputs[0]._recorder, list(inputs)
+    recorder.checked = None
     for position in op.checked:
         datas[position] = _values(inputs[position])
-        if datas[position] is None:
+        if datas[position] is None and inputs[position] is not None:
             return
     op.value_check(NUMPY, *[getattr(x, "_data", x) for x in datas], **attrs)
+    recorder.checked = op
+
+
+def raise_here(recorder: Any, op: Any, frame: FrameType | None = None) -> None:
+    """Wait for the op, verb or replay that was recorded last if the user's code, from a frame on, catches its error."""
+    if op.may_raise and recorder.segment is not None and op is not recorder.checked and errors_are_caught(frame):
+        type(recorder).flush(recorder)  # not a trace's replacement, which would count it as a request for a value
 
 
 def _values(x: Any) -> Any:

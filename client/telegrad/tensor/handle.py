@@ -40,7 +40,7 @@ from ..tape.in_flight import FULL_BYTES
 from ..tape.lazy_graph import LazyGraph
 from ..tape.recorder import Recorder
 from ..tape.shadow import RecordedGraphValues, ShadowValues
-from ..tape.shortcut import check_values
+from ..tape.shortcut import check_values, raise_here
 from ..tape.transform_stack import active, concerned, tangent_of
 from ..transport.base import Transport
 from .devices import check_device, device, require_cuda
@@ -433,7 +433,9 @@ class Tensor(ElementwisePython, Tracked):
     def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
         if active.stack and (transform := concerned(op, inputs)) is not None:
             return transform.apply_inplace(self, op, inputs, attrs)
-        return super()._inplace(op, inputs, attrs)
+        result = super()._inplace(op, inputs, attrs)
+        raise_here(self._recorder, op)
+        return result
 
     def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
         check_values(op, inputs, attrs)
@@ -570,7 +572,6 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) 
         result = apply_spec(op, inputs, attrs, make, functions)
         if made:  # empty for a composite op, whose ops were recorded instead
             recorder.emit(op.key, refs(inputs), [t._id for t in made], attrs)
-        return result
     except DataDependentShape:
         return _apply_and_ask(recorder, op, inputs, attrs)
     except TelegradError as error:
@@ -578,6 +579,8 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) 
         raise
     finally:
         state.default_dtype = before
+    raise_here(recorder, op)
+    return result
 
 
 def _apply_and_ask(recorder: Recorder, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
