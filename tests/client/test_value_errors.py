@@ -1,7 +1,4 @@
-"""Errors that depend on values are raised where the user's code catches them, and the SDK waits nowhere else for them.
-
-Internals: a session's recorder counts its waits.
-"""
+"""Errors that depend on values are raised where the user's code catches them; the SDK waits for them nowhere else."""
 
 from __future__ import annotations
 

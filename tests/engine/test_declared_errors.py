@@ -1,6 +1,6 @@
 """An op whose kernel raises errors because of values declares it.
 
-Internals: kernels and rules are read, since no set of calls shows all that a kernel may raise.
+The tests read kernels and rules, since no set of calls shows all that a kernel may raise.
 """
 
 from __future__ import annotations
