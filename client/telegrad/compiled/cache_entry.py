@@ -97,6 +97,9 @@ class CacheEntry:
         """By instruction: places of tensors, with their versions before it, counted from the call's start; and places
         of tensors that get gradients, whether each had one before, and the places of the gradients added to."""
         for index, effect in trace.effects.items():
+            receiving = [tensor for reference, _, _ in effect.received if (tensor := reference()) is not None]
+            if any(id(tensor) not in places and tensor._id not in trace.made for tensor in receiving):
+                raise Unrepeatable("it gives a gradient to a tensor that it finds where the guards do not look")
             versions = [
                 (counters[id(counter)], version) for counter, version in effect.versions if id(counter) in counters
             ]
