@@ -45,6 +45,7 @@ ROWS = [
     Row("accumulation"),
     Row("LSTM written out", block=8),  # each length once
     Row("early exit, six waits", limit=WORST_WITH_SIX_WAITS),
+    Row("deep equilibrium", limit=WORST_WITH_SIX_WAITS),
     Row("BatchNorm"),
     Row("gradient scaler and clipping"),
     Row("MAML"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from .loop import Run, Size, arrays, classifier, fresh, loop, train_step
+from .loop import Run, Size, arrays, classifier, filled, fresh, loop, train_step
 
 
 @loop(".item() before backward")
@@ -109,6 +110,50 @@ def six_waits(library: Any, size: Size) -> Run:
         loss.backward()
         optimizer.step()
         yield loss
+
+
+@loop("deep equilibrium")
+def deep_equilibrium(library: Any, size: Size) -> Run:
+    """A layer that is a fixed point. A hook replaces its gradient by the solution of a second fixed-point equation."""
+    nn, autograd = library.nn, library.autograd
+
+    def solve(f: Callable[[Any], Any], x: Any) -> Any:
+        for _ in range(50):
+            x, before = f(x), x
+            if (x - before).norm().item() < 1e-3 * x.norm().item():
+                break
+        return x
+
+    class Equilibrium(nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(size.hidden, size.hidden, bias=False)
+            self.norm = nn.LayerNorm(size.hidden)
+
+        def step(self, z: Any, x: Any) -> Any:
+            return self.norm((x + 0.3 * self.inner(z)).tanh())
+
+        def forward(self, x: Any) -> Any:
+            with library.no_grad():
+                z = solve(lambda z: self.step(z, x), library.zeros_like(x))
+            z = self.step(z, x)
+            fixed = z.clone().detach().requires_grad_()
+            again = self.step(fixed, x)
+
+            def solve_backward(grad: Any) -> Any:
+                return solve(lambda g: autograd.grad(again, fixed, g, retain_graph=True)[0] + grad, grad)
+
+            z.register_hook(solve_backward)
+            return z
+
+    net = nn.Sequential(nn.Linear(size.features, size.hidden), Equilibrium(), nn.Linear(size.hidden, size.classes))
+    filled(library, net[0])
+    filled(library, net[2])
+    filled(library, net[1].inner)
+    optimizer = library.optim.SGD(net.parameters(), lr=0.05)
+    yield list(net.parameters())
+    for x, y in fresh(library, size):
+        yield train_step(library, net, optimizer, x, y)
 
 
 @loop("evaluation between steps")

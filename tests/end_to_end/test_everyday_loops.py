@@ -28,6 +28,7 @@ RANDOM_RTOL = 0.05
 
 WAITS = {
     "boolean mask": "the number of rows that a mask takes is a value, which the SDK waits for to know the shape",
+    "deep equilibrium": "a program that registers a hook, and one that resumes a pass, run one instruction at a time",
 }
 """Loops of which no share is asked, because they wait by nature."""
 
