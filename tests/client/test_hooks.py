@@ -399,3 +399,22 @@ def test_what_a_modules_hook_may_not_return(kind: str) -> None:
             module(leaf(lib), 3)[0].sum().backward()
 
         same_error(body)
+
+
+def test_a_loop_with_hooks_sends_the_same_programs_again(session: tg.Session) -> None:
+    def step() -> None:
+        x = leaf(tg)
+        y = function(tg, forward=lambda ctx, t: t * 2, backward=lambda ctx, grad: grad * 2).apply(x)
+        y.register_hook(lambda grad: grad * 0.5)
+        y.grad_fn.register_hook(lambda inputs, outputs: None)
+        x.register_post_accumulate_grad_hook(lambda p: None)
+        y.sum().backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [1, 1, 1]
+
+    for _ in range(4):
+        step()
+    known = {report["digest"] for report in session.compiled()}
+    for _ in range(4):
+        step()
+    assert {report["digest"] for report in session.compiled()} == known

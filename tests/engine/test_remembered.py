@@ -36,6 +36,7 @@ TEXT = json.dumps(
         {"op": "add_", "in": ["_1", 1.5]},
     ]
 )
+HOOK = TEXT.replace('"add_", "in": ["_1", 1.5]', '"client_hook", "in": ["_1"], "attrs": {"hook": 1.5}')
 
 
 def call_of(text: str) -> dict[str, Any]:
@@ -108,6 +109,11 @@ def neg(x: str, y: str) -> str:
         (TEXT, {"operands": []}, errors.MalformedRequest, "takes 1 operands, but 0"),
         (TEXT, {"operands": [1.5, 2.5]}, errors.MalformedRequest, "takes 1 operands, but 2"),
         (TEXT, {"operands": ["NaN"]}, errors.MalformedRequest, "list of numbers"),
+        (TEXT, {"operands": ["h"]}, errors.MalformedRequest, "list of numbers"),
+        (HOOK, {"operands": [True]}, errors.MalformedRequest, "list of numbers"),
+        (HOOK, {"operands": [2.5]}, errors.InvalidArgument, "'hook' must be str"),
+        (HOOK, {"operands": ["a b"]}, errors.MalformedRequest, "a b"),
+        (HOOK.replace("1.5", '{"operand": 0, "plus": 1}'), {"operands": ["h"]}, errors.MalformedRequest, "numbers"),
         (TEXT, {"fetch": [4]}, errors.MalformedRequest, "list of slots"),
         (TEXT, {"fetch": [-1]}, errors.MalformedRequest, "list of slots"),
         (TEXT, {"fetch": ["x"]}, errors.MalformedRequest, "list of slots"),

@@ -1,4 +1,6 @@
-"""Operands: the numbers of a program that affect no shape. They are not part of its template and may differ each time.
+"""Operands: what may differ each time a program runs, and is not part of its template.
+
+They are numbers that affect no shape, and the ids of what is no tensor, such as a hook: strings.
 
 In a template ``{"operand": 3}`` stands for the fourth operand, and ``{"operand": 3, "plus": 64}`` for that operand
 plus 64: the stop of a slice, whose length is part of the template.
@@ -44,14 +46,14 @@ class Operands:
     """
 
     def __init__(self, first: int = 0) -> None:
-        self.values: list[float] = []
+        self.values: list[Any] = []
         self._first = first
 
-    def take(self, number: float) -> Any:
-        """Add a number and return its reference as JSON data; for NaN and infinities return their string."""
-        if not math.isfinite(number):
-            return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
-        self.values.append(number)
+    def take(self, value: Any) -> Any:
+        """Add a number or an id and return its reference as JSON data; for NaN and infinities return their string."""
+        if type(value) is not str and not math.isfinite(value):
+            return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+        self.values.append(value)
         return {"operand": self._first + len(self.values) - 1}
 
 

@@ -27,8 +27,10 @@ from .operands import Hole, fill, read_holes
 from .overloads import find_op
 from .template import TAKES_DATA, Ending, digest, stand_in, stand_ins
 from .uploads import keep_apart
+from .verb_params import IdKind
 from .verbs import VERBS
 
+NUMBERS = frozenset({int, float})
 MAX_PROGRAMS, MAX_BYTES = 512, 256 * 2**20
 """The maximum number and total bytes of cached programs; the least recently used are evicted."""
 STEP_BYTES, TEXT_FACTOR = 2560, 4
@@ -146,6 +148,14 @@ class Remembered:
     def fits(self, ids: int, arrays: Mapping[str, Any]) -> bool:
         """Return whether this number of ids and these arrays are enough."""
         return ids >= self._ids and self._uploads <= arrays.keys()
+
+    def check_ids(self, operands: Sequence[Any]) -> None:
+        """Raise MalformedRequest unless each operand is a number, or an id where a verb takes one."""
+        verbs = [s.instruction for s in self.steps if s.fills_attrs and s.instruction.op in VERBS]
+        holes = [i.attrs.get(p.name) for i in verbs for p in VERBS[i.op].attr_params if isinstance(p.kind, IdKind)]
+        ids = {hole.operand for hole in holes if type(hole) is Hole and not hole.plus}
+        if not all(type(x) in NUMBERS or (type(x) is str and i in ids) for i, x in enumerate(operands)):
+            raise MalformedRequest("operands is a list of numbers, and of ids where a verb takes one")
 
     def check_operands(self, count: int) -> None:
         """Raise MalformedRequest unless it takes this number of operands."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import InvalidArgument, InvalidOperation, InvalidValue
 from ..schema.parameters import Array, Arrays, Bool, Int, Ints, Str
-from .verb_params import Tensors
+from .verb_params import Id, Tensors
 from .verbs import verb
 
 MAX_EVENTS, MAX_RANGES = 200_000, 1_000
@@ -122,7 +122,7 @@ def client_function(
     results: Tensors,
     *,
     function: Str,
-    ctx: Str,
+    ctx: Id,
     dirty: Ints = (),
     non_differentiable: Ints = (),
     materialize_grads: Bool = True,
@@ -140,7 +140,7 @@ def client_function(
 
 
 @verb
-def client_hook(session: Any, out: Sequence[str], input: Array, *, hook: Str, post_accumulate: Bool = False) -> None:
+def client_hook(session: Any, out: Sequence[str], input: Array, *, hook: Id, post_accumulate: Bool = False) -> None:
     """Suspend backward passes for a client hook after a tensor's gradient is computed, or accumulated into a leaf.
 
     ``hook`` is the client's id for it.
@@ -150,7 +150,7 @@ def client_hook(session: Any, out: Sequence[str], input: Array, *, hook: Str, po
 
 @verb
 def client_node_hook(
-    session: Any, out: Sequence[str], input: Array, *, hook: Str, path: Ints = (), before: Bool = False
+    session: Any, out: Sequence[str], input: Array, *, hook: Id, path: Ints = (), before: Bool = False
 ) -> None:
     """Suspend backward passes for a client hook after a node's gradients are computed, or ``before`` they are.
 
@@ -161,19 +161,19 @@ def client_node_hook(
 
 
 @verb
-def remove_client_hook(session: Any, out: Sequence[str], *, hook: Str) -> None:
+def remove_client_hook(session: Any, out: Sequence[str], *, hook: Id) -> None:
     """Remove a client hook."""
     session.suspensions.remove_hook(hook)
 
 
 @verb
-def resume(session: Any, out: Sequence[str], gradients: Tensors = (), *, call: Str) -> None:
+def resume(session: Any, out: Sequence[str], gradients: Tensors = (), *, call: Id) -> None:
     """Resume the backward pass that waits for ``call`` with the gradients that the client computed."""
     session.suspensions.resume(session, call, gradients)
 
 
 @verb
-def cancel(session: Any, out: Sequence[str], *, call: Str) -> None:
+def cancel(session: Any, out: Sequence[str], *, call: Id) -> None:
     """Cancel the backward pass that waits for ``call``, if there is one."""
     if call in session.suspensions.waiting:
         session.suspensions.cancel(session, call)

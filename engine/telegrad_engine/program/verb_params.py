@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from ..schema.parameters import Kind, NumberKind, Take, TensorKind
+from ..schema.parameters import Kind, NumberKind, StrKind, Take, TensorKind
+
+
+class IdKind(StrKind):
+    """The id of a hook, a ctx or a call. It is an operand, because each has another one."""
+
+    def lift(self, encoded: Any, take: Take) -> Any:
+        """Return the operand in place of the id."""
+        return take(encoded)
 
 
 class DataKind(Kind):
@@ -86,6 +94,7 @@ class ValuesKind(OptionalTensorsKind):
 
 
 _NUMBERS = NumberKind()
+Id = Annotated[str, IdKind()]
 Data = Annotated[Any, DataKind()]
 Settings = Annotated[dict[str, Any], SettingsKind()]
 Options = Annotated[dict[str, Any], OptionsKind()]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ..errors import LimitExceeded, MalformedRequest, TelegradError
 from . import json_codec, safetensors
 from .instructions import MAX_INSTRUCTIONS, Instruction, check_all, parse_program, program_of
-from .program_cache import MEMORY, Programs
+from .program_cache import MEMORY, NUMBERS, Programs
 from .result import LEAST, Answer, Lent, Value
 from .template import TAKES_DATA, Ending, Template
 from .uploads import keep_apart
@@ -26,7 +26,7 @@ MAX_CALLS = 64
 TEXT = "template."
 """The prefix of the metadata keys of templates' texts; the digest follows it."""
 CALL_KEYS = frozenset({"template", "ids", "operands", "fetch", "values", "free"})
-INT, NUMBERS = frozenset({int}), frozenset({int, float})
+INT = frozenset({int})
 NO_LABELS: Mapping[str, str] = {}
 
 
@@ -35,7 +35,7 @@ class Call(NamedTuple):
 
     template: Template
     ids: Sequence[str]
-    operands: Sequence[float] = ()
+    operands: Sequence[Any] = ()
     arrays: Mapping[str, Any] = {}
     """The arrays that it uploads, by the placeholder ids of the tensors."""
     ending: Ending = Ending()
@@ -202,9 +202,9 @@ def _parse_message(metadata: Mapping[str, str], arrays: Mapping[str, Any], max_d
         template = memory.find(known_by) if text is None else memory.read(text, known_by, max_depth)
         ids = _list(call, "ids", "tensor ids")
         check_all(ids)
-        operands = _list(call, "operands", "numbers")
+        operands = _list(call, "operands", "numbers and ids")
         if not NUMBERS.issuperset(map(type, operands)):
-            raise MalformedRequest("operands is a list of numbers")
+            template.check_ids(operands)
         fetch, released = _slots(call, "fetch", len(ids)), _slots(call, "free", len(ids))
         ending = Ending(fetch, call.get("values", True) is not False, released)
         programs.append(template.with_ending(ending).with_ids(ids, own, operands))

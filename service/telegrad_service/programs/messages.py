@@ -45,8 +45,8 @@ class Call(Request):
 
     template: str = Field(description="The SHA-256 of the template's text, in hexadecimal.", examples=["9f86d081"])
     ids: list[TensorId] = Field(default=[], description="The tensors' ids, in slot order.", examples=[["x", "y"]])
-    operands: list[float] = Field(
-        default=[], description='The numbers for `{"operand": 0}` and so on in the text.', examples=[[0.5]]
+    operands: list[float | str] = Field(
+        default=[], description='The numbers and ids for `{"operand": 0}` and so on in the text.', examples=[[0.5]]
     )
     fetch: list[int] = Field(default=[], description="The slots to return.", examples=[[1]])
     values: bool = Field(default=True, description="Whether values are returned, or only descriptions.")
