@@ -44,8 +44,19 @@ def mark_whole(results: Sequence[Any]) -> None:
             result._recorder.whole.add(result.grad_fn)
 
 
+def may_stop(tensor: Tensor) -> bool:
+    """Whether a pass through the tensor's history may meet the user's Python, or a node from :func:`mark_whole`."""
+    recorder = tensor._recorder
+    if not (recorder.stops or recorder.whole) or tensor._lazy is not None or tensor._node is None:
+        return False  # a lazy graph has ops alone
+    nodes = walk(tensor._node)
+    return any(not node.plain or node.evaluate is not None or node in recorder.whole for node in nodes)
+
+
 def check_partial(recorder: Recorder, roots: Sequence[Tensor], inputs: Tensor | Sequence[Tensor]) -> None:
     """Raise InvalidOperation if a node from :func:`mark_whole` is between the roots and the inputs."""
+    if not recorder.whole:
+        return
     ends = {place(t)[0] for t in ([inputs] if isinstance(inputs, Tensor) else inputs)}
     for root in roots:
         for node in walk(root.grad_fn) if root.grad_fn is not None else ():
@@ -156,8 +167,7 @@ class _Dialogue:
 
     def _go_on(self) -> None:
         """Let the session's pass run to its next stop."""
-        self._record()
-        self.pending = self.recorder.advance()
+        self.pending = self.recorder.advance(self._record)
 
     def _record(self) -> None:
         if self.begin is not None:

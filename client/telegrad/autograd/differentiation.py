@@ -56,7 +56,7 @@ def backward(
     if not tensors and inputs != []:
         return  # torch does nothing here, either
     recorder = recorder_of(tuple(tensors))
-    if recorder.whole and inputs is not None:
+    if inputs is not None:
         backward_callbacks.check_partial(recorder, tensors, inputs)
 
     def record() -> None:
@@ -73,11 +73,12 @@ def backward(
     recorder.received = []
     arguments = tensors, gradients, retain_graph, create_graph, inputs
     with nullcontext() if state.anomaly is None else anomaly_mode.explained(recorder, tensors):
-        if recorder.stops:
+        if _went_over(tensors, None, *arguments[1:]):
+            record()
+        elif recorder.stops:
             backward_callbacks.run(recorder, Derivation.of_backward(*arguments), record)
         else:
-            if not _went_over(tensors, None, *arguments[1:]):
-                engine_autograd.backward(*arguments)
+            engine_autograd.backward(*arguments)
             record()
 
 
@@ -118,8 +119,7 @@ def grad(
     if is_grads_batched:
         return _grad_rows(outs, ins, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
     recorder = recorder_of(outs or ins)
-    if recorder.whole:
-        backward_callbacks.check_partial(recorder, outs, ins)
+    backward_callbacks.check_partial(recorder, outs, ins)
     # An unused input's id is allocated but never bound.
     names = [recorder.new_id() for _ in ins]
 
@@ -137,10 +137,13 @@ def grad(
 
     arguments = outs, ins, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
     with nullcontext() if state.anomaly is None else anomaly_mode.explained(recorder, outs):
-        if recorder.stops:
+        if _went_over(outs, ins, *arguments[2:]):
+            stand_ins = tuple(ins)
+            record()
+        elif recorder.stops:
             stand_ins = backward_callbacks.run(recorder, Derivation.of_grad(*arguments), record)
         else:
-            stand_ins = tuple(ins) if _went_over(outs, ins, *arguments[2:]) else engine_autograd.grad(*arguments)
+            stand_ins = engine_autograd.grad(*arguments)
             record()
     return tuple([_result(recorder, name, found, create_graph) for name, found in zip(names, stand_ins, strict=True)])
 
@@ -154,11 +157,15 @@ def _grad_rows(
     allow_unused: bool | None,
     materialize_grads: bool,
 ) -> tuple[Any, ...]:
-    """``grad`` for a batch of gradients: one instruction, unless the results need a history of their own."""
+    """``grad`` for a batch of gradients: one instruction, unless it meets Python code or results have a history."""
     recorder = recorder_of(outs or ins)
     gradients: list[Any] = [None] * len(outs) if grad_outputs is None else listed(grad_outputs)
     count = check_rows(outs, gradients)
-    if create_graph or recorder.stops or recorder.whole or state.anomaly is not None:
+    backward_callbacks.check_partial(recorder, outs, ins)
+    one = [Meta(Spec(g._data.shape[1:], g._data.dtype)) for g in gradients]
+    arguments = outs, ins, one, retain_graph, False, allow_unused, materialize_grads
+    stops = bool(recorder.stops) and Derivation.of_grad(*arguments).new_pass().may_stop
+    if create_graph or stops or state.anomaly is not None:
         keep = create_graph if retain_graph is None else retain_graph
         rows = [
             grad(
@@ -173,8 +180,7 @@ def _grad_rows(
             for i in range(count)
         ]
         return tuple([None if r[0] is None else functions.stack(list(r)) for r in zip(*rows, strict=True)])
-    one = [Meta(Spec(g._data.shape[1:], g._data.dtype)) for g in gradients]
-    found = engine_autograd.grad(outs, ins, one, retain_graph, False, allow_unused, materialize_grads)
+    found = engine_autograd.grad(*arguments)
     names = [recorder.new_id() for _ in ins]
     options = _options(
         retain_graph=retain_graph,

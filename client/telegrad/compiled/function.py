@@ -58,7 +58,7 @@ class CompiledFunction:
             return self.function(*args, **kwargs)
         arguments = Arguments(args, kwargs)
         recorder: Any = arguments.tensors[0]._recorder if arguments.tensors else current().recorder
-        if type(recorder) is not Recorder or recorder.stops or recorder.whole or recorder.open_checkpoints:
+        if type(recorder) is not Recorder or recorder.open_checkpoints:
             return self.function(*args, **kwargs)
         if current().recorder is not recorder or any(t._recorder is not recorder for t in arguments.tensors):
             return self.function(*args, **kwargs)

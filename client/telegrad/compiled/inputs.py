@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from ..autograd.backward_callbacks import may_stop
 from ..tensor.handle import Tensor
 
 
@@ -72,6 +73,7 @@ def _properties(tensor: Tensor) -> tuple[Any, ...]:
         tensor._lazy is None and tensor._node is None,
         tensor._output_nr,
         tensor._hooks is None and tensor._grad_history is None,
+        may_stop(tensor),
         type(tensor._version_counter),
         data.dtype,
         data.shape,

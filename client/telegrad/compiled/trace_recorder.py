@@ -136,9 +136,9 @@ class TraceRecorder:
             self._ask()
         return type(self.recorder).flush(self.recorder)
 
-    def _advance(self) -> Any:
+    def _advance(self, record: Any) -> Any:
         self._ask()
-        return type(self.recorder).advance(self.recorder)
+        return type(self.recorder).advance(self.recorder, record)
 
     def _ask(self) -> None:
         if threading.get_ident() == self._thread:

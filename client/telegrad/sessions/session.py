@@ -488,8 +488,6 @@ def set_default_tensor_type(t: Any) -> None:
 # Debugging ---------------------------------------------------------------------------------
 
 _record = Recorder.emit
-STOPPING = frozenset({"backward", "grad", "resume"})
-"""The verbs in which a pass may stop for the user's Python; the code that records them then waits for the answer."""
 
 
 def debug(enabled: bool = True) -> None:
@@ -510,5 +508,5 @@ def is_debugging() -> bool:
 def _emit_at_once(self: Recorder, op: str, *rest: Any, **named: Any) -> None:
     with self.lock:
         _record(self, op, *rest, **named)
-        if not (self.stops and op in STOPPING):
+        if not self.advances:
             self.flush()

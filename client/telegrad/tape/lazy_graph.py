@@ -174,8 +174,8 @@ class LazyGraph:
                 passes[key] = found
             return False
         leaves = [given[index] for index in reached]
-        if not all(leaf._requires_grad for leaf in leaves):
-            return False  # a leaf was frozen since then
+        if not all(leaf._requires_grad and leaf._hooks is None for leaf in leaves):
+            return False  # a leaf was frozen since then, or got a hook
         if inputs is None:
             for leaf in leaves:
                 leaf._receive_grad()

@@ -68,6 +68,8 @@ class Recorder:
         """The tensors that get gradients in the pass that is being recorded."""
         self.checked: Any = None
         """The op whose inputs' values the client has just checked itself."""
+        self.advances = False
+        """Whether :meth:`advance` records a pass that may stop, whose answer it waits for itself."""
         self.requests = 0
         self.waits = 0
         """The number of messages sent, and of waits for an answer."""
@@ -208,9 +210,17 @@ class Recorder:
             raise InternalError(f"a pass waits where none was expected to: {answer.pending}")
         return answer.values
 
-    def advance(self) -> dict[str, Any] | None:
-        """Send what is recorded, which ends by starting or resuming a pass. Return what the pass waits for, or None."""
+    def advance(self, record: Callable[[], None]) -> dict[str, Any] | None:
+        """Send what is recorded, at last the start or the resumption of a pass by ``record``.
+
+        Return what the pass waits for, or None.
+        """
         with self.lock:
+            self.advances = True
+            try:
+                record()
+            finally:
+                self.advances = False
             return self._exchange().pending
 
     # Sending -----------------------------------------------------------------------------

@@ -193,8 +193,6 @@ def find_inputs(session: Session, program: Bound, by_value: bool) -> Inputs | No
     """
     if session.profile is not None or state.observer is not None:
         raise Untraceable("somebody watches every instruction")
-    if session.suspensions.expected:
-        raise Untraceable("a pass may wait for the client")
     if "_execute" in vars(session):
         raise Untraceable("a checkpoint is open")
     analysis, names, ids = program.remembered.analysis, session.tensors, program.ids

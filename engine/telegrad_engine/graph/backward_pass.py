@@ -118,12 +118,16 @@ def run(
     complete. Otherwise only the paths to the wanted places are evaluated, and their gradients are returned. Saved
     tensors are freed as nodes are evaluated, unless ``keep_graph``.
     """
-    if state.observer is not None:
-        values, accumulate = state.observer.backward(values, accumulate)
+    values, accumulate = observed(values, accumulate)
     Pass = values.Pass
     if state.anomaly is not None:
         Pass = state.anomaly.watching(Pass)
     return Pass(roots, values, keep_graph, wanted, accumulate).run()
+
+
+def observed(values: Values, accumulate: Callable[[Any, Any, bool], None]) -> tuple[Any, Any]:
+    """Return the ``Values`` and the ``accumulate`` function of a pass, as this thread's observer wants them."""
+    return (values, accumulate) if state.observer is None else state.observer.backward(values, accumulate)
 
 
 class _Pass:

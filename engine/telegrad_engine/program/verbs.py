@@ -19,7 +19,7 @@ from ..autograd.anomaly import located, under
 from ..autograd.suspension.derivation import Derivation
 from ..context import generator
 from ..dtypes import FLOATING, from_numpy
-from ..errors import DTypeMismatch, InvalidArgument, InvalidValue, NotSupported
+from ..errors import DTypeMismatch, InvalidArgument, InvalidValue
 from ..optim import algorithms
 from ..schema.parameters import Array, Arrays, Bool, DTypeArg, Int, OptionalBool, OptionalDType, OptionalItems, Str
 from ..schema.promotion import default_float
@@ -266,10 +266,7 @@ def backward(
         raise InvalidArgument("backward needs at least one tensor")
     arguments = tensors, gradients, retain_graph, create_graph, inputs
     with under(located(check_nan)) if detect_anomaly else nullcontext():
-        if session.suspensions.expected:
-            session.suspensions.differentiate(session, Derivation.of_backward(*arguments), out)
-        else:
-            autograd.backward(*arguments)
+        session.suspensions.differentiate(session, Derivation.of_backward(*arguments), out)
 
 
 @verb_with(local=True, repeatable=True)
@@ -290,19 +287,15 @@ def grad(
 ) -> Sequence[Any]:
     """Return the gradients of ``outputs`` with respect to ``inputs``, one per input, without changing ``.grad``.
 
-    With ``is_grads_batched`` the ``grad_outputs`` and the results have a leading batch dimension, and the session must
-    not use client functions or hooks. ``detect_anomaly`` and ``check_nan`` are as in ``backward``.
+    With ``is_grads_batched`` the ``grad_outputs`` and the results have a leading batch dimension; such a pass cannot
+    wait for client functions and hooks. ``detect_anomaly`` and ``check_nan`` are as in ``backward``.
     """
     arguments = outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
     with under(located(check_nan)) if detect_anomaly else nullcontext():
         if is_grads_batched:
-            if session.suspensions.expected:
-                raise NotSupported("grad with is_grads_batched does not stop for functions and hooks of the client")
             return autograd.grad(*arguments, is_grads_batched=True)
-        if session.suspensions.expected:
-            found: Sequence[Any] = session.suspensions.differentiate(session, Derivation.of_grad(*arguments), out)
-            return found
-        return autograd.grad(*arguments)
+        found: Sequence[Any] = session.suspensions.differentiate(session, Derivation.of_grad(*arguments), out)
+        return found
 
 
 @verb_with(local=True, repeatable=True, quiet=True)

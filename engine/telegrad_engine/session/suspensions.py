@@ -73,8 +73,6 @@ class Suspensions:
 
     def __init__(self) -> None:
         self.waiting: dict[str, Waiting] = {}
-        self.expected = False
-        """Whether there was ever a client function or hook at which a pass could stop."""
         self._hooks: WeakValueDictionary[str, Hooks] = WeakValueDictionary()
         """The collection that holds each client hook, by the hook's id."""
         self._calls = 0
@@ -94,7 +92,6 @@ class Suspensions:
         """Record the results of a forward that the client computed in the graph, like the end of ``Function.apply``."""
         if not 0 < len(name) <= MAX_NAME or not name.isprintable():
             raise InvalidValue(f"a function's name has 1 to {MAX_NAME} printable characters")
-        self.expected = True
         ctx = _Ctx(name, tuple(inputs))
         ctx.materialize_grads = materialize_grads
         ctx.dirty_tensors = _picked(results, dirty, "dirty")
@@ -123,7 +120,6 @@ class Suspensions:
         else:
             handle = tensor.register_hook(ClientHook(client_id, HOOK))
         self._hooks[client_id] = handle.hooks
-        self.expected = True
 
     def add_node_hook(self, tensor: Any, path: Sequence[int], client_id: str, before: bool) -> None:
         """Add a client hook before or after the node at the end of a path of edges from a tensor."""
@@ -133,7 +129,6 @@ class Suspensions:
         hooks = around(node)
         add = hooks.add_before if before else hooks.add_after
         self._hooks[client_id] = add(ClientHook(client_id, NODE_PREHOOK if before else NODE_HOOK)).hooks
-        self.expected = True
 
     def remove_hook(self, client_id: str) -> None:
         """Remove a client hook, if it exists."""

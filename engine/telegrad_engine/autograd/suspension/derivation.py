@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Self
 
 from ...context import state
 from ...graph import differentiation
+from ...graph.backward_pass import observed
 from ...graph.differentiation import Place, Root
 from ..anomaly import watchful
 from .passes import suspendable
@@ -67,7 +68,8 @@ class Derivation(NamedTuple):
 
     def new_pass(self) -> Any:
         """Return a new pass for this call that can stop."""
-        kind = self.values.Pass if state.anomaly is None else watchful(self.values.Pass)
-        found = suspendable(kind)(self.roots, self.values, self.keep_graph, self.wanted, self.values.accumulate)
+        values, accumulate = observed(self.values, self.values.accumulate)
+        kind = values.Pass if state.anomaly is None else watchful(values.Pass)
+        found = suspendable(kind)(self.roots, values, self.keep_graph, self.wanted, accumulate)
         found.stores = self.stores
         return found

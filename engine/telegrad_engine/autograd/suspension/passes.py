@@ -116,7 +116,20 @@ def suspendable(kind: Any) -> Any:
         stores = False
         """Whether gradients of the wanted leaves are accumulated instead of captured."""
 
+        @property
+        def may_stop(self) -> bool:
+            """Whether it meets hooks or Functions, which may be the client's."""
+            nodes = self.order if self.needed is None else filter(self.needed.__contains__, self.order)
+            leaves = self.waiting if self.wanted is None else [target for target, _ in self.wanted]
+            return any(not node.plain or node.evaluate is not None for node in nodes) or any(
+                target.leaf is not None and target.leaf._hooks is not None for target in leaves
+            )
+
         def begin(self) -> Stop | None:
+            if not self.may_stop:
+                self.__class__ = kind  # nothing else in the session matters to it
+                self.captured = self.run()
+                return None
             self.due: deque[Stop | Callable[[], None]] = deque()
             self.left: Iterator[Node] | None = iter(self.order)
             for target, output_nr, grad in self.roots:

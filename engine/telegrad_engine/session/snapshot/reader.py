@@ -102,7 +102,6 @@ class Reader:
         session.programs, session.instructions = _count(document["programs"]), _count(document["instructions"])
         session._last_id = _count(document["last_id"])
         session.suspensions._calls = _count(document["calls"])
-        session.suspensions.expected = document["expected"] is True
         for name, number in document["names"]:
             session.tensors[check_id(name)] = self.tensor(number)
         for name, number in document["own_functions"]:

@@ -146,7 +146,6 @@ class Writer:
             "instructions": session.instructions,
             "last_id": session._last_id,
             "calls": session.suspensions._calls,
-            "expected": session.suspensions.expected,
             "names": names,
             "own_functions": [[name, self.function(f)] for name, f in session.functions.own().items()],
             "procedures": [
