@@ -114,6 +114,22 @@ def test_the_graph_of_a_plain_loop_is_not_built(remote: tg.Session) -> None:
     assert {graph(loss) for loss in losses} == {graph(losses[0])}
 
 
+def test_nor_beside_a_graph_with_hooks(remote: tg.Session) -> None:
+    other = tg.ones(3, requires_grad=True) * 2
+    other.register_hook(lambda grad: None)
+    test_the_graph_of_a_plain_loop_is_not_built(remote)
+
+
+def test_a_leaf_that_gets_a_hook_in_a_known_loop(remote: tg.Session) -> None:
+    loop, seen = Loop(tg), []
+    for step in range(LEARNED + 5):
+        if step == LEARNED + 3:
+            loop.w.register_hook(lambda grad: seen.append(grad.shape))
+        loop.step()
+        loop.w.sum().item()
+    assert len(seen) == 2
+
+
 def test_nor_one_that_lets_go_of_gradients_before_the_pass(remote: tg.Session) -> None:
     loop, losses = Loop(tg), []
     for _ in range(LEARNED + 5):
