@@ -30,6 +30,8 @@ class Cutter:
         """The number of cuts so far."""
         self.refusing = False
         """Whether new connections are closed at once."""
+        self.refused = 0
+        """The number of connections that were closed at once."""
         self.to_upgrades: bytes | None = None
         """The answer to WebSocket requests, after which the connection is closed; None relays them."""
         self.rewrite: Callable[[bytes], bytes] | None = None
@@ -80,6 +82,7 @@ class Cutter:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             if self.refusing:
+                self.refused += 1
                 writer.close()
                 return
             first = await reader.read(2**16)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import random
 import re
 import signal
 import sys
@@ -16,7 +17,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from telegrad_engine import dtypes
 from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidValue, SessionExists
@@ -26,6 +28,9 @@ from telegrad_engine.tensor.attributes import dtype_of_type
 
 from ..tape.recorder import Recorder
 from ..transport.base import ID_PREFIX, Transport, Verify
+
+if TYPE_CHECKING:
+    from ..transport.http import HTTPTransport
 
 LOCKED_S = 1.0
 """How many seconds the exit of the process waits for a thread that uses a session."""
@@ -377,12 +382,24 @@ def transport_to(
 
         return LocalTransport(**settings)
     if address.startswith(("http://", "https://")):
-        from ..transport.http import HTTPTransport  # httpx takes a fifth of the time to import Telegrad
-
         key = os.environ.get("TELEGRAD_API_KEY") if api_key is None else api_key
         ways: dict[str, Any] = {"stream": stream, "compress": compress, "verify": verify, "api_key": key or None}
-        return HTTPTransport(address, compile=compile or None, direct=direct, **ways, **settings)
+        return _http_transport()(address, compile=compile or None, direct=direct, **ways, **settings)
     raise InvalidValue(f"cannot connect to {address!r}: an address starts with http://, https:// or local://")
+
+
+@cache
+def _http_transport() -> type[HTTPTransport]:
+    """Import the transport when it is needed: httpx takes a fifth of the time to import Telegrad.
+
+    ``rich``, which httpx imports where it is installed, draws from the user's ``random`` at its import.
+    """
+    drawn = random.getstate()
+    try:
+        from ..transport.http import HTTPTransport
+    finally:
+        random.setstate(drawn)
+    return HTTPTransport
 
 
 def import_session(path: str | os.PathLike[str], url: str | None = None, **options: Any) -> Session:
@@ -399,9 +416,7 @@ def import_session(path: str | os.PathLike[str], url: str | None = None, **optio
         from ..transport.local import LocalTransport
 
         return enter(Session(LocalTransport.restored(content)))
-    from ..transport.http import HTTPTransport
-
-    return enter(Session(HTTPTransport(address, snapshot=content, **options)))
+    return enter(Session(_http_transport()(address, snapshot=content, **options)))
 
 
 def _check_attaching(address: str, session: Any, settings: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ server stopped for lack of memory, since parts of it have run.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,6 +21,8 @@ FIRST_S, MAX_S = 0.25, 15.0
 """The first and the longest random delay beyond the seconds that the server asks for."""
 USED_UP = 429
 REFUSED = frozenset({USED_UP, 503})
+JITTER = random.SystemRandom()
+"""Draws random delays, and leaves the state of the user's ``random`` alone."""
 T = TypeVar("T")
 
 
@@ -62,9 +65,9 @@ def repeated(attempt: Callable[[], T], refused: Callable[[T], Refusal | None], w
     if refused(result) is None:
         return result
     # Most processes never need it, and it imports asyncio.
-    from tenacity import RetryCallState, Retrying, retry_if_result, stop_before_delay, wait_random_exponential
+    from tenacity import RetryCallState, Retrying, retry_if_result, stop_before_delay, wait_exponential
 
-    further = wait_random_exponential(multiplier=FIRST_S, max=MAX_S)
+    most_further = wait_exponential(multiplier=FIRST_S, max=MAX_S)
 
     def result_of(state: RetryCallState) -> Any:
         assert state.outcome is not None
@@ -79,7 +82,7 @@ def repeated(attempt: Callable[[], T], refused: Callable[[T], Refusal | None], w
 
     retrying = Retrying(
         retry=retry_if_result(lambda found: refused(found) is not None),
-        wait=lambda state: refusal_of(state).after_s + further(state),
+        wait=lambda state: refusal_of(state).after_s + JITTER.uniform(0.0, most_further(state)),
         stop=is_enough,
         retry_error_callback=result_of,
     )

@@ -7,7 +7,6 @@ unanswered programs are sent again: each is answered from the server's record, o
 from __future__ import annotations
 
 import json
-import random
 import secrets
 import ssl
 import time
@@ -22,7 +21,7 @@ from telegrad_engine.program.safetensors import Container, joined
 
 from . import progress
 from .connection import Reply, failure, problem_to_error
-from .retries import RETRY_S, Refusal, repeated
+from .retries import JITTER, RETRY_S, Refusal, repeated
 from .websocket import Closed, Refused, WebSocket
 
 DELAYS_S = (0.0, 0.05, 0.25, 1.0)
@@ -218,7 +217,7 @@ class Stream:
             if self._tries < len(DELAYS_S):
                 time.sleep(DELAYS_S[self._tries])
             elif self._durable and full is None and time.monotonic() - begun < RESTART_S:
-                time.sleep(DELAYS_S[-1] * random.uniform(0.5, 1.0))  # not all clients at the same moment
+                time.sleep(DELAYS_S[-1] * JITTER.uniform(0.5, 1.0))  # not all clients at the same moment
             else:
                 break
             self._tries += 1
