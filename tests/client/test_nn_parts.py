@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -76,6 +77,108 @@ def wrong_hook(lib: Any) -> Any:
 
 def test_a_hook_that_returns_nonsense_is_told_so() -> None:
     same(wrong_hook)
+
+
+# The dictionaries of hooks, which published code reads and changes -------------------------------
+
+
+def dictionaries(lib: Any) -> Any:
+    """The private attributes of a module, by name, with their types and contents."""
+    return {name: (type(value).__name__, repr(value)) for name, value in vars(lib.nn.Module()).items()}
+
+
+def test_a_module_has_the_attributes_of_torchs() -> None:
+    assert dictionaries(tg) == dictionaries(torch)
+
+
+def registered(lib: Any, register: str, options: dict[str, bool]) -> Any:
+    """What each dictionary holds of a hook, while it is registered and after it was removed."""
+    layer, calls = linear(lib), []
+
+    def hook(*args: Any, **kwargs: Any) -> None:
+        calls.append(len(args))
+
+    def found() -> Any:
+        tables = {name: value for name, value in vars(layer).items() if isinstance(value, OrderedDict)}
+        return {
+            name: [getattr(value, "__name__", value) for value in table.values()]
+            for name, table in tables.items()
+            if handle.id in table
+        }
+
+    handle = getattr(layer, register)(hook, **options)
+    before = found()
+    layer(lib.tensor(X).requires_grad_()).sum().backward()
+    layer.load_state_dict(layer.state_dict())
+    handle.remove()
+    handle.remove()
+    return before, found(), calls, layer._is_full_backward_hook
+
+
+KINDS = [
+    ("register_forward_pre_hook", {}),
+    ("register_forward_pre_hook", {"with_kwargs": True}),
+    ("register_forward_hook", {}),
+    ("register_forward_hook", {"with_kwargs": True, "always_call": True}),
+    ("register_full_backward_pre_hook", {}),
+    ("register_full_backward_hook", {}),
+    ("register_state_dict_pre_hook", {}),
+    ("register_state_dict_post_hook", {}),
+    ("_register_state_dict_hook", {}),
+    ("register_load_state_dict_pre_hook", {}),
+    ("_register_load_state_dict_pre_hook", {}),
+    ("_register_load_state_dict_pre_hook", {"with_module": True}),
+    ("register_load_state_dict_post_hook", {}),
+]
+
+
+@pytest.mark.parametrize(("register", "options"), KINDS)
+def test_a_registered_hook_is_in_torchs_dictionary(register: str, options: dict[str, bool]) -> None:
+    same(lambda lib: registered(lib, register, options))
+
+
+def put(lib: Any) -> Any:
+    """Hooks that were put into the dictionaries, and taken out of them."""
+    layer, seen = linear(lib), []
+    x = lib.tensor(X).requires_grad_()
+    layer._forward_pre_hooks[-1] = lambda m, args: (args[0] * 2,)
+    layer._forward_hooks[-2] = lambda m, args, kwargs, out: out + len(kwargs) + 1
+    layer._forward_hooks_with_kwargs[-2] = True
+    layer._is_full_backward_hook = True
+    layer._backward_hooks[-3] = lambda m, grad_in, grad_out: seen.append(len(grad_out))
+    layer._backward_pre_hooks[-4] = lambda m, grad_out: seen.append("pre")
+    layer._state_dict_hooks[-5] = lambda m, state, prefix, metadata: {f"{k}!": v for k, v in state.items()}
+    layer._load_state_dict_pre_hooks[-6] = lambda state, prefix, *rest: state.pop("bias!", None)
+    layer._load_state_dict_post_hooks[-7] = lambda m, keys: keys.unexpected_keys.clear()
+    result = layer(x)
+    result.sum().backward()
+    state = layer.state_dict()
+    keys = layer.load_state_dict(state, strict=False)
+    del layer._forward_pre_hooks[-1]
+    layer._forward_hooks.clear()
+    layer._backward_hooks = OrderedDict()
+    layer._backward_pre_hooks.popitem()
+    layer._state_dict_hooks.clear()
+    plain = layer(x)
+    plain.sum().backward()
+    return result, x.grad, plain, seen, list(state), keys.missing_keys, keys.unexpected_keys, list(layer.state_dict())
+
+
+def test_a_hook_in_the_dictionary_runs_until_it_is_taken_out() -> None:
+    same(put)
+
+
+def persistent(lib: Any) -> Any:
+    layer = lib.nn.Module()
+    layer.register_buffer("a", lib.ones(1), persistent=False)
+    layer.register_buffer("b", lib.ones(1))
+    before = sorted(layer._non_persistent_buffers_set)
+    layer._non_persistent_buffers_set.add("b")
+    return before, list(layer.state_dict())
+
+
+def test_the_set_of_buffers_that_are_not_saved_is_torchs() -> None:
+    same(persistent)
 
 
 # Containers --------------------------------------------------------------------------------------

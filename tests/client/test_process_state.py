@@ -30,13 +30,13 @@ def state():
         "numpy.random": repr(np.random.get_state()),
         "numpy": (np.geterr(), np.geterrcall(), repr(np.get_printoptions())),
         "warnings": (list(warnings.filters), warnings.showwarning, warnings.formatwarning),
-        "signal": ([signal.getsignal(number) for number in signal.valid_signals()], signal.getitimer(signal.ITIMER_REAL)),
+        "signal": [signal.getsignal(number) for number in signal.valid_signals()],
         "trace": (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()),
         "hooks": (sys.excepthook, sys.unraisablehook, sys.displayhook, sys.breakpointhook, threading.excepthook),
         "limits": (sys.getrecursionlimit(), sys.getswitchinterval(), socket.getdefaulttimeout()),
         "garbage": (gc.isenabled(), gc.get_threshold(), list(gc.callbacks)),
         "locale": locale.setlocale(locale.LC_ALL),
-        "logging": (logging.root.level, list(logging.root.handlers), logging.root.manager.disable, logging.getLoggerClass()),
+        "logging": (logging.root.level, list(logging.root.handlers), logging.root.manager.disable),
         "environment": (dict(os.environ), os.getcwd(), sys.stdin, sys.stdout, sys.stderr, sys.argv[:]),
     }
 

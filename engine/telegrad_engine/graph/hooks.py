@@ -18,12 +18,13 @@ from ..errors import InvalidArgument, InvalidOperation
 class Handle:
     """The handle of a registered hook; ``remove()`` removes the hook."""
 
-    def __init__(self, hooks: Hooks, key: int) -> None:
-        self.hooks, self._key = hooks, key
+    def __init__(self, hooks: Any, key: int, *flags: dict[int, bool]) -> None:
+        self.hooks, self.id, self._flags = hooks, key, flags
 
     def remove(self) -> None:
-        """Remove the hook, if it was not removed before."""
-        self.hooks.pop(self._key, None)
+        """Remove the hook, if it was not removed before, and its ``flags``."""
+        for found in (self.hooks, *self._flags):
+            found.pop(self.id, None)
 
     def __enter__(self) -> Handle:
         return self

@@ -8,12 +8,14 @@ when it reaches the input Function, the hooks are called with both. The session'
 from __future__ import annotations
 
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from itertools import count
+from typing import Any, NoReturn
 
 from telegrad_engine.context import state
 from telegrad_engine.errors import InvalidOperation, NotSupported
-from telegrad_engine.graph.hooks import Handle, Hooks, check_replacement
+from telegrad_engine.graph.hooks import Handle, check_replacement
 
 from ...autograd.function import Function
 from ...tensor.handle import Tensor
@@ -26,26 +28,42 @@ NO_INPUT = (
 )
 
 
-class _Hook(NamedTuple):
-    call: Callable[..., Any]
-    with_kwargs: bool
-    always: bool
+ModuleHooks = OrderedDict[int, Callable[..., Any]]
+"""The hooks of one kind, by the ids of their handles. Programs read and change these dictionaries, as in torch."""
+Flags = OrderedDict[int, bool]
+"""The ids of the hooks with an option."""
+_ids = count()
+
+
+def add(hooks: ModuleHooks, hook: Callable[..., Any], *flags: Flags, prepend: bool = False) -> Handle:
+    """Append a hook with these flags, or with ``prepend`` put it before the others."""
+    key = next(_ids)
+    hooks[key] = hook
+    for ids in flags:
+        ids[key] = True
+    if prepend:
+        hooks.move_to_end(key, last=False)
+    return Handle(hooks, key, *flags)
 
 
 class Called:
     """Calls ``forward`` with the hooks around it."""
 
     forward: Callable[..., Any]
-    _pre_hooks: Hooks | None = None
-    _hooks: Hooks | None = None
-    _backward_pre_hooks: Hooks | None = None
-    _backward_hooks: Hooks | None = None
+    _forward_pre_hooks: ModuleHooks
+    _forward_pre_hooks_with_kwargs: Flags
+    _forward_hooks: ModuleHooks
+    _forward_hooks_with_kwargs: Flags
+    _forward_hooks_always_called: Flags
+    _backward_pre_hooks: ModuleHooks
+    _backward_hooks: ModuleHooks
+    _is_full_backward_hook: bool | None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the result of ``forward``, with the hooks applied."""
-        if self._pre_hooks is None and self._hooks is None and not self._hooked_backward:
-            return self.forward(*args, **kwargs)
-        return self._call_hooked(args, kwargs)
+        if self._forward_pre_hooks or self._forward_hooks or self._backward_hooks or self._backward_pre_hooks:
+            return self._call_hooked(args, kwargs)
+        return self.forward(*args, **kwargs)
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
@@ -54,8 +72,8 @@ class Called:
 
         With ``with_kwargs``, ``hook(module, args, kwargs)`` returns None or both. ``prepend`` puts it first.
         """
-        self._pre_hooks = self._pre_hooks or Hooks()
-        return self._pre_hooks.add(_Hook(hook, with_kwargs, False), prepend)
+        flags = (self._forward_pre_hooks_with_kwargs,) if with_kwargs else ()
+        return add(self._forward_pre_hooks, hook, *flags, prepend=prepend)
 
     def register_forward_hook(
         self,
@@ -70,62 +88,57 @@ class Called:
         With ``with_kwargs``, it is called as ``hook(module, args, kwargs, output)``; with ``always_call``, also if
         ``forward`` raises. ``prepend`` puts it first.
         """
-        self._hooks = self._hooks or Hooks()
-        return self._hooks.add(_Hook(hook, with_kwargs, always_call), prepend)
+        options = (with_kwargs, self._forward_hooks_with_kwargs), (always_call, self._forward_hooks_always_called)
+        return add(self._forward_hooks, hook, *[flags for wanted, flags in options if wanted], prepend=prepend)
 
     def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
         """Call ``hook(module, grad_input, grad_output)`` when the gradients of the module's inputs are known.
 
         Both are tuples; a result other than None replaces ``grad_input``.
         """
-        self._backward_hooks = self._backward_hooks or Hooks()
-        return self._backward_hooks.add(hook, prepend)
+        self._is_full_backward_hook = True
+        return add(self._backward_hooks, hook, prepend=prepend)
 
     def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
         """Call ``hook(module, grad_output)`` before the module's backward; a tuple it returns replaces the gradient."""
-        self._backward_pre_hooks = self._backward_pre_hooks or Hooks()
-        return self._backward_pre_hooks.add(hook, prepend)
+        return add(self._backward_pre_hooks, hook, prepend=prepend)
 
     def register_backward_hook(self, hook: Callable[..., Any]) -> NoReturn:
         """Raise NotSupported: torch passes such a hook gradients of the module's last operation, not of the module."""
         raise NotSupported("register_backward_hook is not supported; register_full_backward_hook is what it should do")
 
-    @property
-    def _hooked_backward(self) -> bool:
-        return bool(len(self._backward_hooks or ()) or len(self._backward_pre_hooks or ()))
-
     def _call_hooked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = None
-        waiting = dict(self._hooks or {})
+        waiting = dict(self._forward_hooks)
         try:
-            for hook in list((self._pre_hooks or {}).values()):
-                args, kwargs = self._before(hook, args, kwargs)
+            for key, hook in list(self._forward_pre_hooks.items()):
+                args, kwargs = self._before(key, hook, args, kwargs)
             backward = self._around_backward()
             result = self.forward(*(args if backward is None else backward.around_inputs(args)), **kwargs)
             for key in list(waiting):
-                replaced = self._after(waiting.pop(key), args, kwargs, result)
+                replaced = self._after(key, waiting.pop(key), args, kwargs, result)
                 result = result if replaced is None else replaced
             if backward is not None:
                 result = backward.around_outputs(result)
         except Exception:
-            for hook in waiting.values():
-                self._after_failure(hook, args, kwargs, result)
+            for key, hook in waiting.items():
+                if key in self._forward_hooks_always_called:
+                    self._after_failure(key, hook, args, kwargs, result)
             raise
         return result
 
     def _around_backward(self) -> BackwardHooks | None:
-        if not self._hooked_backward:
+        if not (self._backward_hooks or self._backward_pre_hooks):
             return None
-        before, after = self._backward_pre_hooks or Hooks(), self._backward_hooks or Hooks()
-        return BackwardHooks(self, list(before.values()), list(after.values()))
+        return BackwardHooks(self, list(self._backward_pre_hooks.values()), list(self._backward_hooks.values()))
 
-    def _before(self, hook: _Hook, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        if not hook.with_kwargs:
-            replaced = hook.call(self, args)
+    def _before(self, key: int, hook: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        if key not in self._forward_pre_hooks_with_kwargs:
+            replaced = hook(self, args)
             if replaced is None:
                 return args, kwargs
             return replaced if isinstance(replaced, tuple) else (replaced,), kwargs
-        both = hook.call(self, args, kwargs)
+        both = hook(self, args, kwargs)
         if both is None:
             return args, kwargs
         if not (isinstance(both, tuple) and len(both) == 2):
@@ -134,17 +147,15 @@ class Called:
             )
         return both
 
-    def _after(self, hook: _Hook, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        if hook.with_kwargs:
-            return hook.call(self, args, kwargs, result)
-        return hook.call(self, args, result)
+    def _after(self, key: int, hook: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        if key in self._forward_hooks_with_kwargs:
+            return hook(self, args, kwargs, result)
+        return hook(self, args, result)
 
-    def _after_failure(self, hook: _Hook, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def _after_failure(self, key: int, hook: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Call an ``always_call`` hook after ``forward`` raised; its own exception becomes a warning."""
-        if not hook.always:
-            return
         try:
-            self._after(hook, args, kwargs, result)
+            self._after(key, hook, args, kwargs, result)
         except Exception as error:
             warnings.warn(
                 "module forward hook with ``always_call=True`` raised an exception that was silenced as another "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn, Self, cast
 
@@ -36,6 +37,10 @@ def expanded(value: Any, count: int) -> tuple[Any, ...]:
 
 
 MISSING: Any = object()
+HOOKS = [
+    name for base in (Called, Saved) for name, kind in base.__annotations__.items() if kind in ("ModuleHooks", "Flags")
+]
+"""The attributes of a module with its hooks and their options."""
 
 
 def _missing_forward(self: Any, *args: Any) -> NoReturn:
@@ -159,8 +164,6 @@ class Module(Tree, Called, Saved):
     """Base class of all models. A subclass assigns parameters and modules to attributes and defines ``forward``."""
 
     training: bool = True
-    _transient: set[str]
-    """Names of buffers that are not part of the state dict."""
     dump_patches = False
     call_super_init = False
     """Whether ``__init__`` passes its arguments on to the other base classes of a subclass."""
@@ -177,7 +180,15 @@ class Module(Tree, Called, Saved):
                     f"{type(self).__name__}.__init__() takes 1 positional argument but {len(args) + 1} were given"
                 )
         # Bypass __setattr__, which needs these attributes.
-        self.__dict__.update(_parameters={}, _buffers={}, _modules={}, _transient=set(), training=True)
+        self.__dict__.update(
+            training=True,
+            _parameters={},
+            _buffers={},
+            _non_persistent_buffers_set=set(),
+            _is_full_backward_hook=None,
+            **{name: OrderedDict() for name in HOOKS},
+            _modules={},
+        )
         if self.call_super_init:
             super().__init__(*args, **kwargs)
 
@@ -223,7 +234,7 @@ class Module(Tree, Called, Saved):
         for table in (self.__dict__, *others):
             table.pop(name, None)
         if name not in self._buffers:
-            self._transient.discard(name)
+            self._non_persistent_buffers_set.discard(name)
 
     def __getattr__(self, name: str) -> Any:
         for table in ("_parameters", "_buffers", "_modules"):
@@ -236,7 +247,7 @@ class Module(Tree, Called, Saved):
         for table in (self._parameters, self._buffers, self._modules):
             if name in table:
                 del table[name]
-                self._transient.discard(name)
+                self._non_persistent_buffers_set.discard(name)
                 return
         object.__delattr__(self, name)
 
@@ -265,9 +276,9 @@ class Module(Tree, Called, Saved):
             )
         self._buffers[name] = tensor
         if persistent:
-            self._transient.discard(name)
+            self._non_persistent_buffers_set.discard(name)
         else:
-            self._transient.add(name)
+            self._non_persistent_buffers_set.add(name)
 
     def add_module(self, name: str, module: Module | None) -> None:
         """Add a submodule under a name that need not be an identifier."""

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidChoice, InvalidOperation
-from telegrad_engine.graph.hooks import Handle, Hooks
+from telegrad_engine.graph.hooks import Handle
 from telegrad_engine.shapes import torch_size
 
 from ...tensor.handle import Tensor
 from ...tensor.interop import in_session_of, is_array
 from ..parameter import Parameter, is_lazy
+from .hooks import ModuleHooks, add
 
 EXTRA = "_extra_state"
 """The name under which the result of ``get_extra_state`` is saved."""
-HOOKS = ("before_save", "after_save", "before_load", "after_load")
 
 
 class IncompatibleKeys(NamedTuple):
@@ -37,11 +38,14 @@ class Saved:
 
     _version = 1
     """The format version of the class's own part of a state dict."""
-    _state_hooks: dict[str, Hooks] = {}  # replaced, never mutated
+    _state_dict_pre_hooks: ModuleHooks
+    _state_dict_hooks: ModuleHooks
+    _load_state_dict_pre_hooks: ModuleHooks
+    _load_state_dict_post_hooks: ModuleHooks
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Tensor | None]
     _modules: dict[str, Any]
-    _transient: set[str]
+    _non_persistent_buffers_set: set[str]
 
     # Extra state -------------------------------------------------------------------------
 
@@ -63,30 +67,31 @@ class Saved:
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
         """Call ``hook(module, prefix, keep_vars)`` before the module's state is saved."""
-        return self._register_state_hook("before_save", hook)
+        return add(self._state_dict_pre_hooks, hook)
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
         """Call ``hook(module, state_dict, prefix, local_metadata)`` after the module and its submodules are saved."""
-        return self._register_state_hook("after_save", hook)
+        hook._from_public_api = True  # type: ignore[attr-defined]
+        return self._register_state_dict_hook(hook)
+
+    def _register_state_dict_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Like ``register_state_dict_post_hook``, but a result other than None replaces the state dict."""
+        return add(self._state_dict_hooks, hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
         """Call ``hook`` before the module's own part is loaded; the hook may change the dict and the lists.
 
         Its arguments are module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys and errors.
         """
-        return self._register_state_hook("before_load", hook)
+        return self._register_load_state_dict_pre_hook(hook, with_module=True)
+
+    def _register_load_state_dict_pre_hook(self, hook: Callable[..., Any], with_module: bool = False) -> Handle:
+        """Like ``register_load_state_dict_pre_hook``, without the module as an argument unless ``with_module``."""
+        return add(self._load_state_dict_pre_hooks, wraps(hook)(partial(hook, self)) if with_module else hook)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
         """Call ``hook(module, incompatible_keys)`` after the module is loaded; the hook may change the lists."""
-        return self._register_state_hook("after_load", hook)
-
-    def _register_state_hook(self, place: str, hook: Callable[..., Any]) -> Handle:
-        if not self._state_hooks:
-            self.__dict__["_state_hooks"] = {name: Hooks() for name in HOOKS}
-        return self._state_hooks[place].add(hook)
-
-    def _state_hooks_at(self, place: str) -> list[Callable[..., Any]]:
-        return list(self._state_hooks[place].values()) if self._state_hooks else []
+        return add(self._load_state_dict_post_hooks, hook)
 
     # Saving ------------------------------------------------------------------------------
 
@@ -104,16 +109,17 @@ class Saved:
         metadata = {"version": self._version}
         if hasattr(destination, "_metadata"):
             destination._metadata[prefix[:-1]] = metadata
-        for hook in self._state_hooks_at("before_save"):
+        for hook in self._state_dict_pre_hooks.values():
             hook(self, prefix, keep_vars)
         self._save_to_state_dict(destination, prefix, keep_vars)
         for name, module in self._modules.items():
             if module is not None:
                 module.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
-        for hook in self._state_hooks_at("after_save"):
+        for hook in self._state_dict_hooks.values():
             replaced = hook(self, destination, prefix, metadata)
-            if replaced is not None:
+            if replaced is not None and getattr(hook, "_from_public_api", False):
                 raise InvalidOperation("state_dict post-hook must return None")
+            destination = destination if replaced is None else replaced
         return destination
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -125,7 +131,7 @@ class Saved:
 
     def _saved(self) -> dict[str, Tensor]:
         """Return the module's own parameters and persistent buffers."""
-        persistent = {name: b for name, b in self._buffers.items() if name not in self._transient}
+        persistent = {name: b for name, b in self._buffers.items() if name not in self._non_persistent_buffers_set}
         return {name: t for name, t in {**self._parameters, **persistent}.items() if t is not None}
 
     # Loading -----------------------------------------------------------------------------
@@ -176,7 +182,7 @@ class Saved:
                 below = f"{prefix}{name}."
                 part = OrderedDict((key, value) for key, value in state_dict.items() if key.startswith(below))
                 module._load(part, below, metadata, strict, assign, keys, errors)
-        for hook in self._state_hooks_at("after_load"):
+        for hook in self._load_state_dict_post_hooks.values():
             if hook(self, keys) is not None:
                 raise InvalidChoice(
                     "Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new "
@@ -194,8 +200,8 @@ class Saved:
         error_msgs: list[str],
     ) -> None:
         """Load the module's own part, without its submodules, and record the keys and values that do not fit."""
-        for hook in self._state_hooks_at("before_load"):
-            hook(self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        for hook in self._load_state_dict_pre_hooks.values():
+            hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         assign = local_metadata.get("assign_to_params_buffers", False)
         members = self._saved()
         for name, tensor in members.items():

@@ -17,7 +17,7 @@ from .parametrizations import norm_except, output_dim
 
 def _hooks_of(module: Module, kind: type) -> list[tuple[int, Any]]:
     """Return the module's forward pre-hooks of this kind, with their keys."""
-    return [(key, hook.call) for key, hook in (module._pre_hooks or {}).items() if isinstance(hook.call, kind)]
+    return [(key, hook) for key, hook in module._forward_pre_hooks.items() if isinstance(hook, kind)]
 
 
 def _check_first(module: Module, kind: type, name: str, what: str) -> None:
@@ -29,7 +29,7 @@ def _remove(module: Any, kind: type, name: str, what: str) -> Any:
     for key, hook in _hooks_of(module, kind):
         if hook.name == name:
             hook.remove(module)
-            del module._pre_hooks[key]
+            del module._forward_pre_hooks[key]
             return module
     raise InvalidValue(f"{what} of '{name}' not found in {module}")
 

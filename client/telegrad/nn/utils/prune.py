@@ -52,7 +52,7 @@ class BasePruningMethod(ABC):
                 "PruningContainer."
             )
         for key, known in earlier:
-            del module._pre_hooks[key]
+            del module._forward_pre_hooks[key]
             container = known if isinstance(known, PruningContainer) else PruningContainer(known)
             container.add_pruning_method(method)
             method = container
@@ -97,7 +97,7 @@ class BasePruningMethod(ABC):
 
 def _hooks_of(module: Any, name: str | None = None) -> list[tuple[int, BasePruningMethod]]:
     """Return the pruning hooks of a module, or of one of its parameters, with their keys."""
-    found = [(key, hook.call) for key, hook in (module._pre_hooks or {}).items()]
+    found = module._forward_pre_hooks.items()
     return [(k, h) for k, h in found if isinstance(h, BasePruningMethod) and name in (None, h._tensor_name)]
 
 
@@ -373,7 +373,7 @@ def remove(module: Any, name: str) -> Any:
     """Make a pruned parameter an ordinary one, with zeros where it was pruned. Raises ValueError if it is not."""
     for key, hook in _hooks_of(module, name):
         hook.remove(module)
-        del module._pre_hooks[key]
+        del module._forward_pre_hooks[key]
         return module
     raise InvalidValue(f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed")
 
