@@ -64,8 +64,8 @@ def arrays_of(case: Case, dtype: str) -> list[Any]:
 class Both:
     """One case run on torch and on ours, from the same numbers."""
 
-    def __init__(self, op: Op, case: Case, dtype: str) -> None:
-        self.arrays = arrays_of(case, dtype)
+    def __init__(self, op: Op, case: Case, dtype: str, arrays: Any = None) -> None:
+        self.arrays = arrays_of(case, dtype) if arrays is None else arrays
         self.op, self.case = op, case
         self.our_call = oracle.with_dtypes(oracle.build(case, self.arrays, tg.tensor), tg.dtypes)
         self.their_call = oracle.with_dtypes(oracle.build(case, self.arrays, torch.tensor), torch)

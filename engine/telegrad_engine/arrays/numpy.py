@@ -20,6 +20,9 @@ LONG_SLICE = 256
 """The minimum number of elements per slice for which combining whole slices is faster than single elements."""
 
 
+BITS = {np.dtype(f"f{size}"): np.dtype(f"i{size}") for size in (2, 4, 8)}
+"""The integer dtypes by whose products with 0 and 1 floating arrays are masked."""
+
 LONGEST_STEP = 2**63 - 1
 """The largest stride of a NumPy array in bytes."""
 
@@ -140,9 +143,9 @@ class NumpyBackend(Backend):
             each = zip(at, dilation, places, strides, strict=True)
             spots: Any = (..., *[slice(i * d, i * d + (n - 1) * s + 1, s) for i, d, n, s in each])
             if apart:
-                np.multiply(grad, taps == number, out=result[spots])
+                result[spots] = self.masked(grad, taps == number)
             else:
-                result[spots] += grad * (taps == number)
+                result[spots] += self.masked(grad, taps == number)
         return result
 
     def matmul_like(self, like: Any, a: Any, b: Any) -> Any:
@@ -159,6 +162,14 @@ class NumpyBackend(Backend):
         """The sum of each row of a matrix."""
         ones, n = self._weights.get(matrix.dtype), matrix.shape[1]
         return np.add.reduce(matrix, 1) if ones is None or n > MAX_ONES else np.dot(matrix, ones[:n])
+
+    def masked(self, array: Any, mask: Any) -> Any:
+        """``array`` where ``mask`` is true, else 0, also in place of an infinity or NaN."""
+        bits = BITS.get(array.dtype)
+        if bits is None:
+            return super().masked(array, mask)
+        # np.where, which has a branch for each element, takes 17 times as long with a random mask of 256x256 float32.
+        return np.multiply(array.view(bits), mask).view(array.dtype)
 
     def affine(self, own: Any, scale: Any, shift: Any = None) -> Any:
         """``own * scale + shift``, computed in ``own``, a temporary that is overwritten."""

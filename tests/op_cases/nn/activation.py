@@ -74,7 +74,7 @@ CASES: Cases = {
         case(T(0, 3), 0, 0),
     ],
     "relu": [*unary(), case(T(3, values=[-1.0, 0.0, 2.0]))],
-    "relu_backward": [case(T(2, 3), T(2, 3))],
+    "relu_backward": [case(T(2, 3), T(2, 3, values=[[0.0, 2.0, 0.5], [1.0, 0.0, 0.0]]))],
     "softmax": SOFTMAXES,
     "log_softmax": SOFTMAXES,
 }

@@ -15,8 +15,14 @@ CLASSES = [
     case(T(4, 3), T(4, values=[0, 1, 1, 2], dtype="int64"), ignore_index=1),
     case(T(4, 3), T(4, values=[0, 1, 1, 2], dtype="int64"), ignore_index=0),
     case(T(4, 3), T(4, values=[0, 1, 1, 2], dtype="int64"), ignore_index=2),
+    *[
+        case(T(4, 3), T(4, values=[0, 1, 1, 2], dtype="int64"), weight, ignore_index=2, reduction=how)
+        for weight in (T(3, values=[0, 1, 0.5], constant=True), T(3, values=[0, 0, 0], constant=True))
+        for how in ("none", "mean", "sum")
+    ],
     case(T(3), T(values=2, dtype="int64")),
     case(T(2, 3, 4), I(2, 4, high=3)),
+    case(T(1, 3, 2), T(values=[[0, 1]], dtype="int64"), T(3, values=[0, 1, 0.5], constant=True), reduction="none"),
     case(T(0, 3), I(0, high=3), reduction="sum"),
 ]
 

@@ -7,7 +7,7 @@ import math
 import re
 from typing import Any
 
-from ...dtypes import FLOATING, bool_, int64, parse, widened
+from ...dtypes import FLOATING, bool_, int64, widened
 from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
 from ...schema.declaration import FUNCTION, INPLACE, LINALG_FUNCTION, MAY_ALIAS, METHOD, scratch
 from ...schema.op import composite, op
@@ -212,7 +212,7 @@ def trace(xp: Any, input: Array) -> Any:
     return xp.asarray(xp.trace(widened(input.astype(_trace_rule(input).dtype))))
 
 
-trace.derivative(input=lambda F, grad, input_shape: grad * F.eye(*input_shape, dtype=parse(grad.dtype)))
+trace.derivative(input=lambda F, grad, input_shape: F.where(F.eye(*input_shape, dtype=bool_), grad, 0.0))
 
 
 @composite(variants=FUNCTION | METHOD | INPLACE)

@@ -13,7 +13,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Arrays, Bool, Int, Number, NumberOrNumbers, OptionalDType, OptionalInts
 from ...shapes import Spec, reduced_shape, size_at, wrap_dim
 from .declarations import same_floating
-from .reduction import accumulated, accumulated_dtype, running_rule
+from .reduction import accumulated, accumulated_dtype, running_rule, times
 from .sorting import route, values_and_indices
 
 
@@ -34,12 +34,12 @@ def _accumulate_back(F: Any, total: Any, factor: Any, dim: int) -> Any:
     """Return s with s[k] = total[k] + factor[k] s[k + 1], where the last element of s is that of total.
 
     Computed by doubling (Hillis and Steele's scan): after each step, s[k] covers twice as many terms, and factor[k] is
-    the product of the factors that those terms span.
+    the product of the factors that those terms span. A factor of 0 cuts off what comes after it, infinite or not.
     """
     n, step = total.shape[dim], 1
     while step < n:
         left = n - step
-        reached = F.narrow(total, dim, 0, left) + factor * F.narrow(total, dim, step, left)
+        reached = F.narrow(total, dim, 0, left) + times(F, factor, F.narrow(total, dim, step, left))
         total = F.cat([reached, F.narrow(total, dim, left, step)], dim)
         if left > step:
             factor = F.narrow(factor, dim, 0, left - step) * F.narrow(factor, dim, step, left - step)
@@ -52,7 +52,7 @@ def _cumprod_grad(F: Any, grad: Any, input: Any, result: Any, dim: int) -> Any:
     if not input.shape or not input.shape[dim]:
         return grad
     following = F.narrow(input, dim, 1, input.shape[dim] - 1)
-    return _before(F, result, dim) * _accumulate_back(F, grad, following, dim)
+    return times(F, _before(F, result, dim), _accumulate_back(F, grad, following, dim))
 
 
 cumprod.derivative(input=_cumprod_grad)

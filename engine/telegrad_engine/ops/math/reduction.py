@@ -144,9 +144,18 @@ def _products_of_others(F: Any, x: Any) -> Any:
     return F.narrow(F.reshape(others, (-1,)), 0, 0, n)
 
 
-prod.derivative(
-    input=lambda F, grad, input: grad * F.reshape(_products_of_others(F, F.reshape(input, (-1,))), tuple(input.shape))
-)
+def times(F: Any, factor: Any, x: Any) -> Any:
+    """``factor * x``, and 0 where the factor is 0, even if ``x`` is not finite; under a graph, the plain product."""
+    return factor * x if F.xp is None else F.where(factor == 0, 0.0, factor * x)
+
+
+def _prod_grad(F: Any, grad: Any, input: Any) -> Any:
+    others = F.reshape(_products_of_others(F, F.reshape(input, (-1,))), tuple(input.shape))
+    # With two zeros, all other factors have the product 0, so the gradient is 0, as in torch.
+    return grad * others if F.xp is None else F.where(F.sum(input == 0) > 1, 0.0, grad * others)
+
+
+prod.derivative(input=_prod_grad)
 
 
 @op(partial(running_rule, "cumsum_out_cpu"), variants=FUNCTION | METHOD | INPLACE)

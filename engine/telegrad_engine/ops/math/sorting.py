@@ -173,12 +173,20 @@ def median(xp: Any, input: Array) -> Any:
     return xp.where(xp.isnan(ordered[-1]), ordered[-1], middle)
 
 
-def _median_grad(F: Any, grad: Any, input: Any, result: Any) -> Any:
+def _share(F: Any, grad: Any, hits: Any, dim: Any) -> Any:
+    """The gradient divided by the number of ``hits`` along ``dim`` or over all."""
+    shares = F.sum(hits, dim, True, dtype=float32) if dim is not None else F.sum(hits, dtype=float32)
+    dtype = grad._data.dtype if hasattr(grad, "_data") else grad.dtype
+    return grad / F.to(shares, dtype=from_numpy(dtype))
+
+
+def _shared(F: Any, grad: Any, input: Any, result: Any) -> Any:
+    """The gradient shared evenly among the elements that are the result, which may be NaN."""
     hits = F.logical_or(F.eq(input, result), F.logical_and(F.isnan(input), F.isnan(result)))
-    return F.div(grad * hits, F.sum(hits))
+    return F.where(hits, _share(F, grad, hits, None), 0.0)
 
 
-median.derivative(input=_median_grad)
+median.derivative(input=_shared)
 
 
 @op(
@@ -259,15 +267,8 @@ def min_(xp: Any, input: Array) -> Any:
     return xp.min(input)
 
 
-def _evenly(F: Any, grad: Any, hits: Any, dim: Any) -> Any:
-    """Share the gradient evenly among the elements where ``hits`` is True, along ``dim`` or over all."""
-    shares = F.sum(hits, dim, True, dtype=float32) if dim is not None else F.sum(hits, dtype=float32)
-    dtype = grad._data.dtype if hasattr(grad, "_data") else grad.dtype
-    return grad * hits / F.to(shares, dtype=from_numpy(dtype))
-
-
 for _of_all in (max_, min_):
-    _of_all.derivative(input=lambda F, grad, input, result: _evenly(F, grad, F.eq(input, result), None))
+    _of_all.derivative(input=_shared)
 
 
 def _by_argument(xp: Any, find: Any, input: Any, dim: int, keepdim: bool) -> Any:
@@ -328,7 +329,8 @@ def amin(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False)
 def _amax_grad(F: Any, grad: Any, input: Any, result: Any, dim: Any, keepdim: bool) -> Any:
     shape = tuple(input.shape)
     hits = F.eq(input, restore(F, result, shape, dim, keepdim))
-    return _evenly(F, restore(F, grad, shape, dim, keepdim), hits, wrap_dims(dim, len(shape)) or None)
+    # A product, as in torch: an infinite gradient gives NaN at the other elements.
+    return hits * _share(F, restore(F, grad, shape, dim, keepdim), hits, wrap_dims(dim, len(shape)) or None)
 
 
 amax.derivative(input=_amax_grad)

@@ -47,7 +47,7 @@ relu.derivative(input=lambda F, grad, result: F.relu_backward(grad, result))
 @elementwise(variants=PRIVATE, node="ThresholdBackwardBackward0")
 def relu_backward(xp: Any, grad_output: Array, result: Array) -> Any:
     """The gradient where relu let its input pass. An op, so that it requires grad when torch's does."""
-    return grad_output * (result > xp.zero(result))
+    return xp.masked(grad_output, result != xp.zero(result))
 
 
 relu_backward.derivative(
@@ -185,9 +185,12 @@ def hardtanh(xp: Any, input: Array, min_val: Number = -1.0, max_val: Number = 1.
     return xp.clip(input, min_val, max_val)
 
 
-hardtanh.derivative(
-    input=lambda F, grad, input, min_val, max_val: grad * F.logical_and(input > min_val, input < max_val)
-)
+def _within(F: Any, grad: Any, input: Any, low: float, high: float) -> Any:
+    """The gradient where the input is between the bounds."""
+    return F.where(F.logical_and(input > low, input < high), grad, 0.0)
+
+
+hardtanh.derivative(input=lambda F, grad, input, min_val, max_val: _within(F, grad, input, min_val, max_val))
 
 
 @_activation(
@@ -198,7 +201,7 @@ def relu6(xp: Any, input: Array) -> Any:
     return xp.clip(input, 0, 6)
 
 
-relu6.derivative(input=lambda F, grad, input: grad * F.logical_and(input > 0, input < 6))
+relu6.derivative(input=lambda F, grad, input: _within(F, grad, input, 0, 6))
 
 
 @_activation("hardsigmoid_cpu", variants=NN_FUNCTION | INPLACE_ARGUMENT)
@@ -208,7 +211,7 @@ def hardsigmoid(xp: Any, input: Array) -> Any:
 
 
 # The slope is constant: torch has no second derivative of hardsigmoid, and its first has float32 precision.
-hardsigmoid.derivative(input=lambda F, grad, input: grad * F.logical_and(input > -3, input < 3) / 6)
+hardsigmoid.derivative(input=lambda F, grad, input: _within(F, grad / 6, input, -3, 3))
 
 
 @_activation("hardswish_cpu", variants=NN_FUNCTION | INPLACE_ARGUMENT)
@@ -218,7 +221,7 @@ def hardswish(xp: Any, input: Array) -> Any:
 
 
 hardswish.derivative(
-    input=lambda F, grad, input: grad * F.where(input >= 3, 1.0, F.where(input > -3, input / 3 + 0.5, 0.0))
+    input=lambda F, grad, input: F.where(input <= -3, 0.0, F.where(input < 3, grad * (input / 3 + 0.5), grad))
 )
 
 # Exponential ---------------------------------------------------------------------------------------------
@@ -232,7 +235,7 @@ def _elu(xp: Any, input: Any, alpha: float, scale: float) -> Any:
 
 def _elu_grad(F: Any, grad: Any, input: Any, alpha: float, scale: float) -> Any:
     below = F.where(input < 0, input, 0.0)  # the branch that is not selected would overflow
-    return F.where(input > 0, grad * scale, grad * F.exp(below) * (alpha * scale))
+    return F.where(input <= 0, grad * F.exp(below) * (alpha * scale), grad * scale)
 
 
 @_activation("elu_cpu", variants=NN_FUNCTION | INPLACE_ARGUMENT, memory=scratch(1.25))
@@ -276,7 +279,7 @@ def softplus(xp: Any, input: Array, beta: Number = 1, threshold: Number = 20) ->
 
 def _softplus_grad(F: Any, grad: Any, input: Any, beta: float, threshold: float) -> Any:
     scaled = input * beta
-    below = F.where(scaled < threshold, scaled, threshold)  # in torch, the second derivative is 0 from the threshold on
+    below = F.where(scaled >= threshold, threshold, scaled)  # torch's second derivative is 0 from the threshold on
     return F.where(scaled > threshold, grad, grad * F.sigmoid(below))
 
 
@@ -398,7 +401,7 @@ def hardshrink(xp: Any, input: Array, lambd: Number = 0.5) -> Any:
 
 
 def _shrink_grad(F: Any, grad: Any, input: Any, lambd: float) -> Any:
-    return F.where(F.logical_and(input >= -lambd, input <= lambd), 0.0, grad)
+    return F.where(F.logical_or(input > lambd, input < -lambd), grad, 0.0)
 
 
 hardshrink.derivative(input=_shrink_grad)

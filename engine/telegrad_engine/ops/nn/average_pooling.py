@@ -23,7 +23,6 @@ from ..guards import kernel_name, no_kernel
 from .pooling_windows import (
     INPUTS,
     Windows,
-    adaptive_bounds,
     check_not_empty,
     check_signal,
     left_out,
@@ -184,21 +183,10 @@ def _adaptive_rule(input: Any, output_size: Any) -> Spec:
     return Spec((*shape[:-2], *output_size), input.dtype)
 
 
-def _adaptive_hidden(input: Any, output_size: Any) -> list[Spec]:
-    return [Spec((o, n), input.dtype) for o, n in zip(output_size, input.shape[-2:], strict=True)]
-
-
 def _adaptive_scratch(input: Any, output_size: Any) -> int:
-    """The scratch bytes: each dimension's mask and weights, the averages of one dimension, and copies."""
-    masks = sum(o * (24 * n + 400) for o, n in zip(output_size, input.shape[-2:], strict=True))
+    """The scratch bytes: the averages of one dimension, and copies."""
     between = math.prod(input.shape[:-1]) * output_size[1]
-    return int(masks + 12 * between + 12 * elements(input) + 12 * math.prod(input.shape[:-2]) * math.prod(output_size))
-
-
-def _shares(xp: Any, n: int, count: int, dtype: Any) -> Any:
-    """The weight of each of ``n`` elements in each of ``count`` averages: (count, n)."""
-    places, (starts, ends) = xp.arange(n), adaptive_bounds(xp, n, count)
-    return ((places >= starts) & (places < ends)).astype(dtype) / (ends - starts).astype(dtype)
+    return int(12 * (between + elements(input) + math.prod(input.shape[:-2]) * math.prod(output_size)))
 
 
 def _averages(xp: Any, input: Any, count: int) -> Any:
@@ -217,19 +205,33 @@ def _averages(xp: Any, input: Any, count: int) -> Any:
     _adaptive_rule,
     variants=INTERNAL,
     node="AdaptiveAvgPool2DBackward0",
-    results=hiding("rows", "columns", rule=_adaptive_hidden),
     memory=scratch(_adaptive_scratch),
 )
 def _adaptive_avg_pool2d(xp: Any, input: Array, output_size: Ints) -> Any:
     """The averages of a grid of windows that cover an image."""
-    rows, columns = (_shares(xp, n, count, input.dtype) for n, count in zip(input.shape[-2:], output_size, strict=True))
     across = xp.swapaxes(_averages(xp, input, output_size[1]), -1, -2)
-    return xp.ascontiguousarray(xp.swapaxes(_averages(xp, across, output_size[0]), -1, -2)), rows, columns
+    return xp.ascontiguousarray(xp.swapaxes(_averages(xp, across, output_size[0]), -1, -2))
 
 
-_adaptive_avg_pool2d.derivative(
-    input=lambda F, grad, rows, columns: F.matmul(F.matmul(F.transpose(rows, 0, 1), grad), columns)
-)
+def _shared_back(F: Any, grad: Any, n: int) -> Any:
+    """The gradient of ``_averages``: each of ``n`` elements gets the shares of the windows that it is in."""
+    count, axis = grad.shape[-1], len(grad.shape) - 1
+    if not count:
+        return F.new_zeros(grad, (*grad.shape[:-1], n))
+    windows, places = F.arange(count), F.arange(n)
+    shares = grad / (-((windows + 1) * -n // count) - windows * n // count)
+    first, last = places * count // n, ((places + 1) * count - 1) // n
+    most = max(((i + 1) * count - 1) // n - i * count // n for i in range(n)) + 1
+    parts = [F.index_select(shares, axis, F.clamp(first + i, max=count - 1)) for i in range(most)]
+    return sum(F.where(first + i <= last, part, 0.0) for i, part in enumerate(parts))
+
+
+def _adaptive_grad(F: Any, grad: Any, input_shape: Any) -> Any:
+    down = F.transpose(_shared_back(F, F.transpose(grad, -1, -2), input_shape[-2]), -1, -2)
+    return _shared_back(F, down, input_shape[-1])
+
+
+_adaptive_avg_pool2d.derivative(input=_adaptive_grad)
 
 
 @composite(variants=NN_FUNCTION)

@@ -154,24 +154,23 @@ def nll_loss(
     scale = kept.astype(input.dtype)
     if weight is not None:
         scale = scale * weight[safe]
-    losses = input[_at_class(xp, safe, input.ndim)] * -scale
+    losses = xp.masked(input[_at_class(xp, safe, input.ndim)] * -scale, kept)
     if reduction == "none":
         return losses, safe, scale
     total = xp.sum(losses)
     if reduction == "mean":
         weights = xp.sum(scale)
-        # The mean of no targets is NaN, and its gradient 0, as in torch.
-        return total / weights, safe, scale / xp.where(weights == 0, xp.ones_like(weights), weights)
+        return total / weights, safe, scale / weights
     return total, safe, scale
 
 
-def _nll_grad(F: Any, grad: Any, input_shape: Any, safe: Any, scale: Any) -> Any:
+def _nll_grad(F: Any, grad: Any, input_shape: Any, target: Any, safe: Any, scale: Any, ignore_index: int) -> Any:
     """Put minus each target's ``scale`` at its class; ``scale`` already includes the mean's division.
 
-    A target with scale 0 has gradient 0 even if the incoming gradient is NaN, as after the mean of no targets.
+    An ignored target has gradient 0 even if the incoming gradient is NaN, as after the mean of no targets.
     """
     axis = _class_dim(len(input_shape))
-    share = F.where(scale == 0, 0.0, -grad * scale)
+    share = F.where(F.eq(target, ignore_index), 0.0, -grad * scale)
     if F.xp is not None:
         zeros = F.xp.zeros(input_shape, grad.dtype)
         return F.xp.index_set(zeros, _at_class(F.xp, safe, len(input_shape)), share)

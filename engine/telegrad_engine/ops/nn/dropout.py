@@ -136,7 +136,7 @@ def _slopes_rule(input: Any, lower: float, upper: float) -> Spec:
 def leaky_drawn(xp: Any, rng: Any, input: Array, lower: Number, upper: Number) -> Any:
     """The input where positive, else times a slope drawn for each element between ``lower`` and ``upper``."""
     drawn = xp.asarray(lower + (upper - lower) * rng.random(input.shape)).astype(input.dtype)
-    slopes = xp.where(input > 0, xp.one(input), drawn)
+    slopes = xp.where(input <= 0, drawn, xp.one(input))
     return input * slopes, slopes
 
 

@@ -239,20 +239,29 @@ def embedding_bag(
     return _reduce_bags(F, rows, places, bags, mode, per_sample_weights, counted)
 
 
+def _largest_of_bags(F: Any, rows: Any, places: Any, bags: int, counted: Any) -> Any:
+    """The largest elements of the rows of each bag; the gradient goes to the first of equals."""
+    n, width = rows.shape
+    values = rows.detach() if counted is None else F.where(counted, rows.detach(), -math.inf)
+    at = F.expand(F.unsqueeze(places, -1), (n, width))
+    most = F.scatter_reduce(F.new_zeros(values, (bags, width)), 0, at, values, "amax", include_self=False)
+    largest = F.logical_not(F.lt(values, F.gather(most, 0, at)))  # or NaN
+    if counted is not None:
+        largest = F.logical_and(largest, counted)
+    numbers = F.where(largest, F.unsqueeze(F.arange(n), -1), n)
+    first = F.scatter_reduce(F.expand(F.new_zeros(places, (1, 1)) + n, (bags, width)), 0, at, numbers, "amin")
+    return F.gather(F.cat([rows, F.new_zeros(rows, (1, width))]), 0, first)
+
+
 def _reduce_bags(F: Any, rows: Any, places: Any, bags: int, mode: str, weights: Any, counted: Any) -> Any:
     """Reduce the rows of each bag to one; ``counted`` is False for padding rows, and None if there are none."""
-    zeros = F.new_zeros(rows, (bags, rows.shape[1]))
     if mode == "max":
-        if counted is not None:
-            rows = F.where(counted, rows, -math.inf)
-        at = F.expand(F.unsqueeze(places, -1), tuple(rows.shape))
-        most = F.scatter_reduce(zeros, 0, at, rows, "amax", include_self=False)
-        return most if counted is None else F.where(F.isneginf(most), 0.0, most)
+        return _largest_of_bags(F, rows, places, bags, counted)
     if weights is not None:
         rows = rows * F.reshape(weights, (-1, 1))
     if counted is not None:
         rows = F.where(counted, rows, 0.0)
-    sums = F.index_add(zeros, 0, places, rows)
+    sums = F.index_add(F.new_zeros(rows, (bags, rows.shape[1])), 0, places, rows)
     if mode == "sum":
         return sums
     ones = F.new_zeros(rows.detach(), (rows.shape[0], 1)) + 1

@@ -142,8 +142,8 @@ def multilabel_margin_loss(F: Any, input: Array, target: Array, *, reduction: Re
     places = F.clamp(labels, min=0)
     others = F.eq(F.scatter_add(F.zeros_like(rows), 1, places, counts), 0)
     lacking = F.clamp(1 - F.unsqueeze(F.gather(rows, 1, places), 2) + F.unsqueeze(rows, 1), min=0)
-    counted = F.unsqueeze(counts, 2) * F.unsqueeze(others, 1)
-    losses = F.sum(lacking * counted, (1, 2)) / rows.shape[1]
+    counted = F.logical_and(F.unsqueeze(counts, 2), F.unsqueeze(others, 1))
+    losses = F.sum(F.where(counted, lacking, 0.0), (1, 2)) / rows.shape[1]
     return reduce_loss(F, losses if input.dim() == 2 else F.squeeze(losses, 0), reduction)
 
 

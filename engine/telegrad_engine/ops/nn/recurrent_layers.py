@@ -114,11 +114,12 @@ def rnn_layer(
 def _rnn_grads(
     F: Any, grad: Any, needs: Any, hidden: Any, weight: Any, bias: Any, nonlinearity: str, reverse: bool, result: Any
 ) -> Any:
-    slopes = 1 - result * result if nonlinearity == "tanh" else result > 0
+    slopes = 1 - result * result if nonlinearity == "tanh" else None
     carried: Any = 0
     found = []
     for t in _places(len(grad), not reverse):
-        found.append((grad[t] + carried) * slopes[t])
+        total = grad[t] + carried
+        found.append(F.relu_backward(total, result[t]) if slopes is None else total * slopes[t])
         carried = F.matmul(found[-1], weight)
     by_scores = F.stack(_by_place(found, not reverse), 0)
     before = _states_before(F, hidden, result, reverse)

@@ -132,7 +132,7 @@ def smooth_l1_loss(xp: Any, input: Array, target: Array, *, reduction: Reduction
 
 def _smooth_grad(F: Any, grad: Any, input: Any, target: Any, reduction: str, beta: float) -> Any:
     gaps = input - target
-    slopes = F.where(F.abs(gaps) < beta, gaps / beta, F.sign(gaps)) if beta else F.sign(gaps)
+    slopes = F.where(F.abs(gaps) >= beta, F.sign(gaps), gaps / beta) if beta else F.sign(gaps)
     return _share(grad, gaps.shape, reduction) * slopes
 
 
@@ -169,7 +169,7 @@ def huber_losses(xp: Any, input: Array, target: Array, *, reduction: Reduction =
 
 def _huber_grad(F: Any, grad: Any, input: Any, target: Any, reduction: str, delta: float) -> Any:
     gaps = input - target
-    slopes = F.where(F.abs(gaps) < delta, gaps, F.sign(gaps) * delta)
+    slopes = F.where(F.abs(gaps) >= delta, F.sign(gaps) * delta, gaps)
     return _share(grad, gaps.shape, reduction) * slopes
 
 

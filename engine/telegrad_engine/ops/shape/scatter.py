@@ -344,7 +344,7 @@ def _check_filled(xp: Any, input: Any, index: Any, _value: Any, *, dim: int) -> 
 
 index_fill.derivative(
     input=lambda F, grad, dim, index: F.index_fill(grad, dim, index, 0),
-    value=lambda F, grad, dim, index: F.sum(grad - F.index_fill(grad, dim, index, 0)),
+    value=lambda F, grad, dim, index: F.sum(F.where(F.index_fill(F.zeros_like(grad), dim, index, 1) == 1, grad, 0.0)),
 )
 
 
