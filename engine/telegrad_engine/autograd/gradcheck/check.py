@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import GradcheckError, InvalidOperation, InvalidValue
 from ...tensor.namespace import Functions
 from .. import forward_ad
-from .differences import Tensors, Tolerance, check_projected, check_whole, numerical_jacobian, outputs_of
+from .differences import Tensors, Tolerance, check_projected, check_whole, numerical_jacobian, outputs_of, shaped_like
 
 
 class Check:
@@ -31,11 +31,15 @@ class Check:
         if not self.outputs:
             self._expect_constant()
             return
-        compare = check_projected if fast else check_whole
-        if backward:
-            compare(self.func, self.inputs, self.outputs, self._rows, self.tolerance, False)
-        if forward:
-            compare(self.func, self.inputs, self.outputs, self._columns, self.tolerance, True)
+        both = [(self._rows, self._projected_row, False)] if backward else []
+        both += [(self._columns, self._projected_column, True)] if forward else []
+        for jacobians, projections, is_forward in both:
+            if fast:
+                check_projected(
+                    self.func, self.inputs, self.outputs, jacobians, projections, self.tolerance, is_forward
+                )
+            else:
+                check_whole(self.func, self.inputs, self.outputs, jacobians, self.tolerance, is_forward)
 
     def run_further(self, batched: bool, undefined: bool) -> None:
         """Run the checks that need no finite differences."""
@@ -56,11 +60,20 @@ class Check:
                     raise GradcheckError("Numerical gradient for function expected to be zero")
 
     def _rows(self, index: int) -> list[Any]:
-        """Return one output's Jacobian by each tracked input, computed by rows in backward mode: (inputs, outputs).
+        """Return one output's Jacobian by each tracked input, computed by rows in backward mode: (inputs, outputs)."""
+        elements = self.outputs[index].reshape(-1)
+        rows = self._gradients_of([elements[i] for i in range(elements.numel())])
+        return [_as_columns(found, tensor) for found, tensor in zip(rows, self.tracked, strict=True)]
 
-        Raises GradcheckError if two computations differ.
-        """
-        first, again = self._jacobian(index), self._jacobian(index)
+    def _projected_row(self, index: int, left: list[Any], v: Any) -> list[float]:
+        """Return ``u J v`` for each tracked input, from the gradient of ``v`` times the output."""
+        output = self.outputs[index]
+        gradients = self._gradients_of([output], shaped_like(output, v))
+        return [float(u @ _numbers(grads[0]).reshape(-1)) for u, grads in zip(left, gradients, strict=True)]
+
+    def _gradients_of(self, outputs: Sequence[Any], seed: Any = None) -> list[list[Any]]:
+        """Return, for each tracked input, the gradients of each output. Raises GradcheckError if two passes differ."""
+        first, again = self._pass_over(outputs, seed), self._pass_over(outputs, seed)
         for found, other in zip(first, again, strict=True):
             spread = [np.abs(_numbers(a) - _numbers(b)).max(initial=0) for a, b in zip(found, other, strict=True)]
             if max(spread, default=0) > self.tolerance.nondet:
@@ -69,14 +82,13 @@ class Check:
                     "gives different values, although analytical gradient matches numerical gradient.The tolerance "
                     f"for nondeterminism was {self.tolerance.nondet}."
                 )
-        return [_as_columns(rows, tensor) for rows, tensor in zip(first, self.tracked, strict=True)]
+        return first
 
-    def _jacobian(self, index: int) -> list[list[Any]]:
-        """Return, for each tracked input, the gradients of every element of the output."""
-        elements = self.outputs[index].reshape(-1)
+    def _pass_over(self, outputs: Sequence[Any], seed: Any) -> list[list[Any]]:
         rows: list[list[Any]] = [[] for _ in self.tracked]
-        for i in range(elements.numel()):
-            grads = self.grad((elements[i],), self.tracked, retain_graph=True, allow_unused=True)
+        for output in outputs:
+            seeds = None if seed is None else (seed,)
+            grads = self.grad((output,), self.tracked, seeds, retain_graph=True, allow_unused=True)
             for row, grad, tensor in zip(rows, grads, self.tracked, strict=True):
                 row.append(tensor.detach().new_zeros(tuple(tensor.shape)) if grad is None else grad)
         return rows
@@ -86,20 +98,26 @@ class Check:
         output = self.outputs[index]
         stack = Functions(type(output)._apply).stack
         return [
-            stack([self._column(index, position, place) for place in np.ndindex(*tensor.shape)])
+            stack([self._column(index, position, _unit(tensor, place)) for place in np.ndindex(*tensor.shape)])
             if tensor.numel()
             else tensor.detach().new_zeros((0, output.numel()))
             for position, tensor in enumerate(self.inputs)
             if _is_tracked(tensor)
         ]
 
-    def _column(self, index: int, position: int, place: tuple[int, ...]) -> Any:
-        """Return the output's tangent, flattened, for a tangent of 1 at one element of an input."""
-        tensor = self.inputs[position]
-        tangent = tensor._zeros_like()
-        tangent[place] = 1.0
+    def _projected_column(self, index: int, left: list[Any], v: Any) -> list[float]:
+        """Return ``u J v`` for each tracked input, from the output's tangent for the tangent ``u``."""
+        places = [position for position, tensor in enumerate(self.inputs) if _is_tracked(tensor)]
+        tangents = [shaped_like(tensor, u) for tensor, u in zip(self.tracked, left, strict=True)]
+        return [
+            float(_numbers(self._column(index, position, tangent)) @ v)
+            for position, tangent in zip(places, tangents, strict=True)
+        ]
+
+    def _column(self, index: int, position: int, tangent: Any) -> Any:
+        """Return the output's tangent, flattened, for a tangent of one input."""
         with forward_ad.dual_level():
-            dual = forward_ad.make_dual(tensor, tangent)
+            dual = forward_ad.make_dual(self.inputs[position], tangent)
             outputs = outputs_of(self.func, [*self.inputs[:position], dual, *self.inputs[position + 1 :]])
             found = forward_ad.unpack_dual(outputs[index]).tangent
         return (outputs[index]._zeros_like() if found is None else found.detach()).reshape(-1)
@@ -183,6 +201,13 @@ def _check_inputs(inputs: Tensors) -> None:
         raise InvalidValue(
             "gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True."
         )
+
+
+def _unit(tensor: Any, place: tuple[int, ...]) -> Any:
+    """Return a tangent of 1 at one element."""
+    tangent = tensor._zeros_like()
+    tangent[place] = 1.0
+    return tangent
 
 
 def _as_columns(rows: list[Any], tensor: Any) -> Any:

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...context import no_grad
 from ...errors import GradcheckError
 from ...tensor.namespace import Functions
 
 Tensors = tuple[Any, ...]
 Jacobians = Callable[[int], list[Any]]
 """Maps an output's index to its analytical Jacobians (inputs, outputs), one for each input that requires grad."""
+Projections = Callable[[int, list[Any], Any], list[float]]
+"""Maps an output's index, the vectors ``u`` of all inputs and its ``v`` to ``u J v`` for each input, in one pass."""
 
 
 class Tolerance(NamedTuple):
@@ -57,10 +58,14 @@ def _slopes(
 
 
 def _moved(func: Callable[..., Any], inputs: Tensors, position: int, step: Any, every: bool) -> list[Any]:
-    with no_grad():
-        moved = inputs[position].detach() + step
-    args = [*inputs[:position], moved.requires_grad_(), *inputs[position + 1 :]]
-    return [out.detach().clone() for out in outputs_of(func, args, every)]
+    """Return the outputs with one input moved in place, as torch does: ``func`` may hold that tensor itself."""
+    data = inputs[position]._data_alone()
+    before = data.clone()
+    data.add_(step)
+    try:
+        return [out.detach().clone() for out in outputs_of(func, inputs, every)]
+    finally:
+        data.copy_(before)
 
 
 def check_whole(
@@ -87,6 +92,7 @@ def check_projected(
     inputs: Tensors,
     outputs: Tensors,
     jacobians: Jacobians,
+    projections: Projections,
     tolerance: Tolerance,
     forward: bool,
 ) -> None:
@@ -97,17 +103,23 @@ def check_projected(
     rng = np.random.default_rng(0)
     left = [_direction(rng, inputs[i].numel()) for i in _positions(inputs)]
     right = [_direction(rng, out.numel()) for out in outputs]
-    for which, position in enumerate(_positions(inputs)):
-        tensor, u = inputs[position], left[which]
-        step = tensor.detach().new_tensor((u * tolerance.eps).tolist(), dtype=tensor.dtype).reshape(tensor.shape)
-        slopes = _slopes(func, inputs, position, step, tolerance.eps)
-        for index, v in enumerate(right):
-            matrix = jacobians(index)[which]
-            n = float(np.dot(np.asarray(slopes[index].tolist()), v))
-            a = float(u @ np.asarray(matrix.tolist()).reshape(u.size, v.size) @ v)
-            if not np.isclose(a, n, tolerance.rtol, tolerance.atol * u.sum() * v.sum()):
-                whole = numerical_jacobian(func, inputs, position, tolerance.eps)[index]
-                raise GradcheckError(_mismatch(index, which, n, a, forward) + _explained(whole, matrix, tolerance))
+    slopes = []
+    for position, u in zip(_positions(inputs), left, strict=True):
+        step = shaped_like(inputs[position], u * tolerance.eps)
+        slopes.append(_slopes(func, inputs, position, step, tolerance.eps))
+    for index, v in enumerate(right):
+        for which, a in enumerate(projections(index, left, v)):
+            n = float(np.dot(np.asarray(slopes[which][index].tolist()), v))
+            if not np.isclose(a, n, tolerance.rtol, tolerance.atol * left[which].sum() * v.sum()):
+                whole = numerical_jacobian(func, inputs, _positions(inputs)[which], tolerance.eps)[index]
+                raise GradcheckError(
+                    _mismatch(index, which, n, a, forward) + _explained(whole, jacobians(index)[which], tolerance)
+                )
+
+
+def shaped_like(tensor: Any, numbers: Any) -> Any:
+    """Return a tensor of these numbers with the shape and dtype of another one."""
+    return tensor.detach().new_tensor(numbers.tolist(), dtype=tensor.dtype).reshape(tuple(tensor.shape))
 
 
 def _direction(rng: np.random.Generator, size: int) -> Any:
