@@ -307,6 +307,9 @@ def test_dtypes_and_shapes_refuse_as_torchs(call: Call) -> None:
     lambda lib: lib.ones(2).map_(lib.ones(2), lambda a, b: a + b),
     lambda lib: lib.ones(2, 3).is_same_size(lib.zeros(2, 3)),
     lambda lib: lib.tensor([0.5, 2.0]).polygamma(1),
+    lambda lib: reversed(lib.tensor([1.0, 2.0, 3.0], requires_grad=True)),
+    lambda lib: reversed(lib.arange(6).reshape(2, 3)),
+    lambda lib: reversed(lib.tensor(2.0)),
 )
 def test_attributes(call: Call) -> None:
     same(call)
@@ -326,6 +329,7 @@ def test_attributes(call: Call) -> None:
     lambda lib: lib.tensor([True]) << lib.tensor([True]),
     lambda lib: lib.ones(2).float_power_(2),
     lambda lib: lib.ones(2).is_set_to(3),
+    lambda lib: lib.ones(2).__delitem__(0),
 )
 def test_attributes_refuse_as_torchs(call: Call) -> None:
     same_error(call)

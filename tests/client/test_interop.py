@@ -41,6 +41,17 @@ def test_tensors_go_out() -> None:
     assert ours.tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("expanded", [False, True])
+def test_an_array_of_a_tensor_that_requires_grad_is_made_by_force(expanded: bool) -> None:
+    def made(lib: Any) -> Any:
+        x = lib.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        y = x.expand(2, 3) if expanded else x * 2
+        return [y.numpy(force=True).tolist(), y.detach().numpy(force=False).tolist(), y.requires_grad]
+
+    same(made)
+    same_error(lambda lib: lib.ones(2, requires_grad=True).numpy(force=False), whole=True)
+
+
 def test_dlpack_comes_in() -> None:
     for source in (torch.arange(4), np.arange(4), tg.arange(4)):
         ours = tg.from_dlpack(source)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import telegrad as tg
 
@@ -55,6 +57,54 @@ def test_a_batch_norm_of_an_empty_batch_keeps_its_statistics(session: tg.Session
         return y, x.grad, norm.running_mean, norm.running_var, norm.num_batches_tracked, flat
 
     same(function)
+
+
+Attend = Callable[[Any, Any], Any]
+QKV = (2, 2, 5, 4)
+MASKS: dict[str, Attend] = {
+    "bools": lambda lib, t: lib.tensor(MASK > 0),
+    "that hides a row": lambda lib, t: lib.tensor((MASK > 0) & (np.arange(5)[:, None] > 0)),
+    "numbers": lambda lib, t: lib.tensor(MASK),
+    "of one row": lambda lib, t: lib.tensor(MASK[:1]),
+    "of each head": lambda lib, t: lib.tensor(MASK).expand(2, 2, 5, 3).contiguous(),
+    "of three dims": lambda lib, t: lib.tensor(MASK).expand(2, 5, 3).contiguous(),
+    "with a gradient": lambda lib, t: lib.tensor(MASK, requires_grad=True),
+    "across memory": lambda lib, t: lib.tensor(MASK.T.copy()).T,
+}
+MASK = RNG.standard_normal((5, 3))
+SIZES: dict[str, tuple[tuple[int, ...], ...]] = {
+    "four dims": (QKV, (2, 2, 3, 4), (2, 2, 3, 4)),
+    "three dims": ((2, 5, 4), (2, 3, 4), (2, 3, 4)),
+    "two dims": ((5, 4), (3, 4), (3, 4)),
+    "wide values": (QKV, (2, 2, 3, 4), (2, 2, 3, 6)),
+    "across memory": ((2, 2, 4, 5), (2, 2, 4, 3), (2, 2, 4, 3)),
+    "one batch": (QKV, (1, 2, 3, 4), (1, 2, 3, 4)),
+}
+
+
+@pytest.mark.parametrize("dropout", [0.0, 1.0])
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("mask", MASKS)
+def test_attention_takes_a_mask_and_is_causal_where_torchs_does(
+    session: tg.Session, mask: str, sizes: str, dropout: float
+) -> None:
+    """torch's fused kernel for the CPU applies both; the other one rejects them."""
+    values = [np.random.default_rng(1).standard_normal(shape) for shape in SIZES[sizes]]
+
+    def function(lib: Any) -> Any:
+        qkv = [lib.tensor(x, requires_grad=True) for x in values]
+        given = MASKS[mask](lib, qkv)
+        used = [x.mT for x in qkv] if sizes == "across memory" else qkv
+        out = lib.nn.functional.scaled_dot_product_attention(*used, given, dropout, is_causal=True)
+        (out * out.detach().cos()).sum().backward()
+        return out, *[x.grad for x in qkv]
+
+    try:
+        function(torch)
+    except RuntimeError:
+        same_error(function, whole=True)
+    else:
+        same(function)
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -134,7 +134,7 @@ class Traced(Tensor):
     def _fetch(self) -> Any:
         raise self._recorder.refuse_value("this")  # type: ignore[attr-defined]
 
-    def numpy(self) -> Any:
+    def numpy(self, *, force: bool = False) -> Any:
         """Raise InvalidOperation: a traced tensor has no value."""
         raise self._recorder.refuse_value("numpy()")  # type: ignore[attr-defined]
 

@@ -124,9 +124,9 @@ class Tensor(ElementwisePython, Tracked):
     def _fetch(self) -> Any:
         return self._recorder.fetch([self._id])[self._id].array
 
-    def numpy(self) -> Any:
-        """Return the value as a new NumPy array. Raises for tensors that require grad."""
-        if self.requires_grad:
+    def numpy(self, *, force: bool = False) -> Any:
+        """Return the value as a new NumPy array. Raises for tensors that require grad, unless ``force``."""
+        if self.requires_grad and not force:
             raise InvalidOperation(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
             )

@@ -117,7 +117,7 @@ class Batched(Tensor):
     def _fetch(self) -> NoReturn:
         raise InvalidOperation(NO_STORAGE)
 
-    def numpy(self) -> NoReturn:
+    def numpy(self, *, force: bool = False) -> NoReturn:
         """Raise InvalidOperation: a single sample has no value."""
         raise InvalidOperation(NO_STORAGE)
 

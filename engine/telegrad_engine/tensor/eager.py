@@ -164,9 +164,9 @@ class Tensor(Tracked):
         """The name of the device that holds the value."""
         return NUMPY.name
 
-    def numpy(self) -> Any:
-        """Return the value as a NumPy array that shares the memory. Raises for tensors that require grad."""
-        if self.requires_grad:
+    def numpy(self, *, force: bool = False) -> Any:
+        """Return the value as a NumPy array that shares the memory. Raises if it requires grad, unless ``force``."""
+        if self.requires_grad and not force:
             raise InvalidOperation(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
             )

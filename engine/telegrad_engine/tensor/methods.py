@@ -66,6 +66,13 @@ class TensorMethods(TensorAttributes, OpMethods):
             raise TypeError("len() of a 0-d tensor")
         return int(self._data.shape[0])
 
+    def __reversed__(self) -> Any:
+        """The tensor with its first dimension reversed."""
+        return self.flip(0) if self._data.shape else self
+
+    def __delitem__(self, index: Any) -> None:
+        raise InvalidArgument("Tensor does not support deleting items")
+
     def size(self, dim: int | None = None) -> Any:
         """The shape, or the size of one dimension."""
         shape = self.shape

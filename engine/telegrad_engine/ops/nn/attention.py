@@ -36,7 +36,7 @@ def _check_attention(query: Any, key: Any, value: Any, attn_mask: Any, dropout_p
                 "Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: "
                 f"{attn_mask.dtype.c_name} and  query.dtype: {query.dtype.c_name} instead."
             )
-        if is_causal:
+        if is_causal and not _is_fused(query, key, value, attn_mask, dropout_p):
             raise InvalidOperation(
                 "_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True"
             )
@@ -44,6 +44,24 @@ def _check_attention(query: Any, key: Any, value: Any, attn_mask: Any, dropout_p
         raise DTypeMismatch(f"expected m1 and m2 to have the same dtype, but got: float != {query.dtype.c_name}")
     if not 0 <= dropout_p <= 1:
         raise InvalidOperation(f"dropout probability has to be between 0 and 1, but got {dropout_p:g}")
+
+
+def _is_fused(query: Any, key: Any, value: Any, mask: Any, dropout_p: float) -> bool:
+    """Whether torch has a fused kernel for these on the CPU, which takes a mask together with ``is_causal``."""
+    if dropout_p or mask.requires_grad or [x.dim() for x in (query, key, value)] != [4, 4, 4]:
+        return False
+    batch, heads, length, width = query.shape
+    (of_key, own, *rest), (of_value, also, *_) = key.shape, value.shape
+    sizes = (batch, heads, length, rest[0])[-mask.dim() :]
+    return (
+        batch == of_key == of_value
+        and own == also
+        and width == rest[1] == value.shape[-1]
+        and 0 not in (length, rest[0], value.shape[2])
+        and mask.dim() in (2, 4)
+        and all(size in (1, wanted) for size, wanted in zip(mask.shape, sizes, strict=True))
+        and all(x.shape[-1] == 1 or x.stride(-1) == 1 for x in (query, key, value))
+    )
 
 
 @composite(variants=NN_FUNCTION)
