@@ -61,9 +61,11 @@ def test_five_steps_equal_torchs(problem: Any, options: dict[str, Any]) -> None:
             options = {**options, "lr": 1e-3}
         optimizer = lib.optim.LBFGS(params, **options)
         losses = [optimizer.step(closure_of(optimizer, loss)).item() for _ in range(5)]
-        state = optimizer.state_dict()["state"][0]
-        results.append((losses, params, state["func_evals"], state["n_iter"], optimizer.state_dict()["param_groups"]))
-    check(results[0], results[1], 1e-6)
+        state = dict(sorted(optimizer.state_dict()["state"][0].items()))
+        state["t"] = float(state["t"])
+        results.append(([losses, params, optimizer.state_dict()["param_groups"]], state))
+    check(results[0][0], results[1][0], 1e-6)
+    check(results[0][1], results[1][1], 1e-3)  # differences of nearly equal gradients
 
 
 def test_it_goes_on_from_torchs_state() -> None:

@@ -132,20 +132,40 @@ def test_a_scheduler_goes_on_where_it_was_saved(name: str) -> None:
     assert rates[0] == rates[1]
 
 
-@pytest.mark.parametrize("name", ["step", "cosine", "restarts", "milestones", "linear", "lambda", "cyclic"])
-def test_a_state_of_torchs_is_taken_over(name: str) -> None:
-    theirs_optimizer, ours_optimizer = optimizer_of(torch), optimizer_of(tg)
-    theirs, ours = SCHEDULERS[name](torch, theirs_optimizer), SCHEDULERS[name](tg, ours_optimizer)
+@pytest.mark.parametrize("steps", [0, 1, 9])
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_a_state_has_torchs_names_and_numbers(name: str, steps: int) -> None:
+    states = []
+    for lib in (tg, torch):
+        optimizer = optimizer_of(lib)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            scheduler = SCHEDULERS[name](lib, optimizer)
+            for _ in range(steps):
+                optimizer.step()
+                scheduler.step()
+        states.append(scheduler.state_dict())
+    assert list(states[0]) == list(states[1])
+    assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("name", [n for n in SCHEDULERS if n != "chained in sequence"])
+def test_a_state_is_taken_over_from_torchs_and_by_torchs(name: str, back: bool) -> None:
+    source, target = (tg, torch) if back else (torch, tg)
+    first_optimizer, second_optimizer = optimizer_of(source), optimizer_of(target)
+    first, second = SCHEDULERS[name](source, first_optimizer), SCHEDULERS[name](target, second_optimizer)
     for _ in range(5):
-        theirs_optimizer.step()
-        theirs.step()
-    ours.load_state_dict(theirs.state_dict())
-    ours_optimizer.load_state_dict(theirs_optimizer.state_dict())
-    for optimizer, scheduler in ((theirs_optimizer, theirs), (ours_optimizer, ours)):
+        first_optimizer.step()
+        first.step()
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    second_optimizer.load_state_dict(copy.deepcopy(first_optimizer.state_dict()))
+    for optimizer, scheduler in ((first_optimizer, first), (second_optimizer, second)):
         for _ in range(5):
             optimizer.step()
             scheduler.step()
-    assert ours.get_last_lr() == theirs.get_last_lr()
+    assert second.get_last_lr() == first.get_last_lr()
+    assert second.state_dict() == first.state_dict()
 
 
 @pytest.mark.parametrize("name", ["step", "milestones", "constant", "linear", "exponential", "cosine", "polynomial"])

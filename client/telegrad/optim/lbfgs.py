@@ -116,12 +116,12 @@ class LBFGS(Optimizer):
             inverses.append(1.0 / curvature)
             state["H_diag"] = curvature / change.dot(change)
         direction: Tensor = grad.neg()
-        weights = []
-        for change, step, inverse in zip(reversed(changes), reversed(steps), reversed(inverses), strict=True):
-            weights.append(step.dot(direction) * inverse)
-            direction = direction - change * weights[-1]
+        weights = state.setdefault("al", [None] * history_size)
+        for i in reversed(range(len(changes))):
+            weights[i] = steps[i].dot(direction) * inverses[i]
+            direction = direction - changes[i] * weights[i]
         direction = direction * state["H_diag"]
-        for change, step, inverse, weight in zip(changes, steps, inverses, reversed(weights), strict=True):
+        for change, step, inverse, weight in zip(changes, steps, inverses, weights, strict=False):
             direction = direction + step * (weight - change.dot(direction) * inverse)
         return direction
 

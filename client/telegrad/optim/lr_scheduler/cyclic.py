@@ -18,17 +18,20 @@ class _WithMomentum(LRScheduler):
     cycle_momentum: bool
     use_beta1: bool
 
-    def _take_momentum(self, optimizer: Optimizer, base: Any, largest: Any, last_epoch: int) -> None:
-        """Store the momentum's bounds, and start at the largest."""
+    def _take_momentum(
+        self, optimizer: Optimizer, base: Any, largest: Any, last_epoch: int
+    ) -> tuple[list[float], list[float]]:
+        """Return the momentum's bounds for each group, and start at the largest."""
         if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
             raise InvalidValue("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
         self.use_beta1 = "betas" in optimizer.defaults
-        self.base_momentums = one_per_group("base_momentum", optimizer, base)
-        self.max_momentums = one_per_group("max_momentum", optimizer, largest)
+        lowest = one_per_group("base_momentum", optimizer, base)
+        highest = one_per_group("max_momentum", optimizer, largest)
         if last_epoch == -1:
             for i, group in enumerate(optimizer.param_groups):
-                group["max_momentum"], group["base_momentum"] = self.max_momentums[i], self.base_momentums[i]
-                self._set_momentum(group, self.max_momentums[i])
+                group["max_momentum"], group["base_momentum"] = highest[i], lowest[i]
+                self._set_momentum(group, highest[i])
+        return lowest, highest
 
     def _set_momentum(self, group: dict[str, Any], momentum: float) -> None:
         if self.use_beta1:
@@ -82,7 +85,9 @@ class CyclicLR(_WithMomentum):
             self.scale_mode = "iterations" if mode == "exp_range" else "cycle"
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
-            self._take_momentum(optimizer, base_momentum, max_momentum, last_epoch)
+            self.base_momentums, self.max_momentums = self._take_momentum(
+                optimizer, base_momentum, max_momentum, last_epoch
+            )
         super().__init__(optimizer, last_epoch)
         self.base_lrs = base_lrs
 
@@ -144,15 +149,17 @@ class OneCycleLR(_WithMomentum):
             raise InvalidValue(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
         if anneal_strategy not in ("cos", "linear"):
             raise InvalidValue(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
-        self._anneal_func_type = anneal_strategy
-        rise = float(pct_start * self.total_steps) - 1
         # The end of each phase, and the group entries between which rate and momentum move.
         ends = [("initial_lr", "max_momentum"), ("max_lr", "base_momentum"), ("min_lr", "max_momentum")]
-        self._turns = [0.0, rise, float(self.total_steps - 1)]
+        steps = [float(pct_start * self.total_steps) - 1, self.total_steps - 1]
         if three_phase:
             ends.insert(2, ("initial_lr", "max_momentum"))
-            self._turns.insert(2, float(2 * pct_start * self.total_steps) - 2)
-        self._ends = ends
+            steps.insert(1, float(2 * pct_start * self.total_steps) - 2)
+        self._schedule_phases: list[dict[str, Any]] = [
+            {"end_step": step, "start_lr": lr, "end_lr": next_lr, "start_momentum": momentum, "end_momentum": following}
+            for step, (lr, momentum), (next_lr, following) in zip(steps, ends[:-1], ends[1:], strict=True)
+        ]
+        self._anneal_func_type = anneal_strategy
         largest = one_per_group("max_lr", optimizer, max_lr)
         if last_epoch == -1:
             for group, rate in zip(optimizer.param_groups, largest, strict=True):
@@ -164,16 +171,17 @@ class OneCycleLR(_WithMomentum):
         super().__init__(optimizer, last_epoch)
 
     def _rate(self, index: int, lr: float, base: float) -> float:
-        step, turns = self.last_epoch, self._turns
+        step, phases = self.last_epoch, self._schedule_phases
         if step > self.total_steps:
             raise InvalidValue(f"Tried to step {step} times. The specified number of total steps is {self.total_steps}")
-        phase = next((i for i in range(1, len(turns)) if step <= turns[i]), len(turns) - 1)
-        part = (step - turns[phase - 1]) / (turns[phase] - turns[phase - 1])
+        current = next((i for i, phase in enumerate(phases) if step <= phase["end_step"]), len(phases) - 1)
+        phase, start = phases[current], phases[current - 1]["end_step"] if current else 0.0
+        part = (step - start) / (phase["end_step"] - start)
         group = self.optimizer.param_groups[index]
-        (rate, momentum), (next_rate, next_momentum) = self._ends[phase - 1 : phase + 1]
         if self.cycle_momentum:
-            self._set_momentum(group, self._between(group[momentum], group[next_momentum], part))
-        return self._between(group[rate], group[next_rate], part)
+            momentum = self._between(group[phase["start_momentum"]], group[phase["end_momentum"]], part)
+            self._set_momentum(group, momentum)
+        return self._between(group[phase["start_lr"]], group[phase["end_lr"]], part)
 
     def _between(self, start: float, end: float, part: float) -> float:
         if self._anneal_func_type == "linear":

@@ -51,8 +51,8 @@ class ReduceLROnPlateau(LRScheduler):
             raise InvalidValue(f"mode {mode} is unknown!")
         if threshold_mode not in ("rel", "abs"):
             raise InvalidValue(f"threshold mode {threshold_mode} is unknown!")
-        self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
         self.mode_worse = math.inf if mode == "min" else -math.inf
+        self.mode, self.threshold, self.threshold_mode = mode, threshold, threshold_mode
         self.best = self.mode_worse
         self.cooldown_counter = 0
         self.num_bad_epochs = 0
