@@ -214,10 +214,9 @@ EXCLUSIONS = (
         "pickles, and what torch allows in them",
         "telegrad.save and telegrad.load, which read and write data alone",
         {
-            "serialization": "LoadEndianness SourceChangeWarning StorageType add_safe_globals "
-            "check_module_version_greater_or_equal clear_safe_globals default_restore_location get_crc32_options "
-            "get_default_load_endianness get_default_mmap_options get_safe_globals get_unsafe_globals_in_checkpoint "
-            "location_tag normalize_storage_type register_package safe_globals set_crc32_options "
+            "serialization": "LoadEndianness SourceChangeWarning StorageType check_module_version_greater_or_equal "
+            "default_restore_location get_crc32_options get_default_load_endianness get_default_mmap_options "
+            "get_unsafe_globals_in_checkpoint location_tag normalize_storage_type register_package set_crc32_options "
             "set_default_load_endianness set_default_mmap_options skip_data storage_to_tensor_type "
             "validate_cuda_device validate_hpu_device",
         },

@@ -8,6 +8,8 @@ numbers, strings, order) is JSON in the metadata, under the key "telegrad":
 - ``{"tensor": name, "requires_grad": …}`` is the container's tensor with this name;
 - ``{"array": name}`` is a NumPy array, and ``{"scalar": name}`` a NumPy scalar;
 - ``{"dict": [[key, value], …]}`` is a dict whose keys are strings or numbers;
+- ``{"module": name, "state": …}`` is a module: its class's name and state dict, with the names of its parameters that
+  are ``"frozen"`` and of its modules that are in ``"eval"`` mode;
 - ``{"tuple": […]}`` is a tuple, ``{"set": […]}`` a set, ``{"bytes": text}`` bytes in base64, ``{"complex": [re, im]}``
   a complex number, ``{"dtype": name}`` a dtype.
 """
@@ -17,7 +19,9 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -28,6 +32,7 @@ from telegrad_engine.errors import InvalidArgument, InvalidValue, MalformedReque
 from telegrad_engine.program.safetensors import decode, encode
 
 from .exclusions import attribute_of
+from .nn.modules.module import Module
 from .nn.parameter import Parameter
 from .sessions.session import current
 from .tensor.handle import Tensor, upload
@@ -58,6 +63,39 @@ PICKLE_TEXT = (
     "any code. Save it anew where you trust it: torch.save(torch.load(path), new_path)"
 )
 
+Safe = Callable[..., Any] | tuple[Callable[..., Any], str]
+_safe: list[Safe] = []
+
+
+def add_safe_globals(safe_globals: Sequence[Safe]) -> None:
+    """Let :func:`load` rebuild modules of these classes, each called without arguments.
+
+    An item is a class, or a pair of a function that returns such a module and the full name that the file has for its
+    class, as in ``(lambda: Net(784), "__main__.Net")``.
+    """
+    _safe.extend(safe_globals)
+
+
+def get_safe_globals() -> list[Safe]:
+    """Return the items of :func:`add_safe_globals`."""
+    return list(_safe)
+
+
+def clear_safe_globals() -> None:
+    """Remove all items of :func:`add_safe_globals`."""
+    _safe.clear()
+
+
+@contextmanager
+def safe_globals(safe_globals: Sequence[Safe]) -> Iterator[None]:
+    """Do :func:`add_safe_globals` for the block."""
+    before = get_safe_globals()
+    add_safe_globals(safe_globals)
+    try:
+        yield
+    finally:
+        _safe[:] = before
+
 
 def save(
     obj: Any,
@@ -69,9 +107,10 @@ def save(
 ) -> None:
     """Write tensors, NumPy arrays, numbers and strings, in dicts, lists, tuples and sets, to a safetensors file.
 
-    ``f`` is a path or a file opened for writing bytes. The values are fetched with one message per session. Raises
-    TypeError for anything else in ``obj``, without writing anything. torch's other options are accepted and have no
-    effect: nothing is pickled.
+    A module is written by value: its class's name, its state dict, and which parameters are frozen and which modules
+    are in eval mode. Its other attributes are not saved. ``f`` is a path or a file opened for writing bytes. The values
+    are fetched with one message per session. Raises TypeError for anything else in ``obj``, without writing anything.
+    torch's other options are accepted and have no effect: nothing is pickled.
     """
     writer = _Writer()
     structure = writer.describe(obj, "")
@@ -96,10 +135,12 @@ def load(
 ) -> Any:
     """Load an object written by :func:`save`, with its tensors in the current session.
 
-    For other safetensors files, such as those of ``safetensors.torch``, the result is a dict of tensors by name. For
-    files of ``torch.save`` it is the saved object: their opcodes are read as data, and nothing is executed. The other
-    arguments are torch's and have no effect: tensors live in their session, and only data is ever read.
-    Raises ValueError for files that refer to code, older pickles and damaged files.
+    A module is rebuilt only if its class was passed to :func:`add_safe_globals`: the class is called without arguments,
+    and the state dict is loaded. For other safetensors files, such as those of ``safetensors.torch``, the result is a
+    dict of tensors by name. For files of ``torch.save`` it is the saved object: their opcodes are read as data, and
+    nothing is executed. The other arguments are torch's and have no effect: tensors live in their session, and only
+    data is ever read. Raises ValueError for classes that were not passed, files that refer to code, older pickles and
+    damaged files.
     """
     if isinstance(f, (str, os.PathLike)):
         body = Path(f).read_bytes()
@@ -117,9 +158,54 @@ def load(
     if KEY not in metadata:
         return {name: upload(current().recorder, array) for name, array in arrays.items()}
     try:
-        return _rebuild(json.loads(metadata[KEY]), arrays)
+        found = _rebuild(json.loads(metadata[KEY]), arrays)
     except (KeyError, TypeError, ValueError, RecursionError):
         raise MalformedRequest("the file's metadata does not describe what is in it") from None
+    return _finished(found)
+
+
+@dataclass(eq=False)  # hashed by identity, since a set may have it
+class _SavedModule:
+    """A module of the file, whose class is called outside of the reading of the file."""
+
+    name: str
+    state: Mapping[str, Any]
+    frozen: Sequence[str]
+    eval: Sequence[str]
+
+
+def _finished(value: Any) -> Any:
+    """Return a value of the file with its modules rebuilt."""
+    if isinstance(value, dict):
+        return {key: _finished(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return type(value)([_finished(item) for item in value])
+    return _built(value) if isinstance(value, _SavedModule) else value
+
+
+def _built(saved: _SavedModule) -> Module:
+    """Return the module, of the class that the user passed for its name."""
+    known = {name: function for function, name in map(_named, _safe)}
+    if saved.name not in known:
+        raise InvalidValue(
+            f"Weights only load failed. Unsupported global: GLOBAL {saved.name} was not an allowed global by default. "
+            f"Please use `telegrad.serialization.add_safe_globals([{saved.name}])` or the "
+            f"`telegrad.serialization.safe_globals([{saved.name}])` context manager to allowlist this global if you "
+            "trust this class/function."
+        )
+    module = known[saved.name]()
+    if not isinstance(module, Module):
+        raise InvalidArgument(f"the safe global {saved.name} must return a Module, not {type(module).__name__}")
+    module.load_state_dict(saved.state)
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(name not in saved.frozen)
+    for name, part in module.named_modules():
+        part.training = name not in saved.eval
+    return module
+
+
+def _named(item: Safe) -> tuple[Callable[..., Any], str]:
+    return item if isinstance(item, tuple) else (item, f"{item.__module__}.{item.__qualname__}")
 
 
 def _uploaded(saved: SavedTensor) -> Tensor:
@@ -145,6 +231,13 @@ class _Writer:
             return value
         if type(value) in WRITTEN:
             return WRITTEN[type(value)](value)
+        if isinstance(value, Module):
+            return {
+                "module": _named(type(value))[1],
+                "state": self.describe(value.state_dict(), path),
+                "frozen": [name for name, parameter in value.named_parameters() if not parameter.requires_grad],
+                "eval": [name for name, part in value.named_modules() if not part.training],
+            }
         if isinstance(value, (set, frozenset)):
             return {"set": [self.describe(item, _join(path, i)) for i, item in enumerate(value)]}
         if isinstance(value, Mapping):
@@ -155,8 +248,8 @@ class _Writer:
         hint = "; save its state_dict()" if hasattr(value, "state_dict") else ""
         where = f" at {path!r}" if path else ""
         raise InvalidArgument(
-            "only tensors, arrays, numbers, texts, None, and dicts, lists, tuples and sets of these can be saved, not "
-            f"{type(value).__name__}{where}{hint}"
+            "only tensors, arrays, modules, numbers, texts, None, and dicts, lists, tuples and sets of these can be "
+            f"saved, not {type(value).__name__}{where}{hint}"
         )
 
     def _describe_array(self, value: Any, path: str) -> dict[str, str]:
@@ -212,6 +305,8 @@ def _rebuild(value: Any, arrays: Mapping[str, Any]) -> Any:
         return np.array(arrays[value["array"]])
     if "scalar" in value:
         return arrays[value["scalar"]][()]
+    if "module" in value:
+        return _SavedModule(value["module"], _rebuild(value["state"], arrays), value["frozen"], value["eval"])
     for kind, read in READ.items():
         if kind in value:
             return read(value[kind])

@@ -114,6 +114,69 @@ def test_keys_that_would_meet_stay_apart() -> None:
     assert read[None] == {}
 
 
+class Net(tg.nn.Module):
+    """A module with a buffer, a part of its own mode and plain attributes."""
+
+    def __init__(self, width: int = 4) -> None:
+        super().__init__()
+        self.first, self.norm = tg.nn.Linear(3, width), tg.nn.BatchNorm1d(width)
+
+    def forward(self, x: Any) -> Any:
+        """Return the normalized features."""
+        return self.norm(self.first(x))
+
+
+def saved(value: Any) -> io.BytesIO:
+    buffer = io.BytesIO()
+    tg.save(value, buffer)
+    buffer.seek(0)
+    return buffer
+
+
+def test_a_module_is_saved_by_value_and_read_into_a_class_that_is_passed(session: tg.Session, address: str) -> None:
+    model = Net()
+    model(tg.randn(8, 3))
+    model.first.weight.requires_grad_(False)
+    model.norm.eval()
+    buffer, state = saved(model), {name: value.tolist() for name, value in model.state_dict().items()}
+    assert sorted(safetensors.torch.load(buffer.getvalue())) == sorted(state)
+    with tg.connect(address), tg.serialization.safe_globals([Net]):
+        assert tg.serialization.get_safe_globals() == [Net]
+        read = tg.load(buffer, weights_only=True)
+        assert type(read) is Net
+        assert {name: value.tolist() for name, value in read.state_dict().items()} == state
+    assert tg.serialization.get_safe_globals() == []
+    for name, parameter in read.named_parameters():
+        assert parameter.requires_grad == (name != "first.weight")
+    assert [part.training for part in (read, read.first, read.norm)] == [True, True, False]
+
+
+def test_modules_inside_what_is_saved_are_made_by_functions_that_are_passed() -> None:
+    models = [Net(5), network(tg)]
+    buffer = saved({"models": models, "epoch": 3, "pair": (models[1].eval(), None)})
+    name = f"{Net.__module__}.Net"
+    made = [(lambda: Net(5), name), (lambda: network(tg), "telegrad.nn.modules.container.Sequential")]
+    try:
+        tg.serialization.add_safe_globals(made)
+        read = tg.load(buffer)
+    finally:
+        tg.serialization.clear_safe_globals()
+    x = tg.ones(2, 3)
+    assert read["epoch"] == 3
+    assert read["pair"][0](x).tolist() == models[1](x).tolist()
+    assert read["models"][0].first.weight.tolist() == models[0].first.weight.tolist()
+
+
+def test_a_class_that_was_not_passed_is_not_found_or_called() -> None:
+    buffer = saved(Net(5))
+    with pytest.raises(ValueError, match=rf"Unsupported global: GLOBAL {Net.__module__}\.Net was not"):
+        tg.load(buffer)
+    for item, error in ((Net, RuntimeError), ((lambda: 3, f"{Net.__module__}.Net"), TypeError)):
+        buffer.seek(0)
+        with tg.serialization.safe_globals([item]), pytest.raises(error):  # other shapes, and no module
+            tg.load(buffer)
+
+
 def test_an_old_pickle_is_refused() -> None:
     buffer = io.BytesIO()
     torch.save({"x": torch.ones(2)}, buffer, _use_new_zipfile_serialization=False)
@@ -142,8 +205,8 @@ def test_damaged_files_are_refused() -> None:
 
 
 def test_what_cannot_be_saved_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"not Sequential at 'model'; save its state_dict\(\)"):
-        tg.save({"model": network(tg)}, tmp_path / "x")
+    with pytest.raises(TypeError, match=r"not SGD at 'optimizer'; save its state_dict\(\)"):
+        tg.save({"optimizer": tg.optim.SGD(network(tg).parameters(), lr=0.1)}, tmp_path / "x")
     with pytest.raises(TypeError, match="a key of a saved dict"):
         tg.save({(1, 2): 3}, tmp_path / "x")
     assert not (tmp_path / "x").exists()
@@ -189,4 +252,4 @@ def test_torchs_other_options_are_accepted() -> None:
     loaded = tg.load(buffer, "cpu", weights_only=None, mmap=False, encoding="utf-8")
     assert loaded["w"].tolist() == [1.0, 1.0]
     with pytest.raises(AttributeError, match=r"telegrad\.load"):
-        tg.serialization.add_safe_globals([int])
+        tg.serialization.set_default_mmap_options(0)
