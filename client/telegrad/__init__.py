@@ -19,7 +19,21 @@ from telegrad_engine.context import (
     set_grad_enabled,
 )
 from telegrad_engine.dtypes import DType as dtype
-from telegrad_engine.dtypes import bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8
+from telegrad_engine.dtypes import (
+    bfloat16,
+    bool_,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 from telegrad_engine.errors import InvalidOperation, TelegradError, UnknownOp
 from telegrad_engine.errors import TooLarge as OutOfMemoryError
 from telegrad_engine.memory_layout import (
@@ -300,6 +314,9 @@ __all__ = [
     "testing",
     "typename",
     "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
     "use_deterministic_algorithms",
     "utils",
     "version",

@@ -34,6 +34,7 @@ STORAGES: dict[str, tuple[str, Any]] = {
     "CharStorage": ("i1", None),
     "ByteStorage": ("u1", None),
     "BoolStorage": ("?", None),
+    "UntypedStorage": ("u1", None),  # read in the dtype of its tensor
 }
 """torch's storage classes: the dtype of their elements in the file, and the ml_dtypes dtype if NumPy lacks it."""
 
@@ -92,7 +93,7 @@ class _Archive:
         self._root = pickles[0].removesuffix("data.pkl")
         if f"{self._root}constants.pkl" in archive.namelist():
             raise InvalidValue("this file is a TorchScript program, which is not in Telegrad; save a state_dict()")
-        self._arrays: dict[str, Any] = {}
+        self._arrays: dict[tuple[str, str], Any] = {}
 
     def read(self) -> Any:
         return _Unpacker(self._member("data.pkl"), self).run()
@@ -103,26 +104,29 @@ class _Archive:
             raise InvalidValue(f"{info.filename} is compressed, which torch.save does not do")
         return self._archive.read(info)
 
-    def _storage(self, storage: _Storage) -> Any:
-        if storage.key not in self._arrays:
-            code, dtype = STORAGES[storage.kind]
+    def _storage(self, storage: _Storage, of_tensor: Any) -> Any:
+        code, dtype = STORAGES[storage.kind] if of_tensor is None else (of_tensor.numpy.str[1:], None)
+        key = storage.key, code
+        if key not in self._arrays:
             names = self._archive.namelist()
             big = f"{self._root}byteorder" in names and self._member("byteorder") == b"big"
             array = np.frombuffer(self._member(f"data/{storage.key}"), (">" if big else "<") + code)
             array = array.astype(array.dtype.newbyteorder("="), copy=False)
-            self._arrays[storage.key] = array if dtype is None else array.view(dtype)
-        return self._arrays[storage.key]
+            self._arrays[key] = array if dtype is None else array.view(dtype)
+        return self._arrays[key]
 
     # Functions for the names in a pickle ----------------------------------------------------
 
-    def tensor(self, storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any = False, *_: Any) -> Any:
-        """Implement ``torch._utils._rebuild_tensor_v2``: a tensor with a copy of part of a storage."""
+    def tensor(
+        self, storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any = False, _: Any = None, *dtype: Any
+    ) -> Any:
+        """Implement ``torch._utils._rebuild_tensor_v3``: a tensor with a copy of part of a storage."""
         if not isinstance(storage, _Storage):
             raise InvalidValue("this file is damaged: a tensor without a storage")
         numbers = [offset, *size, *stride]
         if len(size) != len(stride) or not all(type(n) is int and n >= 0 for n in numbers):
             raise InvalidValue("this file is damaged: a tensor of no size")
-        array = self._storage(storage)
+        array = self._storage(storage, dtype[0] if storage.kind == "UntypedStorage" else None)
         count = math.prod(size)
         last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if count else 0
         if last >= max(len(array), 1) and count:
@@ -162,6 +166,7 @@ NAMES: dict[str, Callable[..., Any]] = {
     "torch.device": lambda archive, kind, *_: str(kind),
     "torch._utils._rebuild_tensor": _Archive.tensor,
     "torch._utils._rebuild_tensor_v2": _Archive.tensor,
+    "torch._utils._rebuild_tensor_v3": _Archive.tensor,
     "torch._utils._rebuild_parameter": _Archive.parameter,
     "torch._utils._rebuild_parameter_with_state": _Archive.parameter,
 }
@@ -272,7 +277,7 @@ class _Unpacker:
         else:
             module, _, name = argument.partition(" ")
         named = _Name("builtins" if module == "__builtin__" else str(module), str(name))
-        if named.module == "torch" and named.name in STORAGES:
+        if named.module in ("torch", "torch.storage") and named.name in STORAGES:
             return named
         if named.module == "torch" and named.name in DTYPES:
             return DTYPES[named.name]

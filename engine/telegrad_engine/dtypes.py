@@ -62,6 +62,9 @@ int8 = DType("int8", np.int8, "Char", 11)
 int16 = DType("int16", np.int16, "Short", 12)
 int32 = DType("int32", np.int32, "Int", 13)
 int64 = DType("int64", np.int64, "Long", 14)
+uint16 = DType("uint16", np.uint16, "UInt16", 15)
+uint32 = DType("uint32", np.uint32, "UInt32", 16)
+uint64 = DType("uint64", np.uint64, "UInt64", 17)
 float16 = DType("float16", np.float16, "Half", 100)
 bfloat16 = DType("bfloat16", ml_dtypes.bfloat16, "BFloat16", 101)
 float32 = DType("float32", np.float32, "Float", 102)
@@ -77,9 +80,13 @@ _C_NAMES = {
     "int16": "short int",
     "int8": "signed char",
     "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned int",
+    "uint64": "unsigned long",
 }
-_FIXED_NAMES = {"uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t"}
-ALL = (bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64)
+WIDE_UNSIGNED = (uint16, uint32, uint64)
+"""The dtypes that torch promotes to no other integers."""
+ALL = (bool_, uint8, *WIDE_UNSIGNED, int8, int16, int32, int64, float16, bfloat16, float32, float64)
 ALIASES = {"float": float32, "double": float64, "half": float16, "int": int32, "long": int64, "short": int16}
 _BY_NAME = {dtype.name: dtype for dtype in ALL} | ALIASES
 _BY_NUMPY = {dtype.numpy: dtype for dtype in ALL}
@@ -91,7 +98,7 @@ COMPLEX_TEXT = "complex dtypes are not supported yet; use a pair of real tensors
 def element(number: Any, dtype: np.dtype[Any]) -> Any:
     """Convert a Python number to an element of ``dtype`` as torch does.
 
-    For an integer dtype the fraction is dropped, and a negative number wraps around in uint8. Raises InvalidOperation
+    For an integer dtype the fraction is dropped, and a negative number wraps around in an unsigned one. Raises InvalidOperation
     if the number does not fit.
     """
     if dtype.kind not in "iu" or isinstance(number, bool):
@@ -99,7 +106,7 @@ def element(number: Any, dtype: np.dtype[Any]) -> Any:
     limits = np.iinfo(dtype)
     lowest = -limits.max if dtype.kind == "u" else limits.min
     if not lowest <= number <= limits.max:  # also true for NaN
-        name = _FIXED_NAMES[_BY_NUMPY[dtype].name]
+        name = "int" if dtype == int32.numpy else f"{_BY_NUMPY[dtype].name}_t"
         raise InvalidOperation(f"value cannot be converted to type {name} without overflow")
     return int(number) % (limits.max + 1) if dtype.kind == "u" else int(number)
 
@@ -167,6 +174,11 @@ def promote_types(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
         return left.numpy
     if {left, right} == {float16, bfloat16}:
         return float32.numpy
+    if not right.is_floating_point and (left in WIDE_UNSIGNED or right in WIDE_UNSIGNED):
+        raise InvalidOperation(
+            "Promotion for uint16, uint32, uint64 types is not supported, attempted to promote "
+            f"{_BY_NUMPY[a].kernel_name} and {_BY_NUMPY[b].kernel_name}"
+        )
     if left is uint8 and right is int8:
         return int16.numpy
     return right.numpy

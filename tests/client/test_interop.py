@@ -18,7 +18,7 @@ from .parity import check, same, same_error
 pytestmark = pytest.mark.usefixtures("session")
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int64", "int16", "uint8", "bool"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int64", "int16", "uint16", "bool"])
 def test_tensors_of_torch_come_in(dtype: str) -> None:
     theirs = torch.tensor([[0, 1, 2], [1, 0, 3]]).to(getattr(torch, dtype))
     for ours in (tg.from_torch(theirs), tg.tensor(theirs), tg.as_tensor(theirs), tg.from_torch(theirs.t()).t()):
@@ -39,6 +39,68 @@ def test_tensors_go_out() -> None:
     out = torch.from_dlpack(ours)
     out += 1
     assert ours.tolist() == expected.tolist()
+
+
+WIDE = [np.uint16, np.uint32, np.uint64]
+ON_WIDE: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "made from arrays": lambda lib, t, a: [t, lib.from_numpy(a.copy()), lib.as_tensor(a), t.new_tensor([1, 2])],
+    "made from numbers": lambda lib, t, a: [
+        lib.tensor([[1, 2], [3, 4]], dtype=t.dtype),
+        lib.tensor(int(a[-1]), dtype=t.dtype),
+        lib.full((2,), int(a[-1]), dtype=t.dtype),
+        lib.zeros(2, dtype=t.dtype),
+        lib.ones_like(t),
+        t.new_full((2,), 7),
+    ],
+    "converted": lambda lib, t, a: [t.long(), t.to(lib.int32), t.float(), t.bool(), lib.tensor([1.5, 200]).to(t.dtype)],
+    "wrapped around": lambda lib, t, a: lib.tensor([-1, -2]).to(t.dtype),
+    "as numbers": lambda lib, t, a: [t.tolist(), t[2].item(), str(t.numpy().dtype), t.type(), repr(t), f"{t[1]:d}"],
+    "limits": lambda lib, t, a: [repr(lib.iinfo(t.dtype)), repr(t.dtype), t.element_size(), t.dtype.is_signed],
+    "indexed": lambda lib, t, a: [t[1:], t[lib.tensor([0, 2])], t[lib.tensor([True, False, True])], t.split(1)[0]],
+    "written": lambda lib, t, a: [
+        _written(t.clone(), lambda c: c.__setitem__(slice(0, 2), lib.tensor([7, 8]))),
+        _written(t.clone(), lambda c: c.fill_(3)),
+        lib.zeros(3).copy_(t),
+    ],
+    "moved": lambda lib, t, a: [t.reshape(3, 1).t(), t.expand(2, 3), t.repeat(2), lib.cat([t, t]), t.roll(1)],
+    "computed": lambda lib, t, a: [t * 2, t / 2, t + 1.5, t + lib.tensor([1.0]), t == 2, t & 1, t | t, t ^ 1],
+    "summed": lambda lib, t, a: [t.sum(), t.prod(), t.cumsum(0), t.any(), t.all(), t.unique(), t.sort().values],
+    "promoted": lambda lib, t, a: [str(lib.promote_types(t.dtype, lib.float16)), str(lib.result_type(t, 1))],
+    "cast": lambda lib, t, a: [lib.can_cast(t.dtype, lib.int8), lib.can_cast(lib.float32, t.dtype)],
+}
+
+
+def _written(tensor: Any, write: Callable[[Any], Any]) -> Any:
+    write(tensor)
+    return tensor
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("kind", WIDE)
+def test_wide_unsigned_integers_are_torchs(kind: Any) -> None:
+    numbers = np.array([1, 2, np.iinfo(kind).max], kind)
+    for call in ON_WIDE.values():
+        same(lambda lib, call=call: call(lib, lib.tensor(numbers), numbers))
+
+
+@pytest.mark.parametrize("kind", WIDE)
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda lib, t: t + lib.tensor([1]),
+        lambda lib, t: lib.tensor([1], dtype=lib.uint8) * t,
+        lambda lib, t: lib.promote_types(t.dtype, lib.bool),
+        lambda lib, t: lib.cat([t, lib.tensor([1])]),
+        lambda lib, t: lib.arange(5)[t],
+        lambda lib, t: t.clone().requires_grad_(),
+        lambda lib, t: lib.full((2,), 2**40, dtype=lib.uint32),
+        lambda lib, t: lib.finfo(t.dtype),
+        lambda lib, t: lib.tensor([2**63]),
+        lambda lib, t: lib.arange(5)[lib.tensor([1], dtype=lib.int16)],
+    ],
+)
+def test_wide_unsigned_integers_are_refused_as_by_torch(kind: Any, call: Callable[[Any, Any], Any]) -> None:
+    same_error(lambda lib: call(lib, lib.tensor(np.array([1, 2], kind))), whole=True)
 
 
 @pytest.mark.parametrize("expanded", [False, True])

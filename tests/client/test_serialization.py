@@ -44,7 +44,11 @@ def test_we_read_a_state_dict_of_torchs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "dtype", ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"]
+    "dtype",
+    [
+        *("float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "bool"),
+        *("uint8", "uint16", "uint32", "uint64"),
+    ],
 )
 def test_every_dtype_goes_both_ways(dtype: str) -> None:
     original = torch.tensor([[0, 1], [1, 3]]).to(getattr(torch, dtype))

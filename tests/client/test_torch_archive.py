@@ -72,7 +72,11 @@ def test_a_checkpoint_of_torchs_goes_on_here() -> None:
 
 
 @pytest.mark.parametrize(
-    "dtype", ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"]
+    "dtype",
+    [
+        *("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "bool"),
+        *("uint8", "uint16", "uint32", "uint64"),
+    ],
 )
 def test_every_dtype_is_read(dtype: str, tmp_path: Path) -> None:
     original = torch.tensor([[0, 1], [1, 3]]).to(getattr(torch, dtype))

@@ -130,7 +130,21 @@ def test_ids_of_the_servers_choosing_are_free(session: SessionClient) -> None:
     assert len(others | {first}) == 4
 
 
-DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
+DTYPES = [
+    *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("float16", "float32", "float64"),
+]
+
+
+@pytest.mark.parametrize("count", [3, 5000])
+@pytest.mark.parametrize(("dtype", "largest"), [("uint16", 2**16 - 1), ("uint32", 2**32 - 1), ("uint64", 2**64 - 1)])
+def test_wide_unsigned_numbers_there_and_back(session: SessionClient, dtype: str, largest: int, count: int) -> None:
+    data = [largest, *range(count)]
+    made = session.tensor("x", data, dtype=dtype)
+    assert made["dtype"] == dtype
+    assert session.get("/tensors/x").json()["data"] == data
+    refused = session.post("/tensors", {"data": [largest + 1], "dtype": dtype})
+    assert refused.status_code == 422, refused.text
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from telegrad_engine.dtypes import ALL, DType, from_numpy
+from telegrad_engine.dtypes import ALL, WIDE_UNSIGNED, DType, from_numpy
 from telegrad_engine.errors import InvalidArgument
 from telegrad_engine.schema.signature import given
 from telegrad_engine.shapes import Size
@@ -109,7 +109,7 @@ def _typed(dtype: DType) -> TypedConstructor:
     )
 
 
-TYPED: dict[str, Any] = {f"{dtype.kernel_name}{LEGACY}": _typed(dtype) for dtype in ALL}
+TYPED: dict[str, Any] = {f"{dtype.kernel_name}{LEGACY}": _typed(dtype) for dtype in ALL if dtype not in WIDE_UNSIGNED}
 """The typed constructors by name."""
 
 Tensor._construct = staticmethod(construct)

@@ -29,6 +29,9 @@ Container = bytes | memoryview
 _DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
     "U8": np.dtype(np.uint8),
+    "U16": np.dtype(np.uint16),
+    "U32": np.dtype(np.uint32),
+    "U64": np.dtype(np.uint64),
     "I8": np.dtype(np.int8),
     "I16": np.dtype(np.int16),
     "I32": np.dtype(np.int32),

@@ -39,10 +39,12 @@ def as_array(data: Any, dtype: Any = None, copy: bool = True) -> Any:
     if isinstance(data, (ndarray, np.generic)):
         dtypes.from_numpy(data.dtype)
         return np.array(data, wanted, copy=copy or None, order="C")
-    array, common = (data.array, None) if isinstance(data, NumberList) else _from_lists(data)
+    array, common = (data.array, None) if isinstance(data, NumberList) else _from_lists(data, wanted)
+    if array.dtype.kind == "u" and common is None and (wanted is None or wanted.kind == "i"):
+        raise InvalidValue("Overflow when unpacking long long")  # Python's ints from 2**63 on
     if wanted is None:
         wanted = common or (default_float() if array.dtype.kind == "f" else array.dtype)
-    if wanted.kind in "iu" and array.dtype.kind == "i" and array.size:
+    if wanted.kind in "iu" and array.dtype.kind in "iu" and array.size:
         limits = np.iinfo(wanted)
         if array.max() > limits.max or array.min() < min(limits.min, -limits.max):
             name = dtypes.from_numpy(wanted).name
@@ -50,15 +52,17 @@ def as_array(data: Any, dtype: Any = None, copy: bool = True) -> Any:
     return array.astype(wanted)
 
 
-def _from_lists(data: Any) -> tuple[Any, Any]:
+def _from_lists(data: Any, wanted: Any) -> tuple[Any, Any]:
     """Return nested lists as an array, with their common dtype if NumPy scalars are among them, else None."""
     data = _numbers(data)
     leaves = check_regular(data)
     try:
         array = np.array(data)
+        if array.dtype.kind == "f" and wanted == dtypes.uint64.numpy:
+            array = np.array(data, wanted)  # NumPy makes large integers beside small ones floats
     except OverflowError:
         raise InvalidValue("Overflow when unpacking long long") from None
-    if array.dtype == object or array.dtype.kind in "uU":
+    if array.dtype == object or array.dtype.kind == "U":
         _refuse(data)
     if array.dtype.kind == "c":
         raise DTypeMismatch(dtypes.COMPLEX_TEXT)

@@ -115,7 +115,7 @@ def _index_rule(input: Any, indices: Any) -> Spec:
         raise IndexOutOfRange(f"too many indices for tensor of dimension {ndim}")
     present = [i for i, x in enumerate(indices) if x is not None]
     for i in present:
-        if indices[i].dtype.kind not in "iu":
+        if indices[i].dtype.name not in ("int64", "int32", "uint8"):
             raise IndexOutOfRange("tensors used as indices must be long, int, byte or bool tensors")
     if not present:
         raise InvalidOperation("index() needs at least one index tensor")
