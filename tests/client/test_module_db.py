@@ -160,6 +160,43 @@ def test_the_module_agrees(name: str) -> None:
     assert not found, "\n".join(found)
 
 
+SLOW_IN_TORCH = {"CTCLoss", "LPPool3d", "Transformer", "TransformerEncoder", "TransformerDecoderLayer"}
+"""Modules whose checks take torch itself a minute: they draw random numbers or have many parameters."""
+
+
+def verdict(lib: Any, check: str, built: Any, args: Any, kwargs: Any) -> Any:
+    """What a check of a module's derivatives gives, by its inputs and its own parameters."""
+    inputs = [x for x in tensors((args, kwargs)) if x.requires_grad]
+    leaves = [*inputs, *built.parameters()]
+    if not leaves:
+        return None
+
+    def function(*_: Any) -> Any:
+        return tuple([x for x in tensors(built(*args, **kwargs)) if x.requires_grad])
+
+    try:
+        return bool(function()) and getattr(lib.autograd, check)(function, leaves, fast_mode=True, nondet_tol=1e-6)
+    except RuntimeError as error:
+        return type(error).__name__ if "Jacobian" in str(error) else str(error).splitlines()[0]
+
+
+@pytest.mark.parametrize("check", ["gradcheck", "gradgradcheck"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in SLOW_IN_TORCH and "Lazy" not in name])
+def test_derivatives_of_the_module_are_checked_as_in_torch(name: str, check: str) -> None:
+    """As torch's own tests of its modules do: the parameters are inputs, and the module holds them itself."""
+    info, given, training = next(inputs_of(name))
+    made, called = given.constructor_input, given.forward_input
+    torch.manual_seed(0)
+    theirs = quietly(info.module_cls, made.args, made.kwargs).double().train(training)
+    with tg.connect("local://", seed=0):
+        mine = quietly(getattr(tg.nn, name), ours(made.args), ours(made.kwargs)).double().train(training)
+        mine.load_state_dict(theirs.state_dict())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = verdict(tg, check, mine, ours(called.args), ours(called.kwargs))
+            assert found == verdict(torch, check, theirs, of_torch(called.args), of_torch(called.kwargs))
+
+
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     """Print the numbers of all variants and of those present. The tests above check that these agree."""
     variants = [info.module_cls.__name__ for info in module_db]

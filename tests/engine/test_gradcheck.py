@@ -205,3 +205,32 @@ def test_an_absent_gradient_counts_as_zeros() -> None:
         return t.autograd.gradcheck(Pair.apply, leaf(t))
 
     assert "Expected all input grads to be undefined or zero" in agree(call)
+
+
+@pytest.mark.parametrize("check", ["gradcheck", "gradgradcheck"])
+def test_fast_mode_takes_as_few_passes_as_torchs(check: str) -> None:
+    """The number of passes does not depend on the number of elements."""
+
+    def passes(t: Any, size: int) -> int:
+        calls: list[Any] = []
+        function = scaled(t, lambda grad: calls.append(grad) or grad * 2)
+        assert getattr(t.autograd, check)(lambda x: function(x).sin(), (leaf(t, [0.5] * size),), fast_mode=True)
+        return len(calls)
+
+    assert passes(OURS, 40) == passes(OURS, 2) <= passes(THEIRS, 40)
+
+
+@pytest.mark.parametrize("options", MODES, ids=str)
+def test_a_function_may_hold_its_inputs_itself(options: dict[str, Any]) -> None:
+    """As a module does, whose parameters are given as inputs: they are moved in place."""
+
+    def held(t: Any, detached: bool = False) -> Any:
+        x, w = leaf(t), leaf(t, (3.0, -1.0))
+        before = w._version
+        own = w.detach() if detached else w
+        result = t.autograd.gradcheck(lambda x, _: (x * own).sin() + own, (x, w), **options)
+        return [result, x.tolist(), w.tolist(), w._version - before]
+
+    agree(held, 1)
+    if not options.get("check_forward_ad"):
+        agree(lambda t: held(t, True), 1)
