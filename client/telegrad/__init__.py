@@ -18,22 +18,9 @@ from telegrad_engine.context import (
     no_grad,
     set_grad_enabled,
 )
+from telegrad_engine.dtypes import WIDE_UNSIGNED as _WIDE_UNSIGNED
 from telegrad_engine.dtypes import DType as dtype
-from telegrad_engine.dtypes import (
-    bfloat16,
-    bool_,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-)
+from telegrad_engine.dtypes import bfloat16, bool_, float16, float32, float64, int8, int16, int32, int64, uint8
 from telegrad_engine.errors import InvalidOperation, TelegradError, UnknownOp
 from telegrad_engine.errors import TooLarge as OutOfMemoryError
 from telegrad_engine.memory_layout import (
@@ -134,6 +121,7 @@ half = float16
 int = int32
 long = int64
 short = int16
+uint16, uint32, uint64 = _WIDE_UNSIGNED
 bool = bool_
 
 

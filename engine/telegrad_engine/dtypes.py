@@ -98,8 +98,8 @@ COMPLEX_TEXT = "complex dtypes are not supported yet; use a pair of real tensors
 def element(number: Any, dtype: np.dtype[Any]) -> Any:
     """Convert a Python number to an element of ``dtype`` as torch does.
 
-    For an integer dtype the fraction is dropped, and a negative number wraps around in an unsigned one. Raises InvalidOperation
-    if the number does not fit.
+    For an integer dtype the fraction is dropped, and a negative number wraps around in an unsigned one. Raises
+    InvalidOperation if the number does not fit.
     """
     if dtype.kind not in "iu" or isinstance(number, bool):
         return number

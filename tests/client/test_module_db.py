@@ -194,7 +194,9 @@ def test_derivatives_of_the_module_are_checked_as_in_torch(name: str, check: str
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = verdict(tg, check, mine, ours(called.args), ours(called.kwargs))
-            assert found == verdict(torch, check, theirs, of_torch(called.args), of_torch(called.kwargs))
+            expected = verdict(torch, check, theirs, of_torch(called.args), of_torch(called.kwargs))
+    without = isinstance(expected, str) and expected.endswith("is not implemented")  # torch's second derivative
+    assert found is True if without else found == expected
 
 
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,15 +31,11 @@ class Check:
         if not self.outputs:
             self._expect_constant()
             return
-        both = [(self._rows, self._projected_row, False)] if backward else []
-        both += [(self._columns, self._projected_column, True)] if forward else []
-        for jacobians, projections, is_forward in both:
-            if fast:
-                check_projected(
-                    self.func, self.inputs, self.outputs, jacobians, projections, self.tolerance, is_forward
-                )
-            else:
-                check_whole(self.func, self.inputs, self.outputs, jacobians, self.tolerance, is_forward)
+        compare = check_projected if fast else check_whole
+        if backward:
+            compare(self.func, self.inputs, self.outputs, self._rows, self.tolerance, False)
+        if forward:
+            compare(self.func, self.inputs, self.outputs, self._columns, self.tolerance, True)
 
     def run_further(self, batched: bool, undefined: bool) -> None:
         """Run the checks that need no finite differences."""
@@ -59,21 +55,16 @@ class Check:
                 if np.any(np.abs(np.asarray(jacobian.tolist())) > self.tolerance.atol):
                     raise GradcheckError("Numerical gradient for function expected to be zero")
 
-    def _rows(self, index: int) -> list[Any]:
-        """Return one output's Jacobian by each tracked input, computed by rows in backward mode: (inputs, outputs)."""
-        elements = self.outputs[index].reshape(-1)
-        rows = self._gradients_of([elements[i] for i in range(elements.numel())])
-        return [_as_columns(found, tensor) for found, tensor in zip(rows, self.tracked, strict=True)]
+    def _rows(self, index: int, left: Any = None, right: Any = None) -> list[Any]:
+        """Return one output's Jacobian by each tracked input, computed by rows in backward mode: (inputs, outputs).
 
-    def _projected_row(self, index: int, left: list[Any], v: Any) -> list[float]:
-        """Return ``u J v`` for each tracked input, from the gradient of ``v`` times the output."""
+        With ``right``, its products with that vector: (inputs, 1). Raises GradcheckError if two computations differ.
+        """
         output = self.outputs[index]
-        gradients = self._gradients_of([output], shaped_like(output, v))
-        return [float(u @ _numbers(grads[0]).reshape(-1)) for u, grads in zip(left, gradients, strict=True)]
-
-    def _gradients_of(self, outputs: Sequence[Any], seed: Any = None) -> list[list[Any]]:
-        """Return, for each tracked input, the gradients of each output. Raises GradcheckError if two passes differ."""
-        first, again = self._pass_over(outputs, seed), self._pass_over(outputs, seed)
+        elements = output.reshape(-1)
+        outputs = [elements[i] for i in range(elements.numel())] if right is None else [output]
+        seed = None if right is None else (shaped_like(output, right),)
+        first, again = self._gradients(outputs, seed), self._gradients(outputs, seed)
         for found, other in zip(first, again, strict=True):
             spread = [np.abs(_numbers(a) - _numbers(b)).max(initial=0) for a, b in zip(found, other, strict=True)]
             if max(spread, default=0) > self.tolerance.nondet:
@@ -82,36 +73,27 @@ class Check:
                     "gives different values, although analytical gradient matches numerical gradient.The tolerance "
                     f"for nondeterminism was {self.tolerance.nondet}."
                 )
-        return first
+        return [_as_columns(rows, tensor) for rows, tensor in zip(first, self.tracked, strict=True)]
 
-    def _pass_over(self, outputs: Sequence[Any], seed: Any) -> list[list[Any]]:
+    def _gradients(self, outputs: list[Any], seed: Any) -> list[list[Any]]:
+        """Return, for each tracked input, the gradients of every output."""
         rows: list[list[Any]] = [[] for _ in self.tracked]
         for output in outputs:
-            seeds = None if seed is None else (seed,)
-            grads = self.grad((output,), self.tracked, seeds, retain_graph=True, allow_unused=True)
+            grads = self.grad((output,), self.tracked, seed, retain_graph=True, allow_unused=True)
             for row, grad, tensor in zip(rows, grads, self.tracked, strict=True):
                 row.append(tensor.detach().new_zeros(tuple(tensor.shape)) if grad is None else grad)
         return rows
 
-    def _columns(self, index: int) -> list[Any]:
-        """Return the same Jacobian, computed by columns in forward mode."""
+    def _columns(self, index: int, left: Any = None, right: Any = None) -> list[Any]:
+        """Return the same Jacobian, computed by columns in forward mode; with ``left``, its products: (1, outputs)."""
         output = self.outputs[index]
         stack = Functions(type(output)._apply).stack
-        return [
-            stack([self._column(index, position, _unit(tensor, place)) for place in np.ndindex(*tensor.shape)])
-            if tensor.numel()
-            else tensor.detach().new_zeros((0, output.numel()))
-            for position, tensor in enumerate(self.inputs)
-            if _is_tracked(tensor)
-        ]
-
-    def _projected_column(self, index: int, left: list[Any], v: Any) -> list[float]:
-        """Return ``u J v`` for each tracked input, from the output's tangent for the tangent ``u``."""
         places = [position for position, tensor in enumerate(self.inputs) if _is_tracked(tensor)]
-        tangents = [shaped_like(tensor, u) for tensor, u in zip(self.tracked, left, strict=True)]
         return [
-            float(_numbers(self._column(index, position, tangent)) @ v)
-            for position, tangent in zip(places, tangents, strict=True)
+            stack([self._column(index, position, tangent) for tangent in tangents])
+            if (tangents := _units(tensor) if left is None else [shaped_like(tensor, left[which])])
+            else tensor.detach().new_zeros((0, output.numel()))
+            for which, (position, tensor) in enumerate(zip(places, self.tracked, strict=True))
         ]
 
     def _column(self, index: int, position: int, tangent: Any) -> Any:
@@ -203,11 +185,12 @@ def _check_inputs(inputs: Tensors) -> None:
         )
 
 
-def _unit(tensor: Any, place: tuple[int, ...]) -> Any:
-    """Return a tangent of 1 at one element."""
-    tangent = tensor._zeros_like()
-    tangent[place] = 1.0
-    return tangent
+def _units(tensor: Any) -> list[Any]:
+    """Return, for each element, the tangent that is 1 there."""
+    tangents = [tensor._zeros_like() for _ in range(tensor.numel())]
+    for tangent, place in zip(tangents, np.ndindex(*tensor.shape), strict=True):
+        tangent[place] = 1.0
+    return tangents
 
 
 def _as_columns(rows: list[Any], tensor: Any) -> Any:
@@ -223,5 +206,4 @@ def _numbers(tensor: Any) -> Any:
 
 def random_like(tensor: Any, seed: int) -> Any:
     """Return random numbers between -1 and 1 that depend only on ``seed``, so that failures are reproducible."""
-    values = np.random.default_rng(seed).uniform(-1, 1, tuple(tensor.shape))
-    return tensor.detach().new_tensor(values.tolist(), dtype=tensor.dtype).reshape(tuple(tensor.shape))
+    return shaped_like(tensor, np.random.default_rng(seed).uniform(-1, 1, tuple(tensor.shape)))

@@ -11,10 +11,9 @@ from ...errors import GradcheckError
 from ...tensor.namespace import Functions
 
 Tensors = tuple[Any, ...]
-Jacobians = Callable[[int], list[Any]]
-"""Maps an output's index to its analytical Jacobians (inputs, outputs), one for each input that requires grad."""
-Projections = Callable[[int, list[Any], Any], list[float]]
-"""Maps an output's index, the vectors ``u`` of all inputs and its ``v`` to ``u J v`` for each input, in one pass."""
+Jacobians = Callable[..., list[Any]]
+"""Maps an output's index to its analytical Jacobians (inputs, outputs), one for each input that requires grad; with
+vectors for the inputs and the output, to their products with the vectors on one side, which take a pass each."""
 
 
 class Tolerance(NamedTuple):
@@ -92,7 +91,6 @@ def check_projected(
     inputs: Tensors,
     outputs: Tensors,
     jacobians: Jacobians,
-    projections: Projections,
     tolerance: Tolerance,
     forward: bool,
 ) -> None:
@@ -103,18 +101,18 @@ def check_projected(
     rng = np.random.default_rng(0)
     left = [_direction(rng, inputs[i].numel()) for i in _positions(inputs)]
     right = [_direction(rng, out.numel()) for out in outputs]
-    slopes = []
-    for position, u in zip(_positions(inputs), left, strict=True):
-        step = shaped_like(inputs[position], u * tolerance.eps)
-        slopes.append(_slopes(func, inputs, position, step, tolerance.eps))
+    slopes = [
+        _slopes(func, inputs, i, shaped_like(inputs[i], u * tolerance.eps), tolerance.eps)
+        for i, u in zip(_positions(inputs), left, strict=True)
+    ]
     for index, v in enumerate(right):
-        for which, a in enumerate(projections(index, left, v)):
+        for which, (product, u) in enumerate(zip(jacobians(index, left, v), left, strict=True)):
             n = float(np.dot(np.asarray(slopes[which][index].tolist()), v))
-            if not np.isclose(a, n, tolerance.rtol, tolerance.atol * left[which].sum() * v.sum()):
+            a = float(np.dot(np.asarray(product.tolist()).reshape(-1), v if forward else u))
+            if not np.isclose(a, n, tolerance.rtol, tolerance.atol * u.sum() * v.sum()):
                 whole = numerical_jacobian(func, inputs, _positions(inputs)[which], tolerance.eps)[index]
-                raise GradcheckError(
-                    _mismatch(index, which, n, a, forward) + _explained(whole, jacobians(index)[which], tolerance)
-                )
+                text = _explained(whole, jacobians(index)[which], tolerance)
+                raise GradcheckError(_mismatch(index, which, n, a, forward) + text)
 
 
 def shaped_like(tensor: Any, numbers: Any) -> Any:
