@@ -196,6 +196,9 @@ def _built(saved: _SavedModule) -> Module:
     module = known[saved.name]()
     if not isinstance(module, Module):
         raise InvalidArgument(f"the safe global {saved.name} must return a Module, not {type(module).__name__}")
+    for name, own in module.state_dict(keep_vars=True).items():
+        if isinstance(value := saved.state.get(name), Tensor) and value.dtype != own.dtype:
+            own.data = own.data.to(value.dtype)
     module.load_state_dict(saved.state)
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(name not in saved.frozen)

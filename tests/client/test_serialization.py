@@ -138,8 +138,8 @@ def saved(value: Any) -> io.BytesIO:
 
 
 def test_a_module_is_saved_by_value_and_read_into_a_class_that_is_passed(session: tg.Session, address: str) -> None:
-    model = Net()
-    model(tg.randn(8, 3))
+    model = Net().double()
+    model(tg.randn(8, 3, dtype=tg.float64))
     model.first.weight.requires_grad_(False)
     model.norm.eval()
     buffer, state = saved(model), {name: value.tolist() for name, value in model.state_dict().items()}
@@ -151,6 +151,7 @@ def test_a_module_is_saved_by_value_and_read_into_a_class_that_is_passed(session
         assert {name: value.tolist() for name, value in read.state_dict().items()} == state
     assert tg.serialization.get_safe_globals() == []
     for name, parameter in read.named_parameters():
+        assert parameter.dtype is tg.float64
         assert parameter.requires_grad == (name != "first.weight")
     assert [part.training for part in (read, read.first, read.norm)] == [True, True, False]
 

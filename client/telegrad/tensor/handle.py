@@ -360,7 +360,13 @@ class Tensor(ElementwisePython, Tracked):
 
         The result has its own version counter: autograd does not notice in-place changes through it.
         """
-        return self._data_alone()
+        result = handle(self._recorder, self._data)
+        if is_marked(self):
+            result._version_counter = self._version_counter
+        result._memory_owner = memory_of(self)
+        result._lie_as(self._strided())
+        self._recorder.emit("detach", [self._id], [result._id], {"shares_version": False})
+        return result
 
     @data.setter
     def data(self, value: Tensor) -> None:
@@ -372,13 +378,7 @@ class Tensor(ElementwisePython, Tracked):
         self._show_memory_of(value)
 
     def _data_alone(self) -> Tensor:
-        result = handle(self._recorder, self._data)
-        if is_marked(self):
-            result._version_counter = self._version_counter
-        result._memory_owner = memory_of(self)
-        result._lie_as(self._strided())
-        self._recorder.emit("detach", [self._id], [result._id], {"shares_version": False})
-        return result
+        return self.data
 
     def _show_memory_of(self, source: Tensor) -> None:
         self._version_counter, self._memory_owner = source._version_counter, memory_of(source)
