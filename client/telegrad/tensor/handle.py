@@ -420,7 +420,7 @@ class Tensor(ElementwisePython, Tracked):
 
     # Implementation of Tracked's abstract methods -------------------------------------------
 
-    def _alias(self) -> Any:
+    def _alias(self, history: bool = True) -> Any:
         self._refresh()
         alias = Meta._at(self)
         alias._version_counter = self._version_counter

@@ -35,7 +35,7 @@ def tensor_html(tensor: Any) -> str:
 
 
 def _facts(tensor: Any) -> Iterator[tuple[str, str]]:
-    node = tensor.grad_fn
+    node = tensor._last_grad_fn
     yield "shape", " × ".join(map(str, tensor.shape)) or "a single number"
     yield "dtype", tensor.dtype.name
     yield "device", str(tensor.device)

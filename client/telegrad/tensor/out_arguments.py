@@ -14,7 +14,8 @@ from typing import Any
 from telegrad_engine.context import no_grad, state
 from telegrad_engine.dtypes import can_cast
 from telegrad_engine.errors import DTypeMismatch, InvalidArgument, InvalidOperation
-from telegrad_engine.schema.op import CATALOGUE, PREFIXES
+from telegrad_engine.schema.op import CATALOGUE, PREFIXES, choose
+from telegrad_engine.tensor.memory_overlap import check_overlap
 
 from .handle import Tensor
 from .handle import functions as session_functions
@@ -87,6 +88,7 @@ def taking(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             exact = name in EXACT or name.startswith(LINALG)
             for value, target in zip(results, targets, strict=True):
                 _check_dtype(shown, value, target, exact, kwargs)
+            _check_overlaps(name, args, kwargs, targets)
             for value, target in zip(results, targets, strict=True):
                 _write(value, target)
         return type(result)(*targets) if hasattr(result, "_fields") else out
@@ -135,6 +137,15 @@ def _check_dtype(name: str, value: Tensor, target: Tensor, exact: bool, kwargs: 
         raise DTypeMismatch(
             f"result type {own.kernel_name} can't be cast to the desired output type {wanted.kernel_name}"
         )
+
+
+def _check_overlaps(name: str, args: Any, kwargs: Any, targets: Sequence[Tensor]) -> None:
+    """Raise if a target overlaps itself or an input where torch checks it: for elementwise and in-place ops."""
+    op, inputs, _ = choose(name, CATALOGUE.overloads[name], args, kwargs)
+    if op.overlap.itself and (op.pointwise or op.inplace):
+        for target in targets:
+            check_overlap(op, target, (target, *inputs[1:]))
+            check_overlap(CATALOGUE.get("copy"), target, (target, inputs[0]))
 
 
 def _write(value: Tensor, target: Tensor) -> None:

@@ -13,6 +13,7 @@ from ..dtypes import parse
 from ..program.program_cache import Bound
 from ..session.session import Session
 from ..tensor.conversion import as_array
+from ..tensor.in_place import ONE_OF_SEVERAL
 from ..tensor.inference import is_marked
 from .graphs import GraphReader, GraphSignature, InputGraph
 from .memory_space import memory_space_of
@@ -159,7 +160,7 @@ class Inputs:
                 raise Untraceable(f"{name} is a view")
         if tensor._hooks is not None:
             raise Untraceable(f"{name} has hooks")
-        if is_marked(tensor) or tensor._sealed is not None:
+        if is_marked(tensor) or tensor._sealed not in (None, ONE_OF_SEVERAL):  # _check_views refuses a change of a view
             raise Untraceable(f"{name} may not be changed")
         flags = self.space.flags(tensor)
         if not flags.c_contiguous and not flags.f_contiguous:

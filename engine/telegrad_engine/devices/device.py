@@ -52,7 +52,7 @@ class Device:
         self._check_together(inputs)
         if state.autocast is not None:
             op, inputs, attrs = state.autocast.cast(op, inputs, attrs)
-        datas, needs = unwrap(inputs)
+        datas, needs = unwrap(inputs, op.differentiable)
         with self.active():
             if op.composite:
                 return compose(op, inputs, attrs)

@@ -21,7 +21,7 @@ from ..tensor.base import Tracked
 from ..tensor.eager import Tensor
 from ..tensor.execution import execute, shows
 from ..tensor.gradient_values import ArrayValues, RawFunctions
-from ..tensor.in_place import OVERLAPPING
+from ..tensor.memory_overlap import OVERLAPPING
 
 
 class DeviceTensor(Tensor):

@@ -31,14 +31,14 @@ class Answer(NamedTuple):
 
 def describe(name: str, tensor: Tensor) -> dict[str, Any]:
     """Return the description of a tensor: id, shape, dtype, device and its place in the graph."""
-    grad_fn = tensor.grad_fn
+    grad_fn = tensor._last_grad_fn
     return {
         "id": name,
         "shape": list(tensor._data.shape),
         "dtype": tensor.dtype.name,
         "device": tensor.device,
         "requires_grad": tensor.requires_grad,
-        "is_leaf": tensor.is_leaf,
+        "is_leaf": grad_fn is None,
         "grad_fn": None if grad_fn is None else grad_fn.name(),
         "version": tensor._version,
     }

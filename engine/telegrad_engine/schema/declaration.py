@@ -81,11 +81,14 @@ class Memory(NamedTuple):
     """Whether a view op makes a copy if the strides of its input do not allow a view."""
     may_alias: bool = False
     """Whether a composite op may return an input or a view of one; otherwise such a result is copied."""
+    repeats: bool = False
+    """Whether several elements of a view may be one element of the input."""
 
 
 DEFAULT_MEMORY = Memory()
 NO_SCRATCH = Memory(0.0)
 VIEW = Memory(view=True)
+REPEATING_VIEW = Memory(view=True, repeats=True)
 MAY_ALIAS = Memory(may_alias=True)
 
 
@@ -102,3 +105,21 @@ def blocks(amount: float) -> Memory:
 def view_or_copy(copied: Callable[..., int]) -> Memory:
     """A view op that copies if the strides do not allow a view; ``copied`` returns the bytes of the copy."""
     return Memory(copied, view=True, may_copy=True)
+
+
+class Overlap(NamedTuple):
+    """The overlaps of memory that the in-place form of an op refuses, as in torch."""
+
+    itself: bool = True
+    """Whether it refuses to write to a tensor whose own elements share memory."""
+    inputs: int | None = None
+    """How many of the tensors, of which the written one is the first, must not overlap it partly; None means all."""
+    whole: bool = False
+    """Whether these must not share all of the written memory either."""
+
+
+CHECKED = Overlap()
+APART = Overlap(whole=True)
+ONLY_ITSELF = Overlap(inputs=1)
+ONLY_SECOND = Overlap(itself=False, inputs=2)
+UNCHECKED = Overlap(itself=False, inputs=1)

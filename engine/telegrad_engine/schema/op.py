@@ -23,6 +23,7 @@ from ..errors import InvalidArgument, UnknownOp
 from ..lru import LRU
 from ..shapes import Spec
 from .declaration import (
+    CHECKED,
     DEFAULT_MEMORY,
     FUNCTION,
     INPLACE,
@@ -33,6 +34,7 @@ from .declaration import (
     PRIVATE,
     RESULT,
     Memory,
+    Overlap,
     Results,
     Variants,
 )
@@ -73,6 +75,7 @@ class Op(Signature):
         memory: Memory = DEFAULT_MEMORY,
         promotion: Promotion | None = None,
         may_raise: bool = False,
+        overlap: Overlap = CHECKED,
     ) -> None:
         self.random = parameter_names(kernel)[1:2] == ("rng",)
         self.namespace = _namespace(variants)
@@ -106,7 +109,8 @@ class Op(Signature):
         self.hidden_rule = None if results.hidden_rule is None else _filled(results.hidden_rule, self)
         self.scratch = _filled(memory.scratch, self) if callable(memory.scratch) else memory.scratch
         self.blocked, self.view = memory.blocked, memory.view
-        self.may_copy, self.may_alias = memory.may_copy, memory.may_alias
+        self.may_copy, self.may_alias, self.repeats = memory.may_copy, memory.may_alias, memory.repeats
+        self.overlap = overlap
         self.common = None if promotion is None else promotion.computed()
         self.unpromoted = 0 if promotion is None else promotion.unpromoted
         self.keeps_dtype = False
@@ -358,6 +362,7 @@ class Options(TypedDict, total=False):
     results: Results
     memory: Memory
     may_raise: bool
+    overlap: Overlap
 
 
 def op(

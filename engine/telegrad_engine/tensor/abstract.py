@@ -69,7 +69,7 @@ def apply_spec(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], make: 
         op, inputs, attrs = state.autocast.cast(op, inputs, attrs)
     if op.composite:
         return run_composite(op, composites, inputs, attrs)
-    datas, needs = unwrap(inputs)
+    datas, needs = unwrap(inputs, op.differentiable)
     specs = op.rule(*datas, **attrs)
     if not isinstance(specs, list):
         specs = [specs]
@@ -96,8 +96,11 @@ def view_of(source: Any, op: Op, attrs: Mapping[str, Any], outputs: Sequence[Any
             output._view_of(source, op, attrs, index)
 
 
-def unwrap(inputs: tuple[Any, ...]) -> tuple[list[Any], bool]:
-    """Return the ``_data`` of every input, and whether any input requires grad."""
+def unwrap(inputs: tuple[Any, ...], differentiable: bool = True) -> tuple[list[Any], bool]:
+    """Return the ``_data`` of every input, and whether any input requires grad.
+
+    A ``differentiable`` op needs the views' current histories.
+    """
     datas: list[Any] = []
     needs = False
     for x in inputs:
@@ -105,7 +108,7 @@ def unwrap(inputs: tuple[Any, ...]) -> tuple[list[Any], bool]:
             datas.append(tuple([_data(v) for v in x]))
             needs = needs or any(isinstance(v, Tracked) and v._requires_grad for v in x)
         elif isinstance(x, Tracked):
-            if x._base is not None:
+            if x._base is not None and differentiable:
                 x._refresh()
             datas.append(x._data)
             needs = needs or x._requires_grad

@@ -62,8 +62,7 @@ class Tracked(Changeable):
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Set whether gradients are computed. Raises for integer dtypes, and for False on a non-leaf."""
-        self._refresh()
-        if self._node is not None and not requires_grad:
+        if not requires_grad and self.grad_fn is not None:
             raise InvalidOperation(ONLY_LEAVES)
         if requires_grad and self._data.dtype not in FLOATING:
             raise DTypeMismatch(ONLY_FLOATING)
@@ -81,9 +80,17 @@ class Tracked(Changeable):
     @property
     def grad_fn(self) -> Node | None:
         """The node that made this tensor, or None for a leaf."""
-        self._refresh()
+        self._refresh(reading=True)
         node = self._node
         return None if node is None or node.leaf is not None else node  # only a stand-in for a leaf has the leaf's node
+
+    @property
+    def _last_grad_fn(self) -> Node | None:
+        """``grad_fn`` to display: that from before the change if the change made the history of a view unreadable."""
+        try:
+            return self.grad_fn
+        except InvalidOperation:
+            return self._node
 
     @property
     def output_nr(self) -> int:
@@ -180,7 +187,7 @@ class Tracked(Changeable):
 
     def detach(self) -> Self:
         """Return a tensor over the same memory that is outside the graph."""
-        result = self._alias()
+        result = self._alias(history=False)
         result._node, result._output_nr, result._requires_grad = None, 0, False
         result._base, result._view_chain, result._inverse_chain, result._sealed = None, (), (), None
         result._lie_as(self._strided())

@@ -23,8 +23,9 @@ from .conversion import as_array
 from .execution import execute, finish, run_composite, shows
 from .formatting import format_tensor
 from .gradient_values import ArrayValues, GraphValues
-from .in_place import OVERLAPPING, Changeable
+from .in_place import Changeable
 from .inference import mark
+from .memory_overlap import OVERLAPPING
 from .namespace import Functions
 
 ndarray = np.ndarray
@@ -75,7 +76,7 @@ def execute_and_record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
     datas: list[Any] = []
     for x in inputs:
         if type(x) is Tensor:
-            if x._base is not None:
+            if x._base is not None and op.differentiable:
                 x._refresh()
             datas.append(x._data)
             needs = needs or x._requires_grad
@@ -133,17 +134,17 @@ def _unwrap(value: Any) -> Any:
     return value
 
 
-def writable(tensor: Any, alike: bool = False) -> Any:
+def writable(tensor: Any, shared: bool = False) -> Any:
     """Return a tensor's array, or a view of it, to write to.
 
-    Raises torch's error if elements of a read-only array share memory, unless all are written ``alike``.
+    Raises torch's error if elements of a read-only array share memory, unless ``shared`` is true.
     """
     array = tensor._data
     if array.flags.writeable:
         return array
     if state.memory is not None and state.memory.unshare((tensor,)):
-        return writable(tensor, alike)
-    if not alike and any(n > 1 and not step for n, step in zip(array.shape, array.strides, strict=True)):
+        return writable(tensor, shared)
+    if not shared and any(n > 1 and not step for n, step in zip(array.shape, array.strides, strict=True)):
         raise InvalidOperation(OVERLAPPING)
     view = array.view()
     view.flags.writeable = True  # part of an expanded array: read-only in NumPy, although its elements do not overlap
@@ -220,7 +221,7 @@ class Tensor(Tracked):
     def _overwrite(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
         datas = [x._data if isinstance(x, Tracked) else _unwrap(x) for x in inputs]
         out, _ = execute(op, datas, attrs)
-        np.copyto(writable(self, op.key in ("zero", "fill")), out[0], casting="unsafe")
+        np.copyto(writable(self, not op.overlap.itself), out[0], casting="unsafe")
 
     def _show_as(self, op: Op, attrs: Any) -> None:
         (self._data,), _ = execute(op, [self._data], attrs)

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import dtypes
 from ..context import state
+from ..errors import InvalidOperation
 
 
 class Options(NamedTuple):
@@ -87,8 +88,12 @@ def format_tensor(tensor: Any, array: Any, shape: Sequence[int] | None = None, t
         implied = _IMPLIED
     if tensor.dtype not in implied:
         suffixes.append(f"dtype={tensor.dtype!r}")
-    if tensor.grad_fn is not None:
-        suffixes.append(f"grad_fn={tensor.grad_fn!r}")
+    try:
+        grad_fn = tensor.grad_fn
+    except InvalidOperation:
+        grad_fn = "<Invalid>"  # as torch prints a view whose base was changed where that is not allowed
+    if grad_fn is not None:
+        suffixes.append(f"grad_fn={grad_fn}")
     elif tensor.requires_grad:
         suffixes.append("requires_grad=True")
     if tangent is None and state.observer is not None:

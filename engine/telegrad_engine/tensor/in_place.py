@@ -14,8 +14,10 @@ from ..dtypes import DType, can_cast, from_numpy
 from ..errors import DTypeMismatch, InplaceOnLeaf, InvalidOperation, ShapeMismatch
 from ..graph import hooks
 from ..graph.node import Node, kind, record
+from ..schema.declaration import CHECKED
 from ..schema.op import CATALOGUE, NO_ATTRS, Op
 from . import inference
+from .memory_overlap import check_overlap
 from .methods import TensorMethods
 
 Step = tuple[Op, Any, int]
@@ -27,8 +29,7 @@ def change_geometry(tensor: Any, op: Op, attrs: Any) -> None:
 
     Raises as any in-place change does: for a leaf that requires grad, its views, and one of several views.
     """
-    tensor._refresh()
-    tracked = state.grad_enabled and tensor._requires_grad
+    tracked = state.grad_enabled and tensor.requires_grad
     tensor._check_changeable(tracked)
     old = tensor._alias()
     back = _way_back(op, attrs, tensor._data.shape)
@@ -66,10 +67,6 @@ ONE_OF_SEVERAL = (
     "to be modified inplace. You should replace the inplace operation by an out-of-place one."
 )
 """The same for one of several views, and its views."""
-OVERLAPPING = (
-    "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
-    "Please clone() the tensor before performing the operation."
-)
 
 
 class Changeable(TensorMethods):
@@ -103,9 +100,10 @@ class Changeable(TensorMethods):
     _abstract: Callable[[Any], Any]
     """Returns a stand-in without a value at a tensor's place in the graph; set by abstract.py."""
 
-    def _alias(self) -> Self:
-        """Return another tensor object over the same value, version and history."""
-        self._refresh()
+    def _alias(self, history: bool = True) -> Self:
+        """Return another tensor object over the same value, version and, unless ``history`` is false, history."""
+        if history:
+            self._refresh()
         alias = object.__new__(type(self))
         alias.__dict__.update(self.__dict__)
         alias._grad = None
@@ -121,10 +119,13 @@ class Changeable(TensorMethods):
         self._view_chain = (*source._view_chain, (op, attrs, index))
         self._version_counter = source._version_counter
         self._seen_version = source._version_counter[0]
-        if source._sealed is not None:
-            self._sealed = source._sealed
-        elif not state.grad_enabled:
+        if not state.grad_enabled:
             self._sealed = IN_INFERENCE if state.inference else IN_NO_GRAD
+            self._requires_grad = source._requires_grad  # as in torch, it is then a leaf
+        elif op.lists_outputs:
+            self._sealed = ONE_OF_SEVERAL
+        elif source._sealed is not None:
+            self._sealed = source._sealed
 
     def _become_view(self, source: Changeable) -> None:
         """Set the base to that of ``source``, or to ``source`` itself if it has none."""
@@ -134,13 +135,20 @@ class Changeable(TensorMethods):
         """Set the layout of this tensor, which is not a view; None is row-major."""
         self._layout, self._plain = strided, strided is None
 
-    def _refresh(self) -> None:
-        """Rebuild a view's history from its base's if the base was modified since."""
+    def _refresh(self, reading: bool = False) -> None:
+        """Rebuild a view's history from its base's if the base was modified since.
+
+        If the view is sealed, its history cannot be rebuilt. That is an error if an operation may be recorded, or if
+        the history itself is read (``reading``).
+        """
         base = self._base
         if base is None or self._seen_version == self._version_counter[0]:
             return
-        if self._sealed is not None and base._requires_grad and state.grad_enabled:
-            raise self._sealed_error("its base or another view of its base has been modified inplace")
+        if self._sealed is not None and base._requires_grad:
+            if reading or state.grad_enabled:
+                raise self._sealed_error("its base or another view of its base has been modified inplace")
+            self._requires_grad = True
+            return
         self._seen_version = self._version_counter[0]
         base_requires_grad = base._requires_grad
         if not base_requires_grad:
@@ -187,21 +195,31 @@ class Changeable(TensorMethods):
         if op.view:
             change_geometry(self, op, attrs)
             return self
+        tensors = [x for x in inputs if isinstance(x, Changeable)]
+        cell, tracked = self._version_counter, False
+        apart = op.overlap is CHECKED and self._memory_owner is None
+        for x in tensors:
+            tracked = tracked or (x._requires_grad if x._plain else x.requires_grad)
+            if x is not self and (x._version_counter is cell or x._memory_owner is not None):
+                apart = False
+        tracked = tracked and state.grad_enabled and op.differentiable
         if op.composite:
+            self._check_changeable(tracked)
+            check_overlap(op, self, inputs)
             result = self._apply(op, (self.clone(), *inputs[1:]), attrs)  # the op may save the old value
             self._check_result(result._data, attrs)
             return self._inplace(CATALOGUE.get("copy"), (self, result))
-        tensors = [x for x in inputs if isinstance(x, Changeable)]
-        for x in tensors:
-            x._refresh()
-        tracked = state.grad_enabled and op.differentiable and any(x._requires_grad for x in tensors)
         self._check_inplace(tracked, op, inputs, attrs)
+        if not apart or not self._plain:
+            check_overlap(op, self, () if apart else inputs)
         if not tracked:
             self._write(op, inputs, attrs)
             self._version_counter[0] += 1
             if self._base is not None and not self._base._requires_grad:
                 self._seen_version = self._version_counter[0]
             return self
+        for x in tensors:
+            x._refresh()
         old = self._alias()
         needs = tuple(isinstance(x, Changeable) and x._requires_grad for x in inputs)
         if not op.has_lists and op.plan(needs).saves_self:
@@ -243,37 +261,35 @@ class Changeable(TensorMethods):
                 ]
             )
 
-    def _sealed_error(self, event: str, reason: str | None = None) -> InvalidOperation:
-        """Return the error for a modification that a view's history does not allow, for a reason in torch's words."""
-        reason = reason or self._sealed
-        if reason is IN_INFERENCE:
-            what = f"A view was created in inference mode and {event} in normal mode."
-        elif self._node is None:
-            what = f"A view was created in no_grad mode and {event} with grad mode enabled."
-        elif reason is IN_NO_GRAD:
-            what = (
-                f"Output {self._output_nr} of {kind(self._node)} is a view of a view which was created in no_grad mode "
-                f"and {event} with grad mode enabled."
-            )
-        else:
-            what = f"Output {self._output_nr} of {kind(self._node)} is a view and {event}."
-        return InvalidOperation(f"{what} {reason}")
+    def _sealed_error(self, event: str) -> InvalidOperation:
+        """Return the error for a modification that the history of a sealed view does not allow."""
+        reason, node = self._sealed, self._node
+        where = f"Output {self._output_nr} of {kind(node)}" if node is not None else ""
+        if node is not None and reason not in (IN_NO_GRAD, IN_INFERENCE):
+            return InvalidOperation(f"{where} is a view and {event}. {reason}")
+        made = f"{where} is a view of a view which was created" if node is not None else "A view was created"
+        modes = (
+            ("inference mode", "in normal mode")
+            if reason is IN_INFERENCE
+            else ("no_grad mode", "with grad mode enabled")
+        )
+        return InvalidOperation(f"{made} in {modes[0]} and {event} {modes[1]}. {reason}")
 
     def _check_changeable(self, tracked: bool) -> None:
         """Raise if this tensor may not be changed in place; a ``tracked`` change will be recorded."""
         inference.check_modifiable(self)
-        if state.grad_enabled:
-            if self._requires_grad and self._node is None:
-                raise InplaceOnLeaf("a leaf Variable that requires grad is being used in an in-place operation.")
-            base = self._base
-            if self._sealed is not None and base is not None and (tracked or base._requires_grad):
+        if not state.grad_enabled:
+            return
+        base = self._base
+        if base is not None and (tracked or base._requires_grad):
+            if self._sealed is not None:
                 raise self._sealed_error("is being modified inplace")
-            if base is not None and base._requires_grad and base._node is None:
+            if base._node is None and (base._requires_grad or self._requires_grad):
                 raise InplaceOnLeaf(
                     "a view of a leaf Variable that requires grad is being used in an in-place operation."
                 )
-            if tracked and base is not None and any(step.lists_outputs for step, _, _ in self._view_chain):
-                raise self._sealed_error("is being modified inplace", ONE_OF_SEVERAL)
+        elif self._requires_grad and self._node is None:
+            raise InplaceOnLeaf("a leaf Variable that requires grad is being used in an in-place operation.")
 
     def _check_inplace(self, tracked: bool, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
         self._check_changeable(tracked)

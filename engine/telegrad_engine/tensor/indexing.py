@@ -11,6 +11,7 @@ from typing import Any
 
 from ..dtypes import bool_, int64
 from ..errors import IndexOutOfRange, InvalidArgument, InvalidValue
+from ..memory_layout import memory_of
 from ..schema.op import CATALOGUE, Op
 from ..shapes import expanded_shape
 from .conversion import as_array
@@ -39,9 +40,11 @@ def resolve_getitem(
 
 def setitem(tensor: Any, index: Any, value: Any) -> None:
     """Perform ``tensor[index] = value``, recorded like any in-place op."""
-    view, picks = _basic(tensor, index)
+    view, picks = _basic(tensor, index, itself=True)
     if not hasattr(value, "_data"):
         value = _as_tensor(tensor, value)
+    elif memory_of(value) is memory_of(tensor) and _fills(index, picks, value):
+        value = value.clone()  # torch fills with the number, which it reads first
     if not picks:
         value = _drop_leading_ones(value, view)
         expanded_shape(tuple(value.shape), value._data.dtype, tuple(view.shape))
@@ -53,6 +56,14 @@ def setitem(tensor: Any, index: Any, value: Any) -> None:
     if first:  # torch drops leading dimensions of size 1
         value = value.reshape(tuple(value.shape[first:]))
     view._inplace(CATALOGUE.get("index_put"), (view, picks, value), {})
+
+
+def _fills(index: Any, picks: Any, value: Any) -> bool:
+    """Whether torch assigns a value of one element by filling, so that it may overlap the target."""
+    if not picks:
+        return not value.dim()
+    items = index if isinstance(index, tuple) else (index,)
+    return value.numel() == 1 and all(x.dtype is bool_ for x in items if hasattr(x, "_data"))
 
 
 def _drop_leading_ones(value: Any, view: Any) -> Any:
@@ -67,10 +78,13 @@ def _as_tensor(like: Any, value: Any) -> Any:
     return like.new_tensor(value, dtype=like.dtype)
 
 
-def _basic(tensor: Any, index: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return the view that the basic part of ``index`` selects, and the index tensors to apply to it."""
+def _basic(tensor: Any, index: Any, itself: bool = False) -> tuple[Any, tuple[Any, ...]]:
+    """Return the view that the basic part of ``index`` selects, and the index tensors to apply to it.
+
+    With index tensors or ``itself``, a view of the whole tensor is the tensor itself.
+    """
     basic, picks = _parts(tensor, index)
-    if picks and all(item == WHOLE for item in basic):
+    if (picks or itself) and basic.count(WHOLE) == len(basic):
         return tensor, picks
     return tensor._apply(CATALOGUE.get("getitem"), (tensor,), {"index": basic}), picks
 

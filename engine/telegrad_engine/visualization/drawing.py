@@ -74,7 +74,7 @@ def draw(roots: Sequence[Any], names: Mapping[str, Any], limit: int | None = MAX
             if source not in ids:
                 vertices.append(_leaf(ids, source, called))
             edges.append(Edge(ids[source], ids[node], output_nr, index, *_output(target, output_nr)))
-    vertices.extend(_leaf(ids, root, called) for root in roots if root.grad_fn is None and root not in ids)
+    vertices.extend(_leaf(ids, root, called) for root in roots if root._last_grad_fn is None and root not in ids)
     return Drawing(vertices, edges, len(nodes) - len(drawn))
 
 
@@ -87,7 +87,7 @@ def _output(node: Any, output_nr: int) -> tuple[list[int], str]:
 def _nodes(roots: Sequence[Any]) -> Iterator[Any]:
     seen = set()
     for root in roots:
-        node = root.grad_fn
+        node = root._last_grad_fn
         if node is None or node in seen:
             continue
         for reached in walk(node):
@@ -100,7 +100,7 @@ def _names_by_place(names: Mapping[str, Any]) -> dict[Any, list[str]]:
     """Group the names by the node that produced the tensor, or by the leaf itself."""
     called: dict[Any, list[str]] = {}
     for name, tensor in names.items():
-        place = tensor.grad_fn
+        place = tensor._last_grad_fn
         called.setdefault(tensor if place is None else place, []).append(name)
     return called
 

@@ -69,7 +69,7 @@ def drawn(session: Session, roots: Sequence[str], media_type: str) -> bytes:
     """Draw the graph of the roots, or of all tensors that have a ``grad_fn``, in a media type."""
     tensors = [session.get(name) for name in roots]
     if not roots:
-        tensors = [tensor for tensor in session.tensors.values() if tensor.grad_fn is not None]
+        tensors = [tensor for tensor in session.tensors.values() if tensor._last_grad_fn is not None]
     found = drawing.draw(tensors, session.tensors)
     if media_type == DOT:
         return drawing.to_dot(found).encode()

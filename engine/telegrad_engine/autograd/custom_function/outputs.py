@@ -116,8 +116,8 @@ class Outputs:
 
     def _outside(self, tensor: Any, is_input: bool, is_dirty: bool) -> Any:
         """Return a non-differentiable result outside the graph; the object of an input is never changed."""
-        if tensor._requires_grad:
-            return tensor.detach() if is_input or tensor._base is not None else tensor.detach_()
+        if tensor._requires_grad and (is_input or tensor._base is None):
+            return tensor.detach() if is_input else tensor.detach_()
         if is_input:
             return tensor if is_dirty else _view_as_self(tensor)
         if self.recording and tensor._base is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...dtypes import FLOATING, bool_, from_numpy, widened
 from ...errors import DTypeMismatch, NotImplementedForDType, ShapeMismatch
-from ...schema.declaration import FUNCTION, INPLACE, METHOD, NN_FUNCTION, NO_SCRATCH, scratch
+from ...schema.declaration import FUNCTION, INPLACE, METHOD, NN_FUNCTION, NO_SCRATCH, ONLY_ITSELF, UNCHECKED, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Number
 from ...schema.promotion import UNWIDENED, common_dtype
@@ -328,7 +328,7 @@ def _addmm_rule(input: Any, mat1: Any, mat2: Any) -> Spec:
     return _sum_spec(input, (n, m), "addmm_impl_cpu_")
 
 
-@op(_addmm_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(1.25))
+@op(_addmm_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(1.25), overlap=ONLY_ITSELF)
 def addmm(xp: Any, input: Array, mat1: Array, mat2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (mat1 @ mat2)``."""
     return _weighted(xp, input, product(xp, mat1, mat2), beta, alpha)
@@ -356,7 +356,7 @@ def _addmv_rule(input: Any, mat: Any, vec: Any) -> Spec:
     return _sum_spec(input, (n,), "addmv_impl_cpu")
 
 
-@op(_addmv_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(1.25))
+@op(_addmv_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(1.25), overlap=UNCHECKED)
 def addmv(xp: Any, input: Array, mat: Array, vec: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (mat @ vec)``."""
     return _weighted(xp, input, product(xp, mat, vec), beta, alpha)
@@ -381,7 +381,7 @@ def _baddbmm_rule(input: Any, batch1: Any, batch2: Any) -> Spec:
     return _sum_spec(input, (*batch1.shape[:2], batch2.shape[2]), "baddbmm")
 
 
-@op(_baddbmm_rule, variants=FUNCTION | METHOD | INPLACE)
+@op(_baddbmm_rule, variants=FUNCTION | METHOD | INPLACE, overlap=UNCHECKED)
 def baddbmm(xp: Any, input: Array, batch1: Array, batch2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (batch1 @ batch2)``, matrix by matrix."""
     return _weighted(xp, input, product(xp, batch1, batch2), beta, alpha)
@@ -402,7 +402,7 @@ def _addbmm_rule(input: Any, batch1: Any, batch2: Any) -> Spec:
     return _sum_spec(input, (n, m), "addmm_impl_cpu_")
 
 
-@op(_addbmm_rule, variants=FUNCTION | METHOD | INPLACE)
+@op(_addbmm_rule, variants=FUNCTION | METHOD | INPLACE, overlap=ONLY_ITSELF)
 def addbmm(xp: Any, input: Array, batch1: Array, batch2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (batch1 @ batch2)``, the matrices of the batch summed."""
     return _weighted(xp, input, xp.sum(product(xp, batch1, batch2), axis=0), beta, alpha)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...dtypes import FLOATING, bool_, int32, is_floating, widened
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
-from ...schema.declaration import FUNCTION, INPLACE, MAY_ALIAS, METHOD, TRUTH, named, scratch
+from ...schema.declaration import FUNCTION, INPLACE, MAY_ALIAS, METHOD, ONLY_ITSELF, TRUTH, named, scratch
 from ...schema.op import composite, elementwise, op
 from ...schema.parameters import Array, Bool, Number, Operand, OptionalNumber
 from ...schema.promotion import FLOATS, TO_BOOL, UNWIDENED, default_float
@@ -177,7 +177,7 @@ def frexp(xp: Any, input: Array) -> Any:
 frexp.joint_derivative(lambda F, grads, needs, exponent: (None if grads[0] is None else F.ldexp(grads[0], -exponent),))
 
 
-@composite(variants=FUNCTION | METHOD | INPLACE)
+@composite(variants=FUNCTION | METHOD | INPLACE, overlap=ONLY_ITSELF)
 def ldexp(F: Any, input: Array, other: Array) -> Any:
     """``input * 2 ** other``."""
     if other.dtype is bool_:

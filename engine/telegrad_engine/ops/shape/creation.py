@@ -13,7 +13,7 @@ from ...arrays import is_on
 from ...dtypes import bool_, element, from_numpy, int64
 from ...errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
 from ...memory_layout import ORDERS, preserve_format
-from ...schema.declaration import FUNCTION, INPLACE, INTERNAL, MAY_ALIAS, NEW, NO_SCRATCH, scratch
+from ...schema.declaration import FUNCTION, INPLACE, INTERNAL, MAY_ALIAS, NEW, NO_SCRATCH, UNCHECKED, scratch
 from ...schema.derivative_plan import Rule
 from ...schema.op import composite, op
 from ...schema.parameters import (
@@ -325,7 +325,7 @@ def _fill_rule(input: Any, value: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_fill_rule, variants=INPLACE, node=by_operand("Fill", tensor=1, number=0), memory=NO_SCRATCH)
+@op(_fill_rule, variants=INPLACE, node=by_operand("Fill", tensor=1, number=0), memory=NO_SCRATCH, overlap=UNCHECKED)
 def fill(xp: Any, input: Array, value: Operand) -> Any:
     """One number everywhere; ``fill_`` writes it."""
     return xp.broadcast_to(xp.asarray(value), input.shape).astype(input.dtype)
@@ -334,7 +334,7 @@ def fill(xp: Any, input: Array, value: Operand) -> Any:
 fill.derivative(input=lambda F, grad: F.zeros_like(grad), value=lambda F, grad: F.sum(grad))
 
 
-@op(_same, variants=INPLACE, memory=NO_SCRATCH)
+@op(_same, variants=INPLACE, memory=NO_SCRATCH, overlap=UNCHECKED)
 def zero(xp: Any, input: Array) -> Any:
     """Zeros; ``zero_`` writes them."""
     return xp.zeros(input.shape, input.dtype)

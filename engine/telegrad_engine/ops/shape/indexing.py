@@ -7,7 +7,21 @@ from typing import Any
 
 from ...dtypes import bool_, element, from_numpy, int32, int64
 from ...errors import DataDependentShape, DTypeMismatch, IndexOutOfRange, InvalidOperation, ShapeMismatch
-from ...schema.declaration import FUNCTION, INPLACE, INTERNAL, LIST, METHOD, NO_SCRATCH, PRIVATE, VIEW, scratch
+from ...schema.declaration import (
+    APART,
+    FUNCTION,
+    INPLACE,
+    INTERNAL,
+    LIST,
+    METHOD,
+    NO_SCRATCH,
+    ONLY_ITSELF,
+    ONLY_SECOND,
+    PRIVATE,
+    VIEW,
+    Overlap,
+    scratch,
+)
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Index, Indices, Int, Items, Operand, OptionalInt, Places, Str
 from ...shapes import Spec, broadcast_shapes, check_keeps_shape, expands_to, size_at, wrap_dim
@@ -178,7 +192,12 @@ def _index_put_rule(input: Any, indices: Any, values: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_index_put_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(2.0))
+@op(
+    _index_put_rule,
+    variants=FUNCTION | METHOD | INPLACE,
+    memory=scratch(2.0),
+    overlap=Overlap(itself=False, whole=True),
+)
 def index_put(xp: Any, input: Array, indices: Places, values: Operand, accumulate: Bool = False) -> Any:
     """``input`` with ``values`` put, or added if ``accumulate``, at index tensors."""
     if 0 in _index_rule(input, indices).shape:
@@ -254,7 +273,12 @@ def _masked_fill_rule(input: Any, mask: Any, value: Any) -> Spec:
     return Spec(broadcast_shapes(mask.shape, input.shape), input.dtype)
 
 
-@op(_masked_fill_rule, variants=FUNCTION | METHOD | INPLACE, node=by_operand("MaskedFill", at=2, tensor=1, number=0))
+@op(
+    _masked_fill_rule,
+    variants=FUNCTION | METHOD | INPLACE,
+    node=by_operand("MaskedFill", at=2, tensor=1, number=0),
+    overlap=ONLY_SECOND,
+)
 def masked_fill(xp: Any, input: Array, mask: Array, value: Operand) -> Any:
     """``input`` with ``value`` where the mask is true."""
     return xp.where(mask, xp.asarray(value).astype(input.dtype), input)
@@ -321,7 +345,7 @@ def _masked_scatter_rule(input: Any, mask: Any, source: Any) -> Spec:
     return Spec(shape, input.dtype)
 
 
-@op(_masked_scatter_rule, variants=FUNCTION | METHOD | INPLACE, may_raise=True)
+@op(_masked_scatter_rule, variants=FUNCTION | METHOD | INPLACE, may_raise=True, overlap=ONLY_ITSELF)
 def masked_scatter(xp: Any, input: Array, mask: Array, source: Array) -> Any:
     """``input`` with the first elements of ``source``, in order, where the mask is true."""
     shape = broadcast_shapes(mask.shape, input.shape)
@@ -350,7 +374,7 @@ masked_scatter.derivative(input=lambda F, grad, mask: F.masked_fill(grad, mask, 
 # index_reduce --------------------------------------------------------------------------------------------
 
 
-@composite(variants=FUNCTION | METHOD | INPLACE)
+@composite(variants=FUNCTION | METHOD | INPLACE, overlap=APART)
 def index_reduce(
     F: Any, input: Array, dim: Int, index: Array, source: Array, reduce: Str, *, include_self: Bool = True
 ) -> Any:
@@ -446,7 +470,7 @@ def _start(xp: Any, reduce: str, dtype: Any) -> Any:
     return least if reduce == "amax" else greatest
 
 
-@op(_scatter_reduce_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(3.0))
+@op(_scatter_reduce_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(3.0), overlap=APART)
 def scatter_reduce(
     xp: Any, input: Array, dim: Int, index: Array, src: Array, reduce: Str, *, include_self: Bool = True
 ) -> Any:

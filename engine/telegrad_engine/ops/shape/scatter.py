@@ -7,7 +7,7 @@ from typing import Any
 
 from ...dtypes import element, int32, int64
 from ...errors import DTypeMismatch, IndexOutOfBounds, IndexOutOfRange, InvalidOperation, ShapeMismatch
-from ...schema.declaration import FUNCTION, INPLACE, METHOD, scratch
+from ...schema.declaration import APART, FUNCTION, INPLACE, METHOD, ONLY_SECOND, UNCHECKED, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, Operand, OptionalInt
 from ...shapes import Spec, size_at, wrap_dim
@@ -148,7 +148,7 @@ def _scattered(xp: Any, write: Any, input: Any, dim: int, index: Any, src: Any) 
     return xp.reshape(write(flat, places(xp, index, axis), values), input.shape)
 
 
-@op(scatter_rule, variants=FUNCTION | METHOD | INPLACE)
+@op(scatter_rule, variants=FUNCTION | METHOD | INPLACE, overlap=APART)
 def scatter(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
     """``input`` with ``src`` written along ``dim`` where ``index`` says."""
     return _scattered(xp, xp.index_set, input, dim, index, src)
@@ -166,6 +166,7 @@ scatter.derivative(
     key="scatter.value",
     variants=FUNCTION | METHOD | INPLACE,
     node="ScatterBackward1",
+    overlap=APART,
 )
 def scatter_value(xp: Any, input: Array, dim: Int, index: Array, value: Number) -> Any:
     """``input`` with a number written along ``dim`` where ``index`` says."""
@@ -176,7 +177,7 @@ scatter_value.checks("index")(check_along)
 scatter_value.derivative(input=lambda F, grad, dim, index: F.scatter_value(grad, dim, index, 0.0))
 
 
-@op(scatter_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(1.25))
+@op(scatter_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(1.25), overlap=APART)
 def scatter_add(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
     """``input`` with ``src`` added along ``dim`` where ``index`` says; repeated indices add up."""
     return _scattered(xp, xp.index_add, input, dim, index, src)
@@ -241,7 +242,7 @@ def _index_add_rule(input: Any, dim: int, index: Any, source: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_index_add_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(2.0))
+@op(_index_add_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(2.0), overlap=APART)
 def index_add(xp: Any, input: Array, dim: Int, index: Array, source: Array, *, alpha: Number = 1) -> Any:
     """``input`` with ``alpha`` times the slices of ``source`` added along ``dim`` at ``index``."""
     whole, place = _along(xp, input, dim, index)
@@ -298,7 +299,7 @@ def _index_copy_rule(input: Any, dim: int, index: Any, source: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_index_copy_rule, variants=FUNCTION | METHOD | INPLACE)
+@op(_index_copy_rule, variants=FUNCTION | METHOD | INPLACE, overlap=APART)
 def index_copy(xp: Any, input: Array, dim: Int, index: Array, source: Array) -> Any:
     """``input`` with the slices of ``source`` written along ``dim`` at ``index``."""
     whole, place = _along(xp, input, dim, index)
@@ -327,7 +328,12 @@ def _index_fill_rule(input: Any, dim: int, index: Any, value: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_index_fill_rule, variants=FUNCTION | METHOD | INPLACE, node=by_operand("IndexFill", at=2, tensor=1, number=0))
+@op(
+    _index_fill_rule,
+    variants=FUNCTION | METHOD | INPLACE,
+    node=by_operand("IndexFill", at=2, tensor=1, number=0),
+    overlap=ONLY_SECOND,
+)
 def index_fill(xp: Any, input: Array, dim: Int, index: Array, value: Operand) -> Any:
     """``input`` with ``value`` in the slices along ``dim`` at ``index``."""
     whole, place = _along(xp, input, dim, index)
@@ -444,7 +450,7 @@ def _put_rule(input: Any, index: Any, source: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_put_rule, variants=FUNCTION | METHOD | INPLACE, may_raise=True)
+@op(_put_rule, variants=FUNCTION | METHOD | INPLACE, may_raise=True, overlap=APART)
 def put(xp: Any, input: Array, index: Array, source: Array, accumulate: Bool = False) -> Any:
     """``input`` with the elements of ``source`` at the flat positions ``index``; with ``accumulate`` they add up."""
     flat, places = xp.reshape(input, (-1,)), xp.reshape(index, (-1,))
@@ -485,7 +491,7 @@ def _on_diagonal(shape: tuple[int, ...], wrap: bool) -> slice:
 
 
 # ``wrap`` is tested separately, because in place torch counts it as two changes.
-@op(_fill_diagonal_rule, variants=INPLACE)
+@op(_fill_diagonal_rule, variants=INPLACE, overlap=UNCHECKED)
 def fill_diagonal(xp: Any, input: Array, fill_value: Number, wrap: Bool = False) -> Any:
     """One number on the diagonal; ``fill_diagonal_`` writes it."""
     return write_flat(xp, input, _on_diagonal(input.shape, wrap), element(fill_value, input.dtype))

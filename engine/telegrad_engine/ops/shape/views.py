@@ -16,6 +16,8 @@ from ...schema.declaration import (
     NEW,
     NO_SCRATCH,
     PRIVATE,
+    REPEATING_VIEW,
+    UNCHECKED,
     VIEW,
     scratch,
     view_or_copy,
@@ -179,13 +181,13 @@ def _expand_rule(input: Any, size: Any) -> Spec:
     return Spec(expanded_shape(input.shape, input.dtype, size), input.dtype)
 
 
-@op(_expand_rule, memory=VIEW)
+@op(_expand_rule, memory=REPEATING_VIEW)
 def expand(xp: Any, input: Array, size: Ints) -> Any:
     """Dimensions of size 1 repeated without copying; -1 keeps a size."""
     return xp.broadcast_to(input, expanded_shape(input.shape, input.dtype, size))
 
 
-@op(_expand_rule, node="ExpandBackward0", memory=VIEW)
+@op(_expand_rule, node="ExpandBackward0", memory=REPEATING_VIEW)
 def broadcast_to(xp: Any, input: Array, size: Ints) -> Any:
     """Broadcast to a shape, without copying."""
     return xp.broadcast_to(input, expanded_shape(input.shape, input.dtype, size))
@@ -227,13 +229,13 @@ def _tri_rule(name: str) -> Rule:
     return rule
 
 
-@op(_tri_rule("tril"), variants=FUNCTION | METHOD | INPLACE)
+@op(_tri_rule("tril"), variants=FUNCTION | METHOD | INPLACE, overlap=UNCHECKED)
 def tril(xp: Any, input: Array, diagonal: Int = 0) -> Any:
     """The lower triangle of each matrix, the rest zeros."""
     return xp.tril(input, _reach(input, diagonal))
 
 
-@op(_tri_rule("triu"), variants=FUNCTION | METHOD | INPLACE)
+@op(_tri_rule("triu"), variants=FUNCTION | METHOD | INPLACE, overlap=UNCHECKED)
 def triu(xp: Any, input: Array, diagonal: Int = 0) -> Any:
     """The upper triangle of each matrix, the rest zeros."""
     return xp.triu(input, _reach(input, diagonal))
@@ -257,7 +259,7 @@ def _as_strided_rule(input: Any, size: Any, stride: Any, storage_offset: int | N
     return Spec(tuple(size), input.dtype)
 
 
-@op(_as_strided_rule, variants=FUNCTION | METHOD | INPLACE, memory=VIEW)
+@op(_as_strided_rule, variants=FUNCTION | METHOD | INPLACE, memory=REPEATING_VIEW)
 def as_strided(xp: Any, input: Array, size: Ints, stride: Ints, storage_offset: OptionalInt = None) -> Any:
     """A view with these sizes and strides, in elements, from ``storage_offset``; elements may be seen repeatedly.
 
