@@ -119,12 +119,31 @@ def add_retain(tensor: Any) -> None:
     hooks_of(tensor).retain = weakref.ref(tensor)
 
 
-def move_retain(tensor: Any, node: Any, output_nr: int) -> None:
-    """Move ``retain_grad`` of ``tensor`` from its old ``node`` to the new one that an in-place op gave it."""
+def move_retain(tensor: Any, node: Any, output_nr: int) -> bool:
+    """Move ``retain_grad`` of ``tensor``, if it was called, from its old ``node`` to its new one; return if it was."""
     hooks = node.hooks.get(output_nr) if node.hooks else None
-    if hooks is not None and hooks.retain is not None and hooks.retain() is tensor:
+    if hooks is None or hooks.retain is None or hooks.retain() is not tensor:
+        return False
+    hooks.retain = None
+    around(tensor._node).setdefault(tensor._output_nr, TensorHooks()).retain = weakref.ref(tensor)
+    return True
+
+
+def taken_by_leaf(node: Any, output_nr: int) -> TensorHooks | None:
+    """Return the hooks of an output that becomes a leaf, which keeps them but retains no gradient."""
+    hooks: TensorHooks | None = node.hooks.get(output_nr) if node.hooks else None
+    if hooks is not None:
         hooks.retain = None
-        add_retain(tensor)
+    return hooks
+
+
+def on_path(node: Any, length: int) -> bool:
+    """Whether ``node``, or one of the ``length`` nodes from it on along the first edges, has hooks."""
+    while node is not None and length:
+        if node.hooks is not None:
+            return True
+        node, length = node.next_edges[0] if node.next_edges else None, length - 1
+    return False
 
 
 def is_retained(tensor: Any) -> bool:

@@ -228,5 +228,7 @@ class Tracked(Changeable):
                 "buckets, and hence detach_() cannot be called on these gradients. To fix this error, please refer to "
                 "the Optimizer.zero_grad() function in torch/optim/optimizer.py as the solution."
             )
+        if self._node is not None:
+            self._hooks = hooks.taken_by_leaf(self._node, self._output_nr)
         self._node, self._output_nr, self._requires_grad = None, 0, False
         return self

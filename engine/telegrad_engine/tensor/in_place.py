@@ -75,6 +75,7 @@ class Changeable(TensorMethods):
     # Class-level defaults: an instance stores only the attributes that differ from a plain constant's.
     _version_counter: list[int]
     _requires_grad: bool = False
+    requires_grad: Any
     _node: Node | None = None
     _accumulator: Any = None
     """For a leaf: a weak reference to the last AccumulateGrad node."""
@@ -149,10 +150,13 @@ class Changeable(TensorMethods):
                 raise self._sealed_error("its base or another view of its base has been modified inplace")
             self._requires_grad = True
             return
+        if base._requires_grad:
+            self._rebuild(base)
         self._seen_version = self._version_counter[0]
-        base_requires_grad = base._requires_grad
-        if not base_requires_grad:
-            return
+
+    def _rebuild(self, base: Changeable) -> None:
+        """Give this view of ``base`` a history of new nodes; it still retains its gradient if it did before."""
+        old, output_nr = self._node, self._output_nr
         tensor: Any = self._abstract(base)
         enabled = state.grad_enabled
         try:
@@ -163,6 +167,8 @@ class Changeable(TensorMethods):
         finally:
             state.grad_enabled = enabled
         self._node, self._output_nr, self._requires_grad = tensor._node, tensor._output_nr, tensor._requires_grad
+        if old is not None:
+            hooks.move_retain(self, old, output_nr)
         self._rebuilt()
 
     def _rebuilt(self) -> None:
@@ -220,6 +226,8 @@ class Changeable(TensorMethods):
             return self
         for x in tensors:
             x._refresh()
+        if self._base is not None and self._base._requires_grad and hooks.on_path(self._node, len(self._view_chain)):
+            self._rebuild(self._base)  # as in torch, gradients then pass by the hooks of the view from before
         old = self._alias()
         needs = tuple(isinstance(x, Changeable) and x._requires_grad for x in inputs)
         if not op.has_lists and op.plan(needs).saves_self:
@@ -238,8 +246,7 @@ class Changeable(TensorMethods):
 
         ``old`` and ``base_old`` are aliases of this tensor and its base from before the change.
         """
-        if old._node is not None:
-            hooks.move_retain(self, old._node, old._output_nr)
+        retained = old._node is not None and hooks.move_retain(self, old._node, old._output_nr)
         if base_old is not None and self._base is not None:
             self._base._output_nr = 0
             chain = (*self._base._inverse_chain, *self._view_chain)
@@ -247,6 +254,8 @@ class Changeable(TensorMethods):
             if base_old._node is not None:
                 hooks.move_retain(self._base, base_old._node, base_old._output_nr)
             self._seen_version = -1  # the view's history must be rebuilt through the base
+            if retained:
+                self._refresh()
 
     def _outdate_saved(self, inputs: tuple[Any, ...]) -> None:
         """Mark other saved inputs that share this memory as modified, as in ``y.mul_(y)``."""
