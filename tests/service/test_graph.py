@@ -1,6 +1,8 @@
-"""The graph as JSON, DOT and Mermaid."""
+"""The graph as JSON, DOT, Mermaid and SVG."""
 
 from __future__ import annotations
+
+from xml.etree import ElementTree
 
 import pytest
 
@@ -49,6 +51,41 @@ def test_texts(session: SessionClient) -> None:
     mermaid = session.get("/graph", params={"root": "loss", "format": "mermaid"})
     assert mermaid.text.startswith("flowchart TB\n") and mermaid.text.count("-->") == 3
     assert session.get("/graph", headers={"accept": "text/vnd.graphviz"}).text.startswith("digraph")
+
+
+def test_a_picture(session: SessionClient) -> None:
+    found = session.get("/graph", params={"root": "loss", "format": "svg"})
+    assert found.headers["content-type"].startswith("image/svg+xml")
+    picture = ElementTree.fromstring(found.text)
+    assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+    words = {text for text in picture.itertext() if text}
+    assert {"loss", "sum", "m", "max.dim", "y", "mul", "x"} <= words
+    assert session.get("/graph", headers={"accept": "image/svg+xml"}).text == session.get("/graph?format=svg").text
+
+
+def test_a_picture_runs_nothing_in_a_browser(session: SessionClient) -> None:
+    name = '<script>alert("&1")</script>]]>'
+    session.run(
+        {
+            "op": "client_function",
+            "inputs": [["x"], ["y"]],
+            "outputs": ["z"],
+            "attrs": {"function": name, "ctx": "c"},
+        }
+    )
+    found = session.get("/graph?format=svg")
+    picture = ElementTree.fromstring(found.text)
+    assert {element.tag.partition("}")[2] for element in picture.iter()} == {
+        "svg",
+        "g",
+        "title",
+        "path",
+        "rect",
+        "text",
+    }
+    assert any(name in text for text in picture.itertext())
+    assert "default-src 'none'" in found.headers["content-security-policy"]
+    assert found.headers["x-content-type-options"] == "nosniff"
 
 
 def test_after_the_graph_was_freed(session: SessionClient) -> None:

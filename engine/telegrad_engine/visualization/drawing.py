@@ -6,7 +6,7 @@ names always give the same text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..dtypes import from_numpy
@@ -59,7 +59,7 @@ def draw(roots: Sequence[Any], names: Mapping[str, Any], limit: int | None = MAX
     ids: dict[Any, str] = {}
     vertices: list[Vertex] = []
     edges: list[Edge] = []
-    nodes = sorted(_nodes(roots), key=lambda node: -node.sequence)
+    nodes = [*walk(*[node for root in roots if (node := root._last_grad_fn) is not None])]
     drawn = nodes if limit is None else nodes[:limit]
     for node in drawn:
         ids[node] = f"n{len(ids)}"
@@ -82,18 +82,6 @@ def _output(node: Any, output_nr: int) -> tuple[list[int], str]:
     """The shape and dtype of a node's output, or of its leaf."""
     shape, dtype = node.specs[output_nr] if output_nr else (node.shape, node.dtype)
     return list(shape), "" if dtype is None else from_numpy(dtype).name
-
-
-def _nodes(roots: Sequence[Any]) -> Iterator[Any]:
-    seen = set()
-    for root in roots:
-        node = root._last_grad_fn
-        if node is None or node in seen:
-            continue
-        for reached in walk(node):
-            if reached not in seen:
-                seen.add(reached)
-                yield reached
 
 
 def _names_by_place(names: Mapping[str, Any]) -> dict[Any, list[str]]:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from telegrad_engine.program import json_codec
 from telegrad_engine.session.session import Session
-from telegrad_engine.visualization import drawing
+from telegrad_engine.visualization import drawing, svg
 
 from ..hosting.commands import query
 from ..http.media import JSON, speaks
@@ -21,13 +21,18 @@ from ..routing.schemas import Answer, DType, TensorId
 router = APIRouter(prefix="/v1/sessions/{session}", tags=["graph"], route_class=Route)
 DOT = "text/vnd.graphviz"
 MERMAID = "text/vnd.mermaid"
-FORMATS = {"json": JSON, "dot": DOT, "mermaid": MERMAID}
+SVG = "image/svg+xml"
+FORMATS = {"json": JSON, "dot": DOT, "mermaid": MERMAID, "svg": SVG}
+TO_TEXT = {DOT: drawing.to_dot, MERMAID: drawing.to_mermaid, SVG: svg.to_svg}
+INERT = {"content-security-policy": "default-src 'none'; sandbox", "x-content-type-options": "nosniff"}
+"""Headers with which a browser that opens the picture runs nothing and loads nothing."""
 TEXTS: dict[int | str, Any] = {
     200: {
         "description": "The graph.",
         "content": {
             DOT: {"schema": {"type": "string"}, "example": 'digraph { n0 [label="MulBackward0"]; }'},
             MERMAID: {"schema": {"type": "string"}, "example": 'flowchart TD\n  n0["MulBackward0"]'},
+            SVG: {"schema": {"type": "string"}, "example": '<svg xmlns="http://www.w3.org/2000/svg"></svg>'},
         },
     }
 }
@@ -71,24 +76,25 @@ def drawn(session: Session, roots: Sequence[str], media_type: str) -> bytes:
     if not roots:
         tensors = [tensor for tensor in session.tensors.values() if tensor._last_grad_fn is not None]
     found = drawing.draw(tensors, session.tensors)
-    if media_type == DOT:
-        return drawing.to_dot(found).encode()
-    if media_type == MERMAID:
-        return drawing.to_mermaid(found).encode()
+    if media_type in TO_TEXT:
+        return TO_TEXT[media_type](found).encode()
     return json_codec.dumps(drawing.to_json(found))
 
 
 @router.get("/graph", operation_id="get_graph", summary="Draw the graph", response_model=Graph, responses=TEXTS)
-@speaks(writes=(JSON, DOT, MERMAID))
+@speaks(writes=(JSON, DOT, MERMAID, SVG))
 async def get_graph(
     handle: CurrentSession,
     accept: Accepted,
     root: Annotated[list[str] | None, Query(description="Ids of the tensors whose history is drawn.")] = None,
     format: Annotated[
-        Literal["json", "dot", "mermaid"] | None,
-        Query(description="JSON, Graphviz DOT or a Mermaid flowchart; `Accept` decides if this is absent."),
+        Literal["json", "dot", "mermaid", "svg"] | None,
+        Query(
+            description="JSON, Graphviz DOT, a Mermaid flowchart or an SVG picture; `Accept` decides if this is absent."
+        ),
     ] = None,
 ) -> Response:
     """The operations that made tensors. Without `root`, the history of all tensors of the session."""
     media_type = accept if format is None else FORMATS[format]
-    return Response(await handle.call(drawn, root or [], media_type), media_type=media_type)
+    headers = INERT if media_type == SVG else None
+    return Response(await handle.call(drawn, root or [], media_type), headers=headers, media_type=media_type)
