@@ -37,6 +37,9 @@ def outputs(session: SessionClient, op: str, body: dict[str, Any]) -> list[dict[
         ("clamp", ["x", None, 2.0], {}, [[[1.0, 2.0], [2.0, 2.0]]]),
         ("sum", ["x"], {"dim": [0, 1]}, [12.0]),
         ("zeros", [], {"size": [2]}, [[0.0, 0.0]]),
+        ("arange", [], {"end": 3}, [[0, 1, 2]]),
+        ("arange", [], {"start": 1, "end": 3, "dtype": "float32"}, [[1.0, 2.0]]),
+        ("histogram", ["x"], {"bins": 2}, [[2.0, 2.0], [1.0, 3.0, 5.0]]),
     ],
 )
 def test_ops(session: SessionClient, op: str, inputs: list[Any], attrs: dict[str, Any], expected: list[Any]) -> None:

@@ -80,6 +80,7 @@ CASES: Cases = {
     "histogram": [
         case(T(9, constant=True), 4, range=(-1.0, 1.0)),
         case(T(3, 3, constant=True), 5),
+        case(T(9, constant=True)),
         case(T(3, constant=True), 4, weight=T(3, constant=True), density=True, range=(0.0, 3.0)),
         case(T(3, dtype="int64"), 3),
         case(T(3, constant=True), 0),

@@ -32,6 +32,7 @@ CASES: Cases = {
         case(0),
         case(0.5, 3),
     ],
+    "arange.end": [case(end=5), case(end=2.5), case(end=0), case(end=3, dtype="float32")],
     "linspace": [case(0, 1, 5), case(-2.0, 3.0, 4), case(0.0, 1.0, 1), case(0.0, 1.0, 0)],
     "eye": [case(3), case(2, 4), case(0), case(3, dtype="int64")],
     "clone": [case(T(2, 3)), case(T()), case(T(0))],

@@ -172,7 +172,13 @@ def _histogram(xp: Any, flat: Any, edges: Any, weight: Any, density: bool) -> tu
 
 @op(_histogram_rule, results=named("hist", "bin_edges"), memory=scratch(10.0), may_raise=True)
 def histogram(
-    xp: Any, input: Array, bins: Int, *, range: OptionalNumbers = None, weight: Array = None, density: Bool = False
+    xp: Any,
+    input: Array,
+    bins: Int = 100,
+    *,
+    range: OptionalNumbers = None,
+    weight: Array = None,
+    density: Bool = False,
 ) -> Any:
     """How many elements, or what weight of them, lie in each of ``bins`` equal parts of a range, and its edges."""
     flat = xp.reshape(input, (-1,))

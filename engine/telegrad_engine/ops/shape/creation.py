@@ -169,6 +169,12 @@ def arange(xp: Any, start: Number, end: OptionalNumber = None, step: Number = 1,
     return (begin + by * xp.arange(math.ceil((stop - begin) / by))).astype(wanted)
 
 
+@op(lambda end, dtype: _arange_rule(end, None, 1, dtype), key="arange.end", results=NEW)
+def arange_end(xp: Any, end: Number, *, dtype: OptionalDType = None) -> Any:
+    """Numbers from 0 up to but without ``end``, 1 apart."""
+    return arange.raw(xp, end, dtype=dtype)
+
+
 def _linspace_rule(steps: int, dtype: Any) -> Spec:
     if steps < 0:
         raise InvalidOperation("number of steps must be non-negative")
