@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from telegrad_engine.errors import InvalidArgument, InvalidValue, TelegradError
+from telegrad_engine.errors import DTypeMismatch, InvalidArgument, InvalidValue, TelegradError
 from telegrad_engine.optim import algorithms as optim
 from telegrad_engine.program import Instruction
 from telegrad_engine.session.session import Session
@@ -77,3 +80,61 @@ def test_every_algorithm_takes_every_shape_or_says_why(algorithm: str, shape: tu
         assert algorithm in ("muon", "adafactor"), error
     else:
         assert moved.shape == shape
+
+
+@pytest.mark.parametrize(
+    ("state", "value", "words"),
+    [
+        ("t", [0.0, 0.0], "state 't' has shape (2,), but is one number"),
+        ("momentum_buffer", [0.0, 0.0], "state 'momentum_buffer' has shape (2,), its parameter (1,)"),
+        ("momentum_buffer", [0], "state 'momentum_buffer' has dtype int64, its parameter float32"),
+        ("momentum_buffer", None, "state 'momentum_buffer' must be Tensor, not NoneType"),
+        ("t", 3.0, "state 't' must be Tensor, not float"),
+    ],
+)
+def test_a_wrong_state_is_named(state: str, value: Any, words: str) -> None:
+    session = Session()
+    made = {"w": [1.0], "g": [1.0], "momentum_buffer": [0.0], "t": 0.0}
+    states: dict[str, Any] = {name: (name,) for name in ("momentum_buffer", "t")}
+    if value is None or isinstance(value, float):
+        states[state] = (value,)
+    else:
+        made[state] = value
+    session.run([Instruction("tensor", [], [name], {"data": data}) for name, data in made.items()])
+    session.run([Instruction("set_grad", ["w", "g"])])
+    step = Instruction("optim_step", [("w",), tuple(states.values())], attrs={"algorithm": "sgd_momentum"})
+    with pytest.raises((InvalidArgument, DTypeMismatch), match=re.escape(f"sgd_momentum: {words}")):
+        session.run([step])
+    assert session.get("w").tolist() == [1.0]
+
+
+def test_states_that_are_no_lists_are_named() -> None:
+    session = Session()
+    session.run([Instruction("tensor", [], [name], {"data": [1.0]}) for name in ("w", "m", "t")])
+    for states in [("m", "t"), (("m",), ()), (("m", "m"), ("t",))]:
+        step = Instruction("optim_step", [("w",), states], attrs={"algorithm": "sgd_momentum"})
+        with pytest.raises(InvalidArgument, match=r"state '(momentum_buffer|t)' is a list of tensors, one for each"):
+            session.run([step])
+
+
+TORCH = {
+    "sgd": "SGD", "sgd_momentum": "SGD", "asgd": "ASGD", "adam": "Adam", "adamw": "AdamW", "adam_amsgrad": "Adam",
+    "rmsprop": "RMSprop", "adagrad": "Adagrad", "adadelta": "Adadelta", "adamax": "Adamax", "nadam": "NAdam",
+    "radam": "RAdam", "rprop": "Rprop", "adafactor": "Adafactor", "adafactor_vector": "Adafactor", "muon": "Muon",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", optim.OPTIMIZERS)
+def test_defaults_are_torchs(name: str) -> None:
+    """Torch 2.13 has a default for every setting, ``lr`` of SGD included."""
+    ours = {"decoupled": "decoupled_weight_decay", "match_rms_adamw": ""}
+    theirs = inspect.signature(getattr(torch.optim, TORCH[name])).parameters
+    for setting, default in optim.get(name).defaults.items():
+        option = ours.get(setting, setting)
+        if option not in theirs or (name == "sgd_momentum" and setting == "momentum"):
+            continue
+        expected = theirs[option].default
+        if isinstance(default, tuple):  # the first number of Adafactor's eps depends on the dtype
+            assert all(b is None or a == b for a, b in zip(default, expected, strict=True)), setting
+        else:
+            assert default == expected, setting

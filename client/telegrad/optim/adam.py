@@ -89,7 +89,6 @@ class NAdam(Optimizer):
     """Adam with Nesterov's momentum: Dozat 2016."""
 
     algorithm_name = "nadam"
-    initial = {"mu_product": 1.0}
 
     def __init__(
         self,

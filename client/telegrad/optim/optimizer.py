@@ -89,7 +89,7 @@ class Optimizer:
     """State that torch's optimizer of this name does not have; the state dict omits it."""
     algorithm_name: ClassVar[str | None] = None
     """The name of the engine's algorithm, if its settings are exactly the options."""
-    initial: Mapping[str, float | str] = {}
+    initial: Mapping[str, float | str] = algorithms.INITIAL
     """The initial values of states that do not start at 0: a number, or the name of an option."""
     _opt_called = False
     """Whether a step was made since a scheduler started to record steps."""

@@ -14,8 +14,6 @@ from .options import options_in
 class Rprop(Optimizer):
     """Riedmiller and Braun 1993: step sizes grow by ``etas[1]`` or shrink by ``etas[0]``, by the gradient's sign."""
 
-    initial = {"step_size": "lr"}
-
     def __init__(
         self,
         params: Iterable[Any],

@@ -51,7 +51,6 @@ class ASGD(Optimizer):
     """Averaged stochastic gradient descent: Polyak and Juditsky 1992. The state ``ax`` is the average."""
 
     algorithm_name = "asgd"
-    initial = {"mu": 1.0, "eta": "lr"}
 
     def __init__(
         self,

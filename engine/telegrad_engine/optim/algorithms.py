@@ -10,6 +10,7 @@ and muon.py.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +21,10 @@ import numpy as np
 from ..arrays.numpy import NUMPY
 from ..arrays.symbolic import TensorScalar
 from ..context import state
-from ..errors import InvalidArgument, InvalidValue, UnknownOp
-from ..schema.parameters import BoolKind, Kind, NumberKind
+from ..dtypes import FLOATING
+from ..errors import DTypeMismatch, InvalidArgument, InvalidValue, UnknownOp
+from ..schema.parameters import BoolKind, Kind, NumberKind, NumbersKind
+from ..schema.signature import Param
 
 Moved = tuple[Any, ...]
 """A parameter and its states after an update."""
@@ -34,6 +37,8 @@ SCALARS = ("t", "mu_product", "eta", "mu")
 """States that hold one number, whatever the parameter's shape."""
 REDUCED = {"row_var": -1, "col_var": -2}
 """States of the parameter's shape with one dimension of size 1, and the index of that dimension."""
+INITIAL: Mapping[str, float | str] = {"mu_product": 1.0, "mu": 1.0, "eta": "lr", "step_size": "lr"}
+"""The initial values of states that do not start at 0: a number, or the name of a setting."""
 SIGNED = ("ns_coefficients", "beta2_decay")
 """Settings that may be negative."""
 
@@ -64,6 +69,16 @@ class Optimizer(NamedTuple):
     optional: Mapping[str, str]
     decoupled: bool | None
     own_decay: bool
+
+    @property
+    def params(self) -> list[Param]:
+        """Its settings, as parameters."""
+        return [Param(name, _kind(default), default, True) for name, default in self.defaults.items()]
+
+    @property
+    def doc(self) -> str:
+        """What the algorithm computes, and where it was published."""
+        return inspect.getdoc(self.update) or ""
 
     def states_for(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
         """The names of the states that a step with these settings uses."""
@@ -108,10 +123,14 @@ def optimizer(
     return declare
 
 
+def _kind(default: Any) -> Kind:
+    return BoolKind() if isinstance(default, bool) else NumbersKind() if isinstance(default, tuple) else NumberKind()
+
+
 def _parse(algorithm: str, name: str, value: Any, default: Any) -> Any:
     if isinstance(value, TensorScalar):
         return value
-    kind: Kind = BoolKind() if isinstance(default, bool) else NumberKind()
+    kind = _kind(default)
     if isinstance(default, tuple):
         if not isinstance(value, (list, tuple)) or len(value) != len(default):
             raise InvalidArgument(f"{algorithm}: {name} must be {len(default)} numbers")
@@ -164,11 +183,13 @@ def step(name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], give
     algorithm = get(name)
     settings = algorithm.settings(given)
     labels = algorithm.states_for(settings)
-    if len(states) != len(labels) or any(len(s) != len(params) for s in states):
-        raise InvalidArgument(
-            f"{name} needs {len(labels)} lists of state ({', '.join(labels)}), "
-            f"each as long as the {len(params)} parameters"
-        )
+    if len(states) != len(labels):
+        raise InvalidArgument(f"{name} needs {len(labels)} lists of state ({', '.join(labels)}), not {len(states)}")
+    for label, tensors in zip(labels, states, strict=True):
+        if not isinstance(tensors, (list, tuple)) or len(tensors) != len(params):
+            raise InvalidArgument(
+                f"{name}: state {label!r} is a list of tensors, one for each of the {len(params)} parameters"
+            )
     weight_decay, maximize = 0.0 if algorithm.own_decay else settings.pop("weight_decay"), settings.pop("maximize")
     decoupled = settings.pop("decoupled", algorithm.decoupled)
     update = algorithm.update
@@ -196,9 +217,15 @@ def step(name: str, params: Sequence[Any], states: Sequence[Sequence[Any]], give
 
 def _check_states(name: str, labels: Sequence[str], own: Sequence[Any], param: Any) -> None:
     for label, tensor in zip(labels, own, strict=True):
-        if label not in SCALARS and tensor._data.shape != state_shape(label, param._data.shape):
-            raise InvalidArgument(
-                f"{name}: state {label!r} has shape {tuple(tensor.shape)}, its parameter {tuple(param.shape)}"
+        if not hasattr(tensor, "_data"):
+            raise InvalidArgument(f"{name}: state {label!r} must be Tensor, not {type(tensor).__name__}")
+        shape, scalar = tensor._data.shape, label in SCALARS
+        if shape not in ((), (1,)) if scalar else shape != state_shape(label, param._data.shape):
+            wanted = "but is one number" if scalar else f"its parameter {tuple(param.shape)}"
+            raise InvalidArgument(f"{name}: state {label!r} has shape {tuple(tensor.shape)}, {wanted}")
+        if not scalar and tensor._data.dtype not in FLOATING:
+            raise DTypeMismatch(
+                f"{name}: state {label!r} has dtype {tensor.dtype.name}, its parameter {param.dtype.name}"
             )
 
 
