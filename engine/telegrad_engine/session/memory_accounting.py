@@ -54,7 +54,7 @@ class Accounts:
         self.floor = 0 if quota is None else max_bytes
         """The room below which the limits are checked again, by :meth:`check_room`."""
         self._names = names
-        self._quota = quota
+        self.quota = quota
         self._reported = 0
         """The part of the total that ``quota`` knows of."""
         self._counted: dict[int, _Counted] = {}
@@ -70,8 +70,8 @@ class Accounts:
         self._release: Any = release
 
     def __del__(self) -> None:
-        if self._quota is not None:
-            self._quota.add(-self._reported)
+        if self.quota is not None:
+            self.quota.add(-self._reported)
 
     @property
     def total_bytes(self) -> int:
@@ -88,12 +88,12 @@ class Accounts:
 
     def settle(self) -> None:
         """Report the total to the quotas if it has changed by more than ``DRIFT_BYTES``."""
-        if self._quota is not None and abs(self.total_bytes - self._reported) > DRIFT_BYTES:
+        if self.quota is not None and abs(self.total_bytes - self._reported) > DRIFT_BYTES:
             self.report()
 
     def report(self) -> None:
         """Report the total to the quotas."""
-        quota = self._quota
+        quota = self.quota
         if quota is not None:
             with quota.lock:
                 total = self.total_bytes
@@ -111,25 +111,25 @@ class Accounts:
 
     def fits(self, nbytes: int) -> bool:
         """Return whether the session and the quotas that it shares have room for ``nbytes`` more bytes."""
-        quota = self._quota
+        quota = self.quota
         if quota is None:
             return nbytes <= self.room
         return nbytes <= self.room and nbytes <= quota.room - self.total_bytes + self._reported
 
     def check_quota(self, nbytes: int) -> None:
         """Raise the error of the first quota that ``nbytes`` more bytes would exceed."""
-        if self._quota is not None:
+        if self.quota is not None:
             self.report()
-            self._quota.check(nbytes)
+            self.quota.check(nbytes)
             self.floor = max(0, self.room - DRIFT_BYTES)
 
     def reserve(self, nbytes: int) -> None:
         """Reserve bytes until they are released. Raises as :meth:`check_room` if there is no room for them."""
-        if self._quota is None:
+        if self.quota is None:
             self.check_room(nbytes)
             self.reserved_bytes += nbytes
             return
-        with self._quota.lock:  # two sessions must not be granted the same bytes
+        with self.quota.lock:  # two sessions must not be granted the same bytes
             self.check_room(nbytes)
             self.reserved_bytes += nbytes
             self.report()
@@ -168,6 +168,13 @@ class Accounts:
         Return whether there was any. Code that writes calls it for tensors whose arrays are read-only.
         """
         return self.shared is not None and bool(self.shared.unshare(tensors))
+
+    def take_over(self, other: Accounts) -> None:
+        """Count what ``other`` counts, of a session that is not used any more, and share memory as it does."""
+        for counted in list(other._counted.values()):
+            if (array := counted()) is not None:
+                self.count(array, lent=True)
+        self.shared = other.shared
 
     def recount(self, inputs: Sequence[Any]) -> None:
         """Count the new arrays of tensors that were written to, if arrays are replaced instead of written to."""
