@@ -49,7 +49,7 @@ CLOSE_CODES = {
     QUOTA_USED_UP: "The tenant has no memory left for a message. Free tensors, or end sessions.",
 }
 """What a stream's close codes mean, beside those with which WebSocket itself refuses a message."""
-PROGRAM = {"instructions": [{"op": "fetch", "in": [["x"]]}]}
+PROGRAM = {"instructions": [{"op": "fetch", "inputs": [["x"]]}]}
 RESULT = {
     "values": {
         "x": {

@@ -228,11 +228,9 @@ def _statuses(route: Route, operation: dict[str, Any]) -> set[int]:
     query = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"}
     statuses = {400, 403, 421, 431, 500} | ({406} if route.negotiated else set())
     if route.scope is not None:
-        statuses |= {401, 503}
+        statuses |= {401, 422, 503}
     if route.with_body:
-        statuses |= {408, 413, 415, 422}
-    if query or "{session}" in route.path:
-        statuses.add(422)
+        statuses |= {408, 413, 415}
     if "{" in route.path:
         statuses.add(404)
     if "{session}" in route.path or route.creates:

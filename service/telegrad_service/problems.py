@@ -7,8 +7,8 @@ The engine's table (``telegrad_engine.errors``) has the slug and the status of e
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -27,6 +27,7 @@ from telegrad_engine.errors import (
     TelegradError,
     UnknownResource,
 )
+from telegrad_engine.program.members import no_member
 
 from .observability.request import HEADER, REQUEST, new_id
 
@@ -39,6 +40,15 @@ RETRY_AFTER_S = "retry_after_s"
 OWN_FAULT = "the server met an error of its own; it is in the server's log"
 
 
+class Progress(BaseModel):
+    """What a program that failed has done."""
+
+    ran: int = Field(description="How many instructions ran, from the first one on.", examples=[2])
+    outputs: list[str] = Field(description="The tensors that they made and that exist.", examples=[["y"]])
+    rolled_back: bool = Field(description="Whether all effects were undone.", examples=[False])
+    next: str = Field(description="How to go on.", examples=["Correct the program and send it from instruction 2 on."])
+
+
 class Problem(BaseModel):
     """An error (RFC 9457). ``type`` identifies the kind of error and never changes."""
 
@@ -48,10 +58,11 @@ class Problem(BaseModel):
     title: str = Field(examples=["Shapes do not fit"])
     status: int = Field(examples=[422])
     detail: str = Field(description="The text; PyTorch's where PyTorch has one.", examples=["Shapes do not fit"])
-    instruction: int | None = Field(description="Index of the instruction that failed; those before it ran.")
+    instruction: int | None = Field(description="Index of the wrong instruction; `progress` says which ran.")
     op: str | None = Field(description="The op or verb that failed.")
     ids: list[str] = Field(description="The ids of its input tensors.")
     shapes: dict[str, list[int]] = Field(description="Their shapes, by id.")
+    progress: Progress | None = Field(description="What the program has done; null for all other requests.")
     request_id: str = Field(
         description="The request's id, as in the header `X-Request-ID` and in the server's log.",
         examples=["5f0c7d1b2a3e4f60"],
@@ -71,6 +82,7 @@ def content(error: TelegradError) -> dict[str, Any]:
         "op": None,
         "ids": [],
         "shapes": {},
+        "progress": None,
         **({} if seconds is None else {RETRY_AFTER_S: seconds}),
         **{name: value for name, value in error.context.items() if name != RETRY_AFTER_S},
         "request_id": new_id() if request is None else request.id,
@@ -97,12 +109,30 @@ def problem(error: TelegradError, headers: Mapping[str, str] | None = None, **me
     return Response(body, error.status, {**extra, **(headers or {})}, media_type=MEDIA_TYPE)
 
 
-def from_validation(errors: Sequence[Any]) -> InvalidArgument:
-    """The error for a request that pydantic refused, with each location and reason."""
-    lines = [f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in errors[:8]]
+def from_validation(errors: Sequence[Any], body: Any = None) -> InvalidArgument:
+    """The error for a request whose body is of the type ``body``, with each location and reason that pydantic gives."""
+    lines = [f"{'.'.join(map(str, e['loc'])) or 'body'}: {_reason(e, body)}" for e in errors[:8]]
     if len(errors) > 8:
         lines.append(f"and {len(errors) - 8} more")
     return InvalidArgument("; ".join(lines))
+
+
+def _reason(error: Any, body: Any) -> str:
+    """Why pydantic refused something: for an unknown member of a body also which ones there are."""
+    place = error["loc"]
+    if error["type"] != "extra_forbidden" or place[0] != "body" or body is None:
+        return str(error["msg"])
+    models = [*_models(body)]  # of several, the place names the chosen one by a member that only it has
+    chosen = [model for model in models if len(place) > 2 and place[1] in model.model_fields] or models
+    return no_member(place[-1], dict.fromkeys([name for model in chosen for name in model.model_fields]))
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models in a type."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in (*get_args(annotation), *filter(None, [getattr(annotation, "__value__", None)])):
+        yield from _models(part)
 
 
 def from_exception(error: Exception, request: Request) -> tuple[TelegradError, Mapping[str, str] | None]:
@@ -110,7 +140,8 @@ def from_exception(error: Exception, request: Request) -> tuple[TelegradError, M
     if isinstance(error, TelegradError):
         return error, None
     if isinstance(error, RequestValidationError):
-        return from_validation(error.errors()), None
+        field = getattr(request.scope.get("route"), "body_field", None)
+        return from_validation(error.errors(), None if field is None else field.field_info.annotation), None
     if isinstance(error, HTTPException):
         path = request.url.path
         if error.status_code == 404:

@@ -34,12 +34,12 @@ expected-statuses = ["2xx", "3xx", "401", "403", "404", "409", "412", "413", "42
 OF_KEYS = ("ignored_auth", "missing_required_header", "negative_data_rejection")
 """Checks that a server without keys does not pass: requests without a key are valid there."""
 CUBE: list[dict[str, Any]] = [
-    {"op": "tensor", "out": ["x"], "attrs": {"data": [1.0, 2.0], "requires_grad": True}},
-    {"op": "mul", "in": ["x", 2], "out": ["a"]},
-    {"op": "pow", "in": ["a", 3], "out": ["y"], "grad_mode": "no_grad"},
-    {"op": "client_function", "in": [["a"], ["y"]], "attrs": {"function": "Cube", "ctx": "first"}},
-    {"op": "sum", "in": ["y"], "out": ["loss"]},
-    {"op": "backward", "in": [["loss"]], "attrs": {"retain_graph": True}},
+    {"op": "tensor", "outputs": ["x"], "attrs": {"data": [1.0, 2.0], "requires_grad": True}},
+    {"op": "mul", "inputs": ["x", 2], "outputs": ["a"]},
+    {"op": "pow", "inputs": ["a", 3], "outputs": ["y"], "grad_mode": "no_grad"},
+    {"op": "client_function", "inputs": [["a"], ["y"]], "attrs": {"function": "Cube", "ctx": "first"}},
+    {"op": "sum", "inputs": ["y"], "outputs": ["loss"]},
+    {"op": "backward", "inputs": [["loss"]], "attrs": {"retain_graph": True}},
 ]
 """A session with a call that a backward pass waits for."""
 

@@ -180,7 +180,7 @@ REFUSED = {
     "no list": ({"in": "a"}, errors.InvalidValue, "list of names"),
     "no name": ({"out": ["no name"]}, errors.MalformedRequest, "not a tensor id"),
     "no program": ({"instructions": 3}, errors.MalformedRequest, "a program is"),
-    "more keys": ({"inn": []}, errors.InvalidValue, "a procedure is"),
+    "more keys": ({"inn": []}, errors.InvalidValue, "no member 'inn'"),
     "unknown number": (
         {"instructions": [step("optim_step", ["a"], [], algorithm="sgd", settings={"lr": "z"})]},
         errors.InvalidValue,

@@ -86,14 +86,14 @@ def remembered(number: int, ids: list[str], *instructions: dict[str, Any]) -> by
     return save({}, {**labels, "seen": str(number - 1), "sequence": str(number)})
 
 
-UP = {"op": "tensor", "out": ["x"]}
-UP_Y = {"op": "tensor", "out": ["y"]}
-ADD = {"op": "add_", "in": ["x", 1]}
-BAD = {"op": "neg", "in": ["nope"], "out": ["never"]}
+UP = {"op": "tensor", "outputs": ["x"]}
+UP_Y = {"op": "tensor", "outputs": ["y"]}
+ADD = {"op": "add_", "inputs": ["x", 1]}
+BAD = {"op": "neg", "inputs": ["nope"], "outputs": ["never"]}
 
 
 def fetch(*names: str) -> dict[str, Any]:
-    return {"op": "fetch", "in": [list(names)]}
+    return {"op": "fetch", "inputs": [list(names)]}
 
 
 def is_problem(found: dict[str, Any], status: int, slug: str, number: int | None) -> None:

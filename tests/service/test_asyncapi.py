@@ -77,7 +77,7 @@ def test_what_a_stream_sends_and_takes(session: SessionClient, document: Documen
     talk.socket.send(upload)
     validate_metadata(document, "answer", metadata_of(talk.socket.recv()))
 
-    text = json.dumps({"instructions": [{"op": "mul", "in": ["_0", {"operand": 0}], "out": ["_1"]}]})
+    text = json.dumps({"instructions": [{"op": "mul", "inputs": ["_0", {"operand": 0}], "outputs": ["_1"]}]})
     digest = sha256(text.encode()).hexdigest()
     call = {"template": digest, "ids": ["x", "y"], "operands": [0.5], "fetch": [1], "free": [1]}
     calls = {f"template.{digest}": text, "calls": json.dumps([call]), "free": json.dumps(["x"])}

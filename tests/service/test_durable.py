@@ -421,12 +421,22 @@ def test_a_tenant_has_one_durable_session_of_a_name(tmp_path: Path) -> None:
         assert SessionClient(client, name="run").get().status_code == 200  # a name for people only
 
 
+def members_of(found: Any, expected: Any) -> Any:
+    """What was found, without the members of objects that later versions added."""
+    if isinstance(expected, dict):
+        return {name: members_of(found[name], expected[name]) for name in expected}
+    if isinstance(expected, list) and len(found) == len(expected):
+        return [*map(members_of, found, expected)]
+    return found
+
+
 @pytest.mark.parametrize("golden", sorted(golden_folders.FOLDER.iterdir()), ids=lambda path: path.name)
 def test_the_sessions_of_earlier_versions_are_restored(tmp_path: Path, golden: Path) -> None:
     shutil.copytree(golden, tmp_path, dirs_exist_ok=True)
     expected = json.loads((golden / golden_folders.EXPECTED).read_text())
     with served(tmp_path) as (client, _):
-        assert {path: client.get(path).json() for path in expected} == expected
+        found = {path: client.get(path).json() for path in expected}
+        assert members_of(found, expected) == expected
 
 
 @pytest.mark.parametrize("flags", [(), ("--snapshot-after-s", "0.001")], ids=["journal", "snapshots"])

@@ -232,7 +232,7 @@ WRONG = [
     (forward({"op": "exp", "in": ["x", "x"], "out": ["y"]}), "invalid-function", "at most 1 inputs", 0),
     (forward({"op": "sum", "in": ["x"], "out": ["y"], "attrs": {"dim": "a"}}), "invalid-function", "tuple of ints", 0),
     (forward({"op": "sum", "in": ["x"], "out": ["y"], "attrs": {"dims": 1}}), "invalid-function", "dims", 0),
-    (forward({"op": "mul", "in": ["x", {"param": "q"}], "out": ["y"]}), "invalid-function", "no parameter 'q'", 0),
+    (forward({"op": "mul", "in": ["x", {"param": "q"}], "out": ["y"]}), "invalid-function", "no attribute 'q'", 0),
     (forward({"op": "mul", "in": ["x", {"shape": "q"}], "out": ["y"]}), "invalid-function", "unknown tensor", 0),
     (forward({"op": "mul", "in": ["x", {"eval": "1"}], "out": ["y"]}), "invalid-function", "unknown expression", 0),
     (forward({"op": "fetch", "in": [["x"]], "out": ["y"]}), "invalid-function", "no instruction of a function", 0),
@@ -258,9 +258,9 @@ WRONG = [
     (changed(RELU, forward=[]), "invalid-function", "a program is", None),
     (changed(RELU, backward={**RELU["backward"], "outputs": []}), "invalid-function", "incorrect number", None),
     (changed(RELU, backward={"inputs": ["x"], "outputs": ["x"]}), "invalid-function", "not 1", None),
-    (changed(POWER, parameters=[{"name": "power", "type": "tensor"}]), "invalid-function", "known: number", None),
-    (changed(POWER, parameters=[{"name": "power", "default": []}]), "invalid-function", "is no number", None),
-    (changed(POWER, parameters=[{"name": "x"}, {"name": "power"}]), "invalid-function", "both an input", None),
+    (changed(POWER, attrs=[{"name": "power", "type": "tensor"}]), "invalid-function", "known: number", None),
+    (changed(POWER, attrs=[{"name": "power", "default": []}]), "invalid-function", "is no number", None),
+    (changed(POWER, attrs=[{"name": "x"}, {"name": "power"}]), "invalid-function", "both an input", None),
 ]
 
 
@@ -276,7 +276,7 @@ def test_a_wrong_definition(
 
 def test_a_wrong_derivative(session: SessionClient) -> None:
     wrong = changed(RELU, name="wrong", verify=True)
-    wrong["backward"]["instructions"][1]["in"][2] = 1
+    wrong["backward"]["instructions"][1]["inputs"][2] = 1
     problem(session.post("/functions", wrong), 422, "gradcheck-failed")
     problem(session.get("/functions/wrong"), 404, "unknown-function")
 

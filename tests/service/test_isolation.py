@@ -21,7 +21,7 @@ from ..servers import running
 from .api_keys import bearer, client_with, create_key, id_of, sqlite
 from .conftest import problem
 
-SHARED = {"list_ops", "get_op", "list_devices", "get_usage", "get_metrics"}
+SHARED = {"list_ops", "get_op", "list_optimizers", "list_devices", "get_usage", "get_metrics"}
 """Operations on what belongs to no tenant, or names no session (test_usage.py)."""
 CREATING = {"create_session", "import_session", "create_key"}
 """Operations without a parameter in the path that make something of the tenant that asks."""

@@ -80,7 +80,10 @@ def test_every_resource_is_there(document: dict[str, Any]) -> None:
         ("GET", f"{session}/events"),
         *((method, "/v1/keys") for method in ("POST", "GET")),
         *((method, "/v1/keys/{key}") for method in ("GET", "DELETE")),
-        *(("GET", path) for path in ("/v1/ops", "/v1/ops/{op}", "/v1/devices", "/healthz", "/readyz")),
+        *(
+            ("GET", path)
+            for path in ("/v1/ops", "/v1/ops/{op}", "/v1/optimizers", "/v1/devices", "/healthz", "/readyz")
+        ),
         *(("GET", path) for path in ("/v1/usage", "/metrics")),
     }
 

@@ -145,7 +145,7 @@ def _emit(
 ) -> None:
     attrs: dict[str, Any] = {"function": function.name, **options}
     if parameters:
-        attrs["params"] = function.signature.encode_attrs(parameters)
+        attrs["attrs"] = function.signature.encode_attrs(parameters)
     dtype = autocast_dtype_on(recorder.transport.device)
     if dtype is not None:
         attrs["autocast"] = dtype

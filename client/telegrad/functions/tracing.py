@@ -57,7 +57,7 @@ def _definition(source: Source, name: str, arguments: list[Argument]) -> tuple[T
     if doc := source.function.__doc__:
         data["doc"] = inspect.cleandoc(doc)
     if parameters := [_parameter(a) for a in arguments if not a.is_tensor]:
-        data["parameters"] = parameters
+        data["attrs"] = parameters
         data["order"] = [a.name for a in arguments]
     inputs = [a.name for a in arguments if a.is_tensor]
     leaving = [n for n in names[outputs:] if n]
@@ -106,7 +106,7 @@ def _requirements(guards: dict[str, Any]) -> list[Data]:
     return [
         {
             "op": "require",
-            "in": [{"eq": [json.loads(text), value]}],
+            "inputs": [{"eq": [json.loads(text), value]}],
             "attrs": {"message": f"this function was traced for {text} = {value}; trace it for other inputs too"},
         }
         for text, value in guards.items()
@@ -192,7 +192,7 @@ def _value(tracer: Tracer, argument: Argument) -> Any:
         example = argument.example
         meta = None if example is UNKNOWN else Meta(Spec(tuple(example.shape), example._data.dtype))
         return tracer.input(argument.name, meta)
-    return Symbol(tracer, {"param": argument.name}, argument.example)
+    return Symbol(tracer, {"attr": argument.name}, argument.example)
 
 
 def _plain(tracer: Tracer, name: str, value: Any) -> Any:

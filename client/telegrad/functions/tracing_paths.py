@@ -83,7 +83,7 @@ class Explorer:
                 f"{line}: what is returned, or kept on ctx besides tensors, differs between the answers to this "
                 f"question: {result.rest} and {otherwise.rest}"
             )
-        made = {name for instruction in [*then, *other] for name in instruction.get("out", ())}
+        made = {name for instruction in [*then, *other] for name in instruction.get("outputs", ())}
         pairs = list(zip(result.tensors, otherwise.tensors, strict=True))
         # A tensor made before the question that is the result of both paths needs no join.
         joined = tuple([a if a == b and a not in made else self._name() for a, b in pairs])
@@ -91,8 +91,8 @@ class Explorer:
         leaving = [(j, a, b) for j, (a, b) in zip(joined, pairs, strict=True) if j != a]
         cond: Data = {
             "op": "cond",
-            "in": [predicate],
-            "out": [j for j, _, _ in leaving],
+            "inputs": [predicate],
+            "outputs": [j for j, _, _ in leaving],
             "attrs": {
                 "then": {"instructions": then, "outputs": [a for _, a, _ in leaving]},
                 "else": {"instructions": other, "outputs": [b for _, _, b in leaving]},

@@ -109,9 +109,9 @@ class Tracer:
         """Add an instruction."""
         data: Data = {"op": op}
         if inputs:
-            data["in"] = [self._ref(x) for x in inputs]
+            data["inputs"] = [self._ref(x) for x in inputs]
         if outputs:
-            data["out"] = list(outputs)
+            data["outputs"] = list(outputs)
         if attrs:
             data["attrs"] = dict(attrs)
         self.segments[-1].append(data)
@@ -151,7 +151,7 @@ class Tracer:
         made = [Traced(self, self.new_id(), None if metas is None else metas[i]) for i in range(function.outputs)]
         attrs: Data = {"function": function.name}
         if parameters:
-            attrs["params"] = {name: to_json(value) for name, value in parameters.items()}
+            attrs["attrs"] = {name: to_json(value) for name, value in parameters.items()}
         self.write("apply", [list(inputs)], [t._id for t in made], attrs)
         return made
 

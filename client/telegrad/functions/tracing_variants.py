@@ -66,7 +66,7 @@ def _holds(found: Traces, args: Sequence[Any]) -> bool:
     names = definition.get("order", inputs)
     given = dict(zip(names, args, strict=False))
     tensors = {n: v for n, v in given.items() if n in inputs}
-    parameters = {p["name"]: given.get(p["name"], p.get("default")) for p in definition.get("parameters", ())}
+    parameters = {p["name"]: given.get(p["name"], p.get("default")) for p in definition.get("attrs", ())}
     known = Known(tensors, parameters)
     conditions = ({"eq": [json.loads(text), value]} for text, value in found.guards.items())
     return all(evaluate(parse(condition, known), tensors, parameters) for condition in conditions)

@@ -227,7 +227,7 @@ class Node:
         if self._text is None:
             if self._is_plain:  # as nearly all are: a faster way
                 inputs, outputs = '","_'.join(map(str, self.inputs)), '","_'.join(map(str, self.outputs))
-                self._text = f'{{"op":"{self.op}","in":["_{inputs}"],"out":["_{outputs}"]}}'
+                self._text = f'{{"op":"{self.op}","inputs":["_{inputs}"],"outputs":["_{outputs}"]}}'
                 return self._text
             self._text = instruction_text(self.instruction(stand_ins(self.width)), self.first_operand)
         return self._text

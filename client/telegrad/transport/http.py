@@ -337,7 +337,7 @@ class HTTPTransport:
         path = f"/v1/sessions/{self.session_id}"
         with contextlib.suppress(httpx.HTTPError):
             if self._stays:
-                program = [{"op": "free", "in": [self._own_tensors(path)]}]
+                program = [{"op": "free", "inputs": [self._own_tensors(path)]}]
                 self._client.post(f"{path}/programs", json={"instructions": program}, timeout=LEAVE_S)
             else:
                 self._client.delete(path, timeout=LEAVE_S)

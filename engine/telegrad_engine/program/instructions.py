@@ -1,6 +1,6 @@
-"""Instructions: a program is a list of ``{op, in, out, attrs, grad_mode?}``.
+"""Instructions: a program is a list of ``{op, inputs, outputs, attrs, grad_mode?}``.
 
-In ``in`` a string is a tensor's id, a number, bool or null is a literal, and a list contains these.
+In ``inputs`` a string is a tensor's id, a number, bool or null is a literal, and a list contains these.
 The client chooses the ids.
 """
 
@@ -12,13 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import MalformedRequest
+from .members import Members
 from .operands import Hole
 
 GRAD_MODES = ("enable_grad", "no_grad")
 ID_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.:-]{0,127}$"
 _ID = re.compile(ID_PATTERN)
 _IDS = re.compile(rf"{ID_PATTERN[1:-1]}(?:\n{ID_PATTERN[1:-1]})*+")
-KEYS = frozenset({"op", "in", "out", "attrs", "grad_mode"})
+INSTRUCTION = Members("an instruction", ("op", "inputs", "outputs", "attrs", "grad_mode"))
+PROGRAM = Members("a program", ("instructions", "rollback"), {})
+A_PROGRAM = 'a program is {"instructions": [{"op": …, "inputs": […], "outputs": […], "attrs": {…}}, …]}'
 MAX_INSTRUCTIONS = 100_000
 NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """The strings for numbers that JSON lacks; none of them is a valid id."""
@@ -87,34 +90,36 @@ def parse_program(data: Any) -> list[Instruction]:
     if isinstance(data, dict):
         data = data.get("instructions")
     if not isinstance(data, list):
-        raise MalformedRequest('a program is {"instructions": [{"op": …, "in": […], "out": […]}, …]}')
+        raise MalformedRequest(A_PROGRAM)
     if len(data) > MAX_INSTRUCTIONS:
         raise MalformedRequest(f"a program has at most {MAX_INSTRUCTIONS} instructions, this one has {len(data)}")
     return [_parse_instruction(item, index) for index, item in enumerate(data)]
 
 
-def program_of(data: Any) -> list[Instruction]:
-    """Return the instructions of the program in a body of JSON: ``{"instructions": [...]}``, and nothing beside it."""
-    if not isinstance(data, dict) or data.keys() != {"instructions"}:
-        raise MalformedRequest('a program is {"instructions": [{"op": …, "in": […], "out": […]}, …]}')
-    return parse_program(data)
+def program_of(data: Any) -> tuple[list[Instruction], bool]:
+    """Return the instructions of ``{"instructions": [...], "rollback": false}``, and whether a failure is undone."""
+    if not isinstance(data, dict):
+        raise MalformedRequest(A_PROGRAM)
+    data = PROGRAM.of(data)
+    rollback = data.get("rollback", False)
+    if type(rollback) is not bool:
+        raise MalformedRequest("rollback is true or false")
+    return parse_program(data), rollback
 
 
 def _parse_instruction(data: Any, index: int) -> Instruction:
     try:
         if not isinstance(data, dict):
             raise MalformedRequest(f"an instruction is an object, not {type(data).__name__}")
-        if not KEYS.issuperset(data):
-            unknown = min(data.keys() - KEYS)
-            raise MalformedRequest(f"an instruction has op, in, out, attrs and grad_mode, not {unknown!r:.60}")
-        op, inputs, outputs = data.get("op"), data.get("in", []), data.get("out", [])
+        data = INSTRUCTION.of(data)
+        op, inputs, outputs = data.get("op"), data.get("inputs", []), data.get("outputs", [])
         attrs, grad_mode = data.get("attrs", {}), data.get("grad_mode")
         if not isinstance(op, str):
             raise MalformedRequest("an instruction needs op, the name of an op or a verb")
         if not isinstance(inputs, list):
-            raise MalformedRequest("in is a list of tensor ids, literals and lists of these")
+            raise MalformedRequest("inputs is a list of tensor ids, literals and lists of these")
         if not isinstance(outputs, list):
-            raise MalformedRequest("out is a list of tensor ids")
+            raise MalformedRequest("outputs is a list of tensor ids")
         if attrs is None:
             attrs = {}
         if not isinstance(attrs, dict):

@@ -26,6 +26,7 @@ from ..schema.parameters import Str, encode_number
 from . import json_codec
 from .analysis import last_uses
 from .instructions import Instruction, check_id, names_in, parse_program
+from .members import Members
 from .operands import Hole, Operands, read_holes
 from .overloads import find_op
 from .program_cache import Programs, Remembered
@@ -37,6 +38,7 @@ MAX_PROCEDURES, MAX_BYTES, MAX_INSTRUCTIONS = 256, 8 * 2**20, 10_000
 """The maximum number of procedures in a session, the total bytes of their definitions, and the instructions in one."""
 MAX_TEMPLATES = 4
 """The number of kinds of calls, most recently used, for which a procedure keeps the digests of its templates."""
+PROCEDURE = Members("a procedure", ("inputs", "instructions", "outputs"))
 STEP = "optim_step"
 TAKEN = frozenset({"tensor", "share_data", "manual_seed", "get_rng_state", "set_rng_state"})
 """The verbs that a procedure may contain besides those that only compute with tensors."""
@@ -47,20 +49,21 @@ NO_CLIENT = "a procedure cannot differentiate what the client evaluates"
 class Procedure:
     """A program with names for its inputs and outputs.
 
-    ``definition`` is ``{"in": [name, …], "instructions": […], "out": [name, …]}``. An invalid one raises
+    ``definition`` is ``{"inputs": [name, …], "instructions": […], "outputs": [name, …]}``. An invalid one raises
     MalformedRequest, InvalidValue, InvalidArgument, UnknownOp or LimitExceeded, with the ``step`` in the context.
     """
 
     def __init__(self, definition: Mapping[str, Any]) -> None:
-        if definition.keys() != {"in", "instructions", "out"}:
-            raise InvalidValue('a procedure is {"in": [name, …], "instructions": [{"op": …}, …], "out": [name, …]}')
         self.definition = definition
+        members = PROCEDURE.of(definition, InvalidValue)
+        if missing := [name for name in PROCEDURE.names if name not in members]:
+            raise InvalidValue(f"a procedure needs {', '.join(PROCEDURE.names)}; {missing[0]!r} is missing")
         self.size = len(json_codec.dumps(definition))
         """The length of the definition in bytes."""
-        self.inputs, self.outputs = _ids(definition["in"], "in"), _ids(definition["out"], "out")
+        self.inputs, self.outputs = [_ids(members[name], name) for name in ("inputs", "outputs")]
         if len(set(self.inputs)) < len(self.inputs):
             raise InvalidValue("two inputs of a procedure have the same name")
-        instructions = parse_program(definition["instructions"])
+        instructions = parse_program(members["instructions"])
         if len(instructions) > MAX_INSTRUCTIONS:
             raise LimitExceeded(f"a procedure has at most {MAX_INSTRUCTIONS} instructions, not {len(instructions)}")
         self._names = self._check(instructions)
@@ -164,7 +167,7 @@ class Procedure:
                 attrs = {**attrs, "settings": {**attrs["settings"], **{key: names[settings[key]] for key in settings}}}
             mode = i.grad_mode or (None if grad_enabled else "no_grad")
             inputs, outputs = _renamed(i.inputs, names), _renamed(i.outputs, names)
-            instructions.append({"op": i.op, "in": inputs, "out": outputs, "attrs": attrs, "grad_mode": mode})
+            instructions.append({"op": i.op, "inputs": inputs, "outputs": outputs, "attrs": attrs, "grad_mode": mode})
         return json_codec.dumps({"instructions": instructions}).decode()
 
 
@@ -252,7 +255,7 @@ def _renamed(values: Sequence[Any], names: Mapping[str, Any]) -> list[Any]:
 def define(session: Any, out: Sequence[str], *, name: Str, program: Settings) -> None:
     """Store a program under a name, so that ``call`` can run it on other tensors.
 
-    ``program`` is ``{"in": [name, …], "instructions": […], "out": [name, …]}``; its names are local to it.
+    ``program`` is ``{"inputs": [name, …], "instructions": […], "outputs": [name, …]}``; its names are local to it.
     A setting of an ``optim_step`` may be the name of an input that is a number.
     """
     session.procedures.define(name, program)

@@ -22,7 +22,7 @@ from ..tensor.eager import apply
 from ..tensor.fast_paths import KINDS, prepare
 from . import json_codec
 from .analysis import Analysis
-from .instructions import Instruction, names_in, parse_program
+from .instructions import INSTRUCTION, Instruction, names_in, parse_program
 from .operands import Hole, fill, read_holes
 from .overloads import find_op
 from .template import TAKES_DATA, Ending, digest, stand_in, stand_ins
@@ -219,7 +219,8 @@ def _read_holes(data: Any, index: int) -> tuple[Any, list[Hole], list[Hole]]:
     if not isinstance(data, dict):
         return data, own, in_attrs
     try:
-        parts = {"in": read_holes(data.get("in", []), own), "attrs": read_holes(data.get("attrs"), in_attrs)}
+        data = INSTRUCTION.of(data)
+        parts = {"inputs": read_holes(data.get("inputs", []), own), "attrs": read_holes(data.get("attrs"), in_attrs)}
     except MalformedRequest as error:
         error.context["instruction"] = index
         raise

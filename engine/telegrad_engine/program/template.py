@@ -93,9 +93,9 @@ def instruction_text(instruction: Instruction, first_operand: int) -> str:
     if instruction.inputs:
         inputs = _encode_inputs(instruction.inputs)
         lifts = instruction.op not in VERBS
-        data["in"] = [operands.take(x) if lifts and type(x) in (int, float) else x for x in inputs]
+        data["inputs"] = [operands.take(x) if lifts and type(x) in (int, float) else x for x in inputs]
     if instruction.outputs:
-        data["out"] = list(instruction.outputs)
+        data["outputs"] = list(instruction.outputs)
     if instruction.attrs:
         data["attrs"] = _lifted_attrs(instruction.op, instruction.attrs, operands)
     if instruction.grad_mode:

@@ -7,7 +7,7 @@ A handler gets the session, the output ids and the resolved arguments.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -27,10 +27,12 @@ from ..schema.signature import Signature, read_params
 from ..tensor.conversion import as_array
 from ..tensor.eager import upload
 from .json_codec import from_lists
+from .members import Members
 from .uploads import uploaded
 from .verb_params import Data, Names, Options, Settings, States, Tensors
 
 Handler = Callable[..., Sequence[Any] | None]
+NONE: Mapping[str, str] = {}
 
 
 class Verb(Signature):
@@ -45,8 +47,12 @@ class Verb(Signature):
         aliases: bool = False,
         ending: bool = False,
         may_raise: bool = False,
+        deprecated: Mapping[str, str] = NONE,
     ) -> None:
         super().__init__(handler.__name__, read_params(handler, skip=2))
+        self.deprecated = deprecated
+        """The deprecated names of attributes, each with the current one."""
+        self._members = Members(self.name, [p.name for p in self.attr_params], deprecated)
         self.handler = handler
         self.doc = inspect.getdoc(handler) or ""
         self.local = local
@@ -63,6 +69,10 @@ class Verb(Signature):
         self.may_raise = may_raise
         """Whether values may make it raise an error."""
 
+    def check_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """Check attributes given by name, current or deprecated."""
+        return super().check_attrs(self._members.of(attrs, InvalidArgument) if self.deprecated else attrs)
+
 
 VERBS: dict[str, Verb] = {}
 
@@ -72,7 +82,7 @@ def verb(handler: Handler) -> Handler:
     return verb_with()(handler)
 
 
-def verb_with(**traits: bool) -> Callable[[Handler], Handler]:
+def verb_with(**traits: Any) -> Callable[[Handler], Handler]:
     """Declare a verb with these traits of a :class:`Verb`."""
 
     def declare(handler: Handler) -> Handler:
@@ -214,23 +224,24 @@ def register_function(
     session.note_overhead()
 
 
-@verb_with(local=True, repeatable=True, may_raise=True)
+@verb_with(local=True, repeatable=True, may_raise=True, deprecated={"params": "attrs"})
 def apply(
     session: Any,
     out: Sequence[str],
     tensors: Arrays,
     *,
     function: Str,
-    params: Settings = {},  # noqa: B006
+    attrs: Settings = {},  # noqa: B006
     autocast: OptionalDType = None,
     decisions: Bool = False,
 ) -> Sequence[Any]:
-    """Apply a registered function to tensors. Its forward runs under autocast to the dtype ``autocast``, if given.
+    """Apply a registered function to tensors, with its ``attrs`` (deprecated: ``params``).
 
-    With ``decisions`` one more output lists, in order, which branches were taken and whether loops continued.
+    Its forward runs under autocast to the dtype ``autocast``, if given. With ``decisions`` one more output lists, in
+    order, which branches were taken and whether loops continued.
     """
     with autocast_to(session.device, autocast):
-        outputs, decided = session.functions.apply(function, tensors, params, session.accounts)
+        outputs, decided = session.functions.apply(function, tensors, attrs, session.accounts)
     return [*outputs, upload(np.array(decided, bool))] if decisions else outputs
 
 

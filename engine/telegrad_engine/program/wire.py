@@ -9,6 +9,7 @@ calls the same templates. The client and the server use this module, so a progra
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from ..errors import LimitExceeded, MalformedRequest, TelegradError
@@ -28,6 +29,11 @@ TEXT = "template."
 CALL_KEYS = frozenset({"template", "ids", "operands", "fetch", "values", "free"})
 INT = frozenset({int})
 NO_LABELS: Mapping[str, str] = {}
+NOTHING_RAN = "No instruction has run. Correct the program and send it again."
+RAN = (
+    "The instructions 0 to {last} have run, and their effects remain. Correct the program and send it from instruction "
+    '{next} on. With "rollback": true a program that fails has no effects.'
+)
 
 
 class Call(NamedTuple):
@@ -98,6 +104,8 @@ class Message(NamedTuple):
 
     programs: Sequence[Sequence[Instruction]]
     free: Sequence[str] = ()
+    rollback: bool = False
+    """Whether a failure undoes all that the message did (``session.snapshot.rollback``)."""
 
     def run(self, session: Any, within: float | None = None, progress: Progress | None = None) -> Answer:
         """Run the programs that ``progress`` does not include yet in a session. Return the answer to all programs.
@@ -113,6 +121,7 @@ class Message(NamedTuple):
             except TelegradError as error:
                 if isinstance(error.context.get("instruction"), int):
                     error.context["instruction"] += done.instructions
+                    error.context["progress"] = self.progress(session, error.context["instruction"])
                 raise
             if answer.pending is not None:
                 where = answer.pending["instruction"] + done.instructions
@@ -126,6 +135,16 @@ class Message(NamedTuple):
         if self.free:
             session.forget(self.free)
         return Answer(done.values)
+
+    def progress(self, session: Any, ran: int) -> dict[str, Any]:
+        """Return what the problem document of a failure says about the first ``ran`` instructions, which have run."""
+        made = dict.fromkeys([name for i in islice(chain(*self.programs), ran) for name in i.outputs or ()])
+        return {
+            "ran": ran,
+            "outputs": [name for name in made if name in session.tensors],
+            "rolled_back": False,
+            "next": RAN.format(last=ran - 1, next=ran) if ran else NOTHING_RAN,
+        }
 
 
 def _apart(values: Mapping[str, Value]) -> dict[str, Value]:
@@ -147,7 +166,8 @@ def decode_message(
     A container has a whole program, or calls of templates.
     """
     if media_type == JSON:
-        return Message([program_of(json_codec.loads(bytes(body), max_depth))])
+        program, rollback = program_of(json_codec.loads(bytes(body), max_depth))
+        return Message([program], rollback=rollback)
     return message_of(*safetensors.decode(body), max_depth, memory)
 
 
@@ -157,12 +177,13 @@ def message_of(metadata: Mapping[str, str], arrays: Mapping[str, Any], max_depth
         return _parse_message(metadata, arrays, max_depth, memory)
     if "program" not in metadata:
         raise MalformedRequest('safetensors: the metadata has neither "calls" nor "program"')
-    program = parse_program(json_codec.loads(metadata["program"].encode(), max_depth))
+    data = json_codec.loads(metadata["program"].encode(), max_depth)
+    program, rollback = program_of(data) if isinstance(data, dict) else (parse_program(data), False)
     for index, instruction in enumerate(program):
         if instruction.op in TAKES_DATA and "data" not in instruction.attrs:
             _attach(instruction, arrays, index)
     keep_apart(i.attrs["data"] for i in program if i.op in TAKES_DATA)
-    return Message([program])
+    return Message([program], rollback=rollback)
 
 
 def _attach(instruction: Instruction, arrays: Mapping[str, Any], index: int) -> None:

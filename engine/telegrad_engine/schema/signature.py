@@ -116,7 +116,8 @@ class Signature:
         """Check attributes given by name, as in a program."""
         for name in attrs:
             if name not in self._kinds:
-                raise InvalidArgument(f"{self.name}() got an unexpected attribute {name!r}; it takes {self.signature}")
+                hint = "it is one of the inputs" if name in self.positions else f"it takes {self.signature}"
+                raise InvalidArgument(f"{self.name}() got an unexpected attribute {name!r}; {hint}")
         checked = {}
         for param in self.attr_params:
             if param.name in attrs:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 
 from telegrad_engine.arrays import DeviceInfo, available
+from telegrad_engine.optim.algorithms import INITIAL, OPTIMIZERS, REDUCED, SCALARS, Optimizer
 from telegrad_engine.program import VERBS
 from telegrad_engine.program.registered_functions import Applicable, Library
 from telegrad_engine.program.verbs import Verb
@@ -22,9 +23,22 @@ from ..process import usable_cores
 from ..routing.dependencies import Host
 from ..routing.pages import Paged
 from ..routing.route import Route
-from .schemas import DeviceEntry, DevicePage, OpDescription, OpEntry, OpKind, OpPage, params_of
+from .schemas import (
+    DeviceEntry,
+    DevicePage,
+    OpDescription,
+    OpEntry,
+    OpKind,
+    OpPage,
+    OptimizerEntry,
+    OptimizerPage,
+    OptimizerState,
+    parameters_of,
+    params_of,
+)
 
 router = APIRouter(prefix="/v1", tags=["catalogue"], route_class=Route)
+SHAPES = dict.fromkeys(SCALARS, "scalar") | {name: ("column", "row")[dim] for name, dim in REDUCED.items()}
 
 
 @router.get("/ops", operation_id="list_ops", summary="List the ops and verbs")
@@ -52,6 +66,24 @@ async def get_op(
     """The op with all its overloads, or with the one that a key such as `max.dim` names."""
     overloads = await asyncio.to_thread(find, op, host.library)
     return OpDescription(name=overloads[0].name, kind=overloads[0].kind, overloads=overloads)
+
+
+@router.get("/optimizers", operation_id="list_optimizers", summary="List the optimizers")
+@by_content
+async def list_optimizers(page: Paged) -> OptimizerPage:
+    """The algorithms of the verb `optim_step`, with their settings and states, ordered by name."""
+    found, following = page.of("optimizers", sorted(OPTIMIZERS.values(), key=attrgetter("name")), attrgetter("name"))
+    return OptimizerPage(items=[*map(_optimizer, found)], next_cursor=following)
+
+
+def _optimizer(declared: Optimizer) -> OptimizerEntry:
+    states = [
+        OptimizerState(
+            name=name, shape=SHAPES.get(name, "parameter"), initial=INITIAL.get(name, 0.0), only_with=setting
+        )
+        for name, setting in {**dict.fromkeys(declared.states), **declared.optional}.items()
+    ]
+    return OptimizerEntry(name=declared.name, doc=declared.doc, settings=params_of(declared.params), states=states)
 
 
 @router.get("/devices", operation_id="list_devices", summary="List the devices")
@@ -144,5 +176,5 @@ def _entry(key: str, kind: OpKind, declared: Signature, **facts: Any) -> OpEntry
     """An entry with the parameters of ``declared``. Fields missing from ``facts`` are empty or false."""
     absent: dict[str, Any] = {"name": key, "namespace": "", "aliases": [], "outputs": []}
     absent |= dict.fromkeys(("differentiable", "inplace", "view", "random", "internal"), False)
-    params = list(params_of(declared.params))
-    return OpEntry(key=key, kind=kind, signature=declared.signature, params=params, **{**absent, **facts})
+    members = {**absent, **facts, **parameters_of(declared.params)}
+    return OpEntry(key=key, kind=kind, signature=declared.signature, **members)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from pydantic import Field
@@ -21,27 +21,47 @@ class OpParam(Answer):
     name: str = Field(examples=["input"])
     kind: str = Field(description="Its type, in PyTorch's words.", examples=["Tensor"])
     source: Literal["input", "attr"] = Field(description="Whether it is passed in `inputs` or in `attrs`.")
+    position: int = Field(description="Its position in the signature.", examples=[0])
     required: bool = Field(examples=[True])
     default: Any = Field(description="Null if it is required.", examples=[None])
     json_schema: dict[str, Any] = Field(description="The JSON schema of its values.", examples=[{"type": "string"}])
 
 
-def params_of(params: Iterable[Param]) -> Iterator[OpParam]:
+class Parameters(Answer):
+    """The parameters of an op, a verb or a function, by where a request has them."""
+
+    inputs: list[OpParam] = Field(description="Those that are passed in `inputs`, in this order.")
+    attrs: list[OpParam] = Field(description="Those that are passed in `attrs`, by name.")
+    params: list[OpParam] = Field(
+        description="Deprecated: all of them in the order of the signature; use `inputs` and `attrs`.",
+        json_schema_extra={"deprecated": True},
+    )
+
+
+def parameters_of(params: Iterable[Param]) -> dict[str, list[OpParam]]:
+    """The members of :class:`Parameters` for declared parameters."""
+    found = params_of(params)
+    by_source = {f"{source}s": [param for param in found if param.source == source] for source in ("input", "attr")}
+    return {**by_source, "params": found}
+
+
+def params_of(params: Iterable[Param]) -> list[OpParam]:
     """The schemas of declared parameters."""
-    for param in params:
-        required = param.default is REQUIRED
-        default = None if required or param.default is None else param.kind.encode(param.default)
-        yield OpParam(
+    return [
+        OpParam(
             name=param.name,
             kind=param.kind.word,
             source="input" if param.kind.is_tensor else "attr",
-            required=required,
-            default=default,
+            position=position,
+            required=param.default is REQUIRED,
+            default=None if param.default in (REQUIRED, None) else param.kind.encode(param.default),
             json_schema=param.kind.schema,
         )
+        for position, param in enumerate(params)
+    ]
 
 
-class OpEntry(Answer):
+class OpEntry(Parameters):
     """An op, a verb of programs, or a function that all sessions have."""
 
     key: str = Field(description="Names exactly this overload.", examples=["exp", "max.dim"])
@@ -53,7 +73,6 @@ class OpEntry(Answer):
     aliases: list[str] = Field(description="Its other names.", examples=[[]])
     signature: str = Field(examples=["exp(Tensor input) -> Tensor"])
     doc: str = Field(examples=["e to the power of the input."])
-    params: list[OpParam]
     outputs: list[str] = Field(description="Names of its outputs; empty if their number varies.", examples=[["result"]])
     differentiable: bool = Field(examples=[True])
     inplace: bool = Field(description="Whether it has an in-place form: its name and a trailing _.", examples=[True])
@@ -72,6 +91,32 @@ class OpDescription(Answer):
 
 class OpPage(Page[OpEntry]):
     """Ops, verbs and functions, ordered by key."""
+
+
+class OptimizerState(Answer):
+    """A state of an optimizer: a tensor for each parameter, which the client creates before the first step."""
+
+    name: str = Field(examples=["exp_avg"])
+    shape: str = Field(
+        description="`parameter`: the parameter's; `scalar`: none; `row` and `column`: the parameter's with the size 1 "
+        "in the last dimension, or in the one before it.",
+        examples=["parameter"],
+    )
+    initial: Any = Field(description="Its number before the first step, or the setting that has it.", examples=[0.0])
+    only_with: str | None = Field(description="The setting without which it is left out, if any.", examples=[None])
+
+
+class OptimizerEntry(Answer):
+    """An algorithm of the verb `optim_step`."""
+
+    name: str = Field(description="`algorithm` of `optim_step`.", examples=["adam"])
+    doc: str = Field(examples=["Adam: Kingma and Ba 2015, algorithm 1."])
+    settings: list[OpParam] = Field(description="The members of `settings` of `optim_step`.")
+    states: list[OptimizerState] = Field(description="The lists of `states` of `optim_step`, in this order.")
+
+
+class OptimizerPage(Page[OptimizerEntry]):
+    """Optimizers, ordered by name."""
 
 
 class DeviceEntry(Answer):

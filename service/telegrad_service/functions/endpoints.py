@@ -79,6 +79,6 @@ async def apply_function(
 ) -> Response:
     """The call is recorded as one node if an input requires grad; without a backward program, op by op."""
     answer = await handle.call(
-        service.apply, name, body.inputs, body.params, body.outputs, data, settings.max_json_elements
+        service.apply, name, body.inputs, body.attrs, body.outputs, data, settings.max_json_elements
     )
     return Response(answer, media_type=JSON)

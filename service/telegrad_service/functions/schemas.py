@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import TypeAliasType
 
-from ..catalogue.schemas import OpParam
+from ..catalogue.schemas import Parameters
 from ..routing.pages import Page
-from ..routing.schemas import Answer, Request, Tensor, TensorId, Unchecked
+from ..routing.schemas import Answer, Request, Tensor, TensorId, Unchecked, also
 
 FunctionScope = TypeAliasType("FunctionScope", Literal["session", "server"])
 Name = Annotated[str, Field(description="A letter, then letters, digits and _.", examples=["my_power"])]
@@ -25,11 +25,10 @@ class FunctionInstruction(Request):
     op: str = Field(description="An op of `GET /v1/ops`; a trailing _ names its in-place form.", examples=["mul"])
     inputs: list[Any] = Field(
         default=[],
-        alias="in",
-        description='Tensors of the program by name, numbers, lists of these, and expressions: {"param": "power"}, '
-        '{"shape": ["x", 0]}, {"sub": [{"param": "power"}, 1]}.',
+        description='Tensors of the program by name, numbers, lists of these, and expressions: {"attr": "power"} '
+        '(deprecated: "param"), {"shape": ["x", 0]}, {"sub": [{"attr": "power"}, 1]}. Deprecated: `in`.',
     )
-    outputs: list[str] = Field(default=[], alias="out", description="Names for its outputs, each used once.")
+    outputs: list[str] = Field(default=[], description="Names for its outputs, each used once. Deprecated: `out`.")
     attrs: dict[str, Any] = Field(
         default={}, description="Attributes by name, which may contain expressions; for control flow, the programs."
     )
@@ -52,12 +51,12 @@ class ForwardBlock(FunctionBlock):
     non_differentiable: list[str] = Field(default=[], description="The outputs that have no gradient.")
 
 
-class FunctionParameter(Request):
-    """A parameter of a function that is no tensor."""
+class FunctionAttr(Request):
+    """An attribute of a function: a parameter that is no tensor."""
 
     name: str = Field(examples=["power"])
     type: Literal["number", "int", "bool", "str", "ints", "list", "dtype"] = Field(default="number")
-    default: Any = Field(default=None, description="Absent for a required parameter.")
+    default: Any = Field(default=None, description="Absent for a required attribute.")
 
 
 Derivative = Annotated[FunctionBlock, Unchecked]
@@ -68,9 +67,11 @@ class Definition(Request):
 
     name: Name
     doc: str = Field(default="", description="What it does, for people.")
-    parameters: Annotated[list[FunctionParameter], Unchecked] = Field(default=[])
+    attrs: Annotated[list[FunctionAttr], Unchecked] = Field(
+        default=[], validation_alias=also("attrs", "parameters"), description="Deprecated: `parameters`."
+    )
     order: list[str] | None = Field(
-        default=None, description="Inputs and parameters in the order of a call; all inputs first if absent."
+        default=None, description="Inputs and attributes in the order of a call; all inputs first if absent."
     )
     forward: Annotated[ForwardBlock, Unchecked]
     backward: Derivative | None = Field(
@@ -94,7 +95,7 @@ class FunctionCreate(Definition):
     )
 
 
-class FunctionEntry(Answer):
+class FunctionEntry(Parameters):
     """A function that the session can apply."""
 
     name: Name
@@ -102,7 +103,6 @@ class FunctionEntry(Answer):
     signature: str = Field(examples=["my_power(Tensor x, Number power = 2)"])
     doc: str = Field(examples=[""])
     outputs: int = Field(description="The number of its outputs.", examples=[1])
-    params: list[OpParam]
     definition: dict[str, Any] | None = Field(
         description="As it was registered; null in a list, and for the server operator's Python functions.",
         examples=[None],
@@ -114,10 +114,15 @@ class FunctionPage(Page[FunctionEntry]):
 
 
 class FunctionArguments(Request):
-    """Tensors, parameters, and ids for the outputs."""
+    """Tensors, attributes, and ids for the outputs."""
 
     inputs: list[TensorId] = Field(description="Its tensor inputs, in order.", examples=[["x"]])
-    params: dict[str, Any] = Field(default={}, description="Its parameters by name.", examples=[{"power": 3}])
+    attrs: dict[str, Any] = Field(
+        default={},
+        validation_alias=also("attrs", "params"),
+        description="Its attributes by name. Deprecated: `params`.",
+        examples=[{"power": 3}],
+    )
     outputs: list[TensorId] | None = Field(
         default=None, description="Ids for the outputs; the server chooses them if this is absent."
     )
@@ -131,19 +136,19 @@ class FunctionResult(Answer):
 
 POWER: dict[str, Any] = {
     "name": "my_power",
-    "parameters": [{"name": "power", "type": "number", "default": 2}],
+    "attrs": [{"name": "power", "type": "number", "default": 2}],
     "forward": {
         "inputs": ["x"],
-        "instructions": [{"op": "pow", "in": ["x", {"param": "power"}], "out": ["y"]}],
+        "instructions": [{"op": "pow", "inputs": ["x", {"attr": "power"}], "outputs": ["y"]}],
         "outputs": ["y"],
         "saves": ["x"],
     },
     "backward": {
         "inputs": ["x", "grad"],
         "instructions": [
-            {"op": "pow", "in": ["x", {"sub": [{"param": "power"}, 1]}], "out": ["root"]},
-            {"op": "mul", "in": ["root", {"param": "power"}], "out": ["slope"]},
-            {"op": "mul", "in": ["slope", "grad"], "out": ["grad_x"]},
+            {"op": "pow", "inputs": ["x", {"sub": [{"attr": "power"}, 1]}], "outputs": ["root"]},
+            {"op": "mul", "inputs": ["root", {"attr": "power"}], "outputs": ["slope"]},
+            {"op": "mul", "inputs": ["slope", "grad"], "outputs": ["grad_x"]},
         ],
         "outputs": ["grad_x"],
     },
@@ -152,21 +157,21 @@ RELU: dict[str, Any] = {
     "name": "my_relu",
     "forward": {
         "inputs": ["x"],
-        "instructions": [{"op": "clamp", "in": ["x", 0], "out": ["y"]}],
+        "instructions": [{"op": "clamp", "inputs": ["x", 0], "outputs": ["y"]}],
         "outputs": ["y"],
         "saves": ["x"],
     },
     "backward": {
         "inputs": ["x", "grad"],
         "instructions": [
-            {"op": "lt", "in": ["x", 0], "out": ["negative"]},
-            {"op": "masked_fill", "in": ["grad", "negative", 0], "out": ["grad_x"]},
+            {"op": "lt", "inputs": ["x", 0], "outputs": ["negative"]},
+            {"op": "masked_fill", "inputs": ["grad", "negative", 0], "outputs": ["grad_x"]},
         ],
         "outputs": ["grad_x"],
     },
 }
 REGISTER_EXAMPLES: dict[str, Any] = {
-    "power": {"summary": "With a parameter, its derivative checked", "value": {**POWER, "verify": True}},
+    "power": {"summary": "With an attribute, its derivative checked", "value": {**POWER, "verify": True}},
     "relu": {"summary": "For all sessions", "value": {**RELU, "scope": "server"}},
     "conditional": {
         "summary": "A branch on a value; without backward, its ops are differentiated",
@@ -175,19 +180,19 @@ REGISTER_EXAMPLES: dict[str, Any] = {
             "forward": {
                 "inputs": ["x"],
                 "instructions": [
-                    {"op": "sum", "in": ["x"], "out": ["total"]},
-                    {"op": "gt", "in": ["total", 0], "out": ["positive"]},
+                    {"op": "sum", "inputs": ["x"], "outputs": ["total"]},
+                    {"op": "gt", "inputs": ["total", 0], "outputs": ["positive"]},
                     {
                         "op": "cond",
-                        "in": ["positive"],
-                        "out": ["y"],
+                        "inputs": ["positive"],
+                        "outputs": ["y"],
                         "attrs": {
                             "then": {
-                                "instructions": [{"op": "mul", "in": ["x", 2], "out": ["double"]}],
+                                "instructions": [{"op": "mul", "inputs": ["x", 2], "outputs": ["double"]}],
                                 "outputs": ["double"],
                             },
                             "else": {
-                                "instructions": [{"op": "div", "in": ["x", 2], "out": ["half"]}],
+                                "instructions": [{"op": "div", "inputs": ["x", 2], "outputs": ["half"]}],
                                 "outputs": ["half"],
                             },
                         },
@@ -199,5 +204,5 @@ REGISTER_EXAMPLES: dict[str, Any] = {
     },
 }
 APPLY_EXAMPLES: dict[str, Any] = {
-    "power": {"summary": "With a parameter", "value": {"inputs": ["x"], "params": {"power": 3}, "outputs": ["y"]}}
+    "power": {"summary": "With an attribute", "value": {"inputs": ["x"], "attrs": {"power": 3}, "outputs": ["y"]}}
 }

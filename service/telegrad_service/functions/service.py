@@ -9,7 +9,7 @@ from telegrad_engine.program import Instruction, json_codec
 from telegrad_engine.program.registered_functions import Applicable
 from telegrad_engine.session.session import Session
 
-from ..catalogue.schemas import params_of
+from ..catalogue.schemas import parameters_of
 from ..hosting import work
 from ..hosting.commands import command, query
 from ..routing.pages import PageRequest
@@ -53,7 +53,10 @@ def _entry(session: Session, function: Applicable, definition: Any) -> Entry:
         "signature": function.signature.signature,
         "doc": function.doc,
         "outputs": function.outputs,
-        "params": [param.model_dump() for param in params_of(function.signature.params)],
+        **{
+            name: [param.model_dump() for param in params]
+            for name, params in parameters_of(function.signature.params).items()
+        },
         "definition": definition,
     }
 
@@ -73,12 +76,12 @@ def apply(
     session: Session,
     name: str,
     inputs: Sequence[str],
-    params: Mapping[str, Any],
+    attrs: Mapping[str, Any],
     outputs: Sequence[str] | None,
     with_data: bool,
     max_elements: int,
 ) -> bytes:
     """Apply a function and describe its outputs."""
-    instruction = Instruction("apply", [tuple(inputs)], outputs, {"function": name, "params": params})
+    instruction = Instruction("apply", [tuple(inputs)], outputs, {"function": name, "attrs": attrs})
     session.run([instruction])
     return work.outputs_json("outputs", work.fetch(session, instruction.outputs, with_data), max_elements)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
@@ -19,6 +19,7 @@ from telegrad_engine.program.compression import Body
 from telegrad_engine.program.overloads import find_op
 from telegrad_engine.program.result import Answer, Lent, Value
 from telegrad_engine.session.session import NotAtOnce, Session
+from telegrad_engine.session.snapshot.rollback import undone_on_error
 
 from .. import problems
 from ..http import conditional, npy
@@ -50,10 +51,16 @@ def run_encoded(
     """
     if most_unpacked is not None:
         body = compression.decompress(body, most_unpacked)
-    answer = wire.decode_message(body, content_type, max_depth, session.memory).run(session)
-    if accept == JSON:
-        check_elements(answer.values.values(), max_elements)
-    return wire.encode_answer(answer, accept)
+    message = wire.decode_message(body, content_type, max_depth, session.memory)
+    with undone_on_error(session, message.programs[0]) if message.rollback else nullcontext():
+        answer = message.run(session)
+        if accept == JSON:
+            try:
+                check_elements(answer.values.values(), max_elements)
+            except TooLarge as error:
+                error.context["progress"] = message.progress(session, sum(map(len, message.programs)))
+                raise
+        return wire.encode_answer(answer, accept)
 
 
 class Numbered(NamedTuple):
@@ -125,11 +132,8 @@ def _numbered_answer(
     try:
         session.source = OVER_STREAM
         progress = record.progress_of(number)
-        if tracing.tracer is None:
-            answer = _message_of(session, metadata, arrays, max_depth, within).run(session, within, progress)
-        else:
-            with tracing.program_span(session, metadata):
-                answer = _message_of(session, metadata, arrays, max_depth, within).run(session, within, progress)
+        with nullcontext() if tracing.tracer is None else tracing.program_span(session, metadata):
+            answer = _run_message(session, metadata, arrays, max_depth, within, progress)
         content = wire.lend_answer(answer, {"sequence": str(number)})
         if isinstance(content, Lent):
             session.lent.add(content)
@@ -143,18 +147,25 @@ def _numbered_answer(
     return Numbered(number, content), answer.pending is not None
 
 
-def _message_of(
+def _run_message(
     session: HostedSession,
     metadata: Mapping[str, str],
     arrays: Mapping[str, Any],
     max_depth: int,
     within: float | None,
-) -> wire.Message:
-    """The message in a container. Raises NotAtOnce if it could stop between two programs: a journal has it whole."""
+    progress: wire.Progress,
+) -> Answer:
+    """Run the message in a container.
+
+    Raises NotAtOnce if it could stop between two programs, since a journal has it whole, or if it can be undone.
+    """
     message = wire.message_of(metadata, arrays, max_depth, session.memory)
-    if within is not None and session.is_durable and len(message.programs) > 1:
+    if within is not None and (message.rollback or (session.is_durable and len(message.programs) > 1)):
         raise NotAtOnce
-    return message
+    if not message.rollback:
+        return message.run(session, within, progress)
+    with undone_on_error(session, message.programs[0]):
+        return message.run(session)
 
 
 def _bare(error: TelegradError) -> TelegradError:

@@ -19,13 +19,13 @@ class ProcedureProgram(Request):
     """The program of a procedure. Its names are local to it."""
 
     inputs: list[TensorId] = Field(
-        alias="in", description="The names of its inputs: tensors, or numbers.", examples=[["x", "scale"]]
+        description="The names of its inputs: tensors, or numbers. Deprecated: `in`.", examples=[["x", "scale"]]
     )
     instructions: list[Instruction] = Field(
         description="In the order in which they run. A setting of an `optim_step` may be the name of an input.",
-        examples=[[{"op": "mul", "in": ["x", "scale"], "out": ["y"]}]],
+        examples=[[{"op": "mul", "inputs": ["x", "scale"], "outputs": ["y"]}]],
     )
-    outputs: list[TensorId] = Field(alias="out", description="The names of its outputs.", examples=[["y"]])
+    outputs: list[TensorId] = Field(description="The names of its outputs. Deprecated: `out`.", examples=[["y"]])
 
 
 class ProcedureCreate(Request):
@@ -51,9 +51,9 @@ class ProcedureEntry(Procedure):
         description="As it was defined.",
         examples=[
             {
-                "in": ["x", "scale"],
-                "instructions": [{"op": "mul", "in": ["x", "scale"], "out": ["y"]}],
-                "out": ["y"],
+                "inputs": ["x", "scale"],
+                "instructions": [{"op": "mul", "inputs": ["x", "scale"], "outputs": ["y"]}],
+                "outputs": ["y"],
             }
         ],
     )
@@ -81,15 +81,15 @@ class ProcedureResult(Answer):
 STEP: dict[str, Any] = {
     "name": "step",
     "program": {
-        "in": ["x", "y", "w", "lr"],
+        "inputs": ["x", "y", "w", "lr"],
         "instructions": [
-            {"op": "zero_grad", "in": [["w"]]},
-            {"op": "matmul", "in": ["x", "w"], "out": ["guess"]},
-            {"op": "mse_loss", "in": ["guess", "y"], "out": ["loss"]},
-            {"op": "backward", "in": [["loss"]]},
-            {"op": "optim_step", "in": [["w"], []], "attrs": {"algorithm": "sgd", "settings": {"lr": "lr"}}},
+            {"op": "zero_grad", "inputs": [["w"]]},
+            {"op": "matmul", "inputs": ["x", "w"], "outputs": ["guess"]},
+            {"op": "mse_loss", "inputs": ["guess", "y"], "outputs": ["loss"]},
+            {"op": "backward", "inputs": [["loss"]]},
+            {"op": "optim_step", "inputs": [["w"], []], "attrs": {"algorithm": "sgd", "settings": {"lr": "lr"}}},
         ],
-        "out": ["loss"],
+        "outputs": ["loss"],
     },
 }
 DEFINE_EXAMPLES: dict[str, Any] = {"step": {"summary": "A training step", "value": STEP}}

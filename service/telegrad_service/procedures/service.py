@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from telegrad_engine.program import Instruction, json_codec
+from telegrad_engine.program.procedures import Procedure as Defined
 from telegrad_engine.session.session import Session
 
 from ..autograd.service import bound
@@ -33,24 +34,24 @@ def undefine(session: Session, name: str) -> None:
 @query
 def describe(session: Session, name: str) -> bytes:
     """Describe a procedure in JSON, with its definition. Raises UnknownResource."""
-    definition = session.procedures.find(name).definition
-    return json_codec.dumps({**_entry(name, definition), "program": definition})
+    found = session.procedures.find(name)
+    return json_codec.dumps({**_entry(name, found), "program": found.definition})
 
 
 @query
 def page(session: Session, request: PageRequest) -> ProcedurePage:
     """A page of the procedures."""
-    known = session.procedures.definitions()
-    found, following = request.of("procedures", sorted(known), str)
-    return ProcedurePage(items=[Procedure(**_entry(name, known[name])) for name in found], next_cursor=following)
+    found, following = request.of("procedures", sorted(session.procedures.definitions()), str)
+    items = [Procedure(**_entry(name, session.procedures.find(name))) for name in found]
+    return ProcedurePage(items=items, next_cursor=following)
 
 
-def _entry(name: str, definition: Mapping[str, Any]) -> Entry:
+def _entry(name: str, procedure: Defined) -> Entry:
     return {
         "name": name,
-        "inputs": definition["in"],
-        "outputs": definition["out"],
-        "instructions": len(definition["instructions"]),
+        "inputs": procedure.inputs,
+        "outputs": procedure.outputs,
+        "instructions": len(procedure.definition["instructions"]),
     }
 
 

@@ -34,8 +34,10 @@ async def run_program(request: Request) -> Response:
     """Instructions run in order; the response has the values that they fetch.
 
     If an instruction fails, the effects of those before it stay, those after it do not run, and the problem document
-    has its index. If `pending` is not null, the client must evaluate a function or hook first, and the instructions
-    after it did not run.
+    has its index, and in `progress` what has run. With `rollback`, nothing stays.
+
+    If `pending` is not null, the client must evaluate a function or hook first, and the instructions after it did not
+    run.
 
     As safetensors, the program is JSON in the metadata's `program`, and uploads are the container's tensors; the
     response is in the metadata's `answer`, and fetched values are the container's tensors. Without `Accept`, the

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, JsonValue, Tag
 from typing_extensions import TypeAliasType
 
+from telegrad_engine.optim.algorithms import OPTIMIZERS
 from telegrad_engine.program import VERBS
 
 from ..autograd.schemas import StoppedProgram
@@ -20,10 +22,11 @@ NAMES: list[JsonValue] = [*sorted(VERBS)]
 class _Instruction(Request):
     inputs: list[Input] = Field(
         default=[],
-        alias="in",
-        description="Tensor ids, numbers, booleans, nulls, and lists of these, at most two deep.",
+        description="Tensor ids, numbers, booleans, nulls, and lists of these, at most two deep. Deprecated: `in`.",
     )
-    outputs: list[TensorId] = Field(default=[], alias="out", description="Ids for its outputs, chosen by the client.")
+    outputs: list[TensorId] = Field(
+        default=[], description="Ids for its outputs, chosen by the client. Deprecated: `out`."
+    )
     attrs: dict[str, Any] | None = Field(default=None, description="Attributes by name.")
     grad_mode: Literal["enable_grad", "no_grad"] | None = Field(default=None, description="Whether it is recorded.")
 
@@ -44,18 +47,46 @@ class VerbInstruction(_Instruction):
     op: str = Field(
         description="The verb; `GET /v1/ops/{op}` describes its inputs and attributes.",
         examples=["fetch"],
-        json_schema_extra={"enum": [*NAMES]},
+        json_schema_extra={"enum": [name for name in NAMES if name != "optim_step"]},
     )
 
 
+def _algorithms() -> str:
+    """The algorithms of optimizers, with their settings and states."""
+    lines = ["Its settings, with their defaults; those that are absent have them."]
+    for each in OPTIMIZERS.values():
+        settings = ", ".join(f"{name} {json.dumps(default)}" for name, default in each.defaults.items())
+        states = ", ".join([*each.states, *(f"{name} (with {setting})" for name, setting in each.optional.items())])
+        lines.append(f"* {each.name}: {settings}. States: {states or 'none'}.")
+    return "\n".join(lines)
+
+
+class OptimStepAttrs(Request):
+    """The attributes of `optim_step`."""
+
+    algorithm: str = Field(examples=["sgd"], json_schema_extra={"enum": [*OPTIMIZERS]})
+    settings: dict[str, Any] = Field(default={}, description=_algorithms())
+    scheduled: list[str] = Field(default=[], description="The settings that are in the tensor `numbers` instead.")
+
+
+class OptimStepInstruction(_Instruction):
+    """A step of an optimizer; the inputs are a list of parameters, and for each of its states a list of tensors."""
+
+    op: Literal["optim_step"]
+    attrs: OptimStepAttrs  # type: ignore[assignment]
+
+
 def _kind(instruction: Any) -> str:
-    return "verb" if isinstance(instruction, dict) and instruction.get("op") in VERBS else "op"
+    name = instruction.get("op") if isinstance(instruction, dict) else None
+    return "optim_step" if name == "optim_step" else "verb" if name in VERBS else "op"
 
 
 Instruction = TypeAliasType(
     "Instruction",
     Annotated[
-        Annotated[OpInstruction, Tag("op")] | Annotated[VerbInstruction, Tag("verb")],
+        Annotated[OpInstruction, Tag("op")]
+        | Annotated[VerbInstruction, Tag("verb")]
+        | Annotated[OptimStepInstruction, Tag("optim_step")],
         Discriminator(_kind),
         Field(description="One step of a program: an op or a verb."),
     ],
@@ -66,6 +97,11 @@ class Program(Request):
     """Instructions in the order in which they run."""
 
     instructions: list[Instruction] = Field(description="In the order in which they run.")
+    rollback: bool = Field(
+        default=False,
+        description="Whether a program that fails is undone: then the session is as it was before. "
+        "While the program runs, the session's memory counts twice.",
+    )
 
 
 class ProgramResult(Answer):
@@ -79,12 +115,12 @@ class ProgramResult(Answer):
 
 EXAMPLE = {
     "instructions": [
-        {"op": "tensor", "out": ["x"], "attrs": {"data": [1.0, 2.0], "requires_grad": True}},
-        {"op": "mul", "in": ["x", "x"], "out": ["y"]},
-        {"op": "sum", "in": ["y"], "out": ["loss"]},
-        {"op": "backward", "in": [["loss"]]},
-        {"op": "grad_of", "in": ["x"], "out": ["g"]},
-        {"op": "fetch", "in": [["loss", "g"]]},
+        {"op": "tensor", "outputs": ["x"], "attrs": {"data": [1.0, 2.0], "requires_grad": True}},
+        {"op": "mul", "inputs": ["x", "x"], "outputs": ["y"]},
+        {"op": "sum", "inputs": ["y"], "outputs": ["loss"]},
+        {"op": "backward", "inputs": [["loss"]]},
+        {"op": "grad_of", "inputs": ["x"], "outputs": ["g"]},
+        {"op": "fetch", "inputs": [["loss", "g"]]},
     ]
 }
 

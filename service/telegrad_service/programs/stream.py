@@ -36,6 +36,7 @@ from ..hosting.sequence import parse_sender
 from ..http import encodings
 from ..http.limits import BodyReservation
 from ..observability.request import REQUEST, new_id, note_route
+from ..routing.route import check_query
 from ..settings import Settings
 from ..streaming.websocket import ANSWER_WITH, ON_LOST, PROMPT, QUOTA_USED_UP
 from ..tenants.principal import Scope, principal_of
@@ -46,6 +47,7 @@ Running = asyncio.Future[work.Numbered]
 PATH = "/v1/sessions/{session}/stream"
 SCOPE: Scope = "sessions"
 """The scope that the stream needs, as a route with a body does."""
+QUERY = ("compress", "sender")
 REVOKED = 4401
 """The WebSocket close code for a client whose API key is no longer valid."""
 UNSUPPORTED = 1003
@@ -70,6 +72,7 @@ async def stream(websocket: WebSocket) -> None:
     principal = principal_of(websocket)
     try:
         principal.require(SCOPE)
+        check_query(websocket.scope, QUERY)
         handle: SessionHandle = state.host.find(principal, websocket.path_params["session"])
         compressed = encodings.asks(websocket.query_params.get("compress"))
         sender = parse_sender(websocket.query_params.get("sender"))

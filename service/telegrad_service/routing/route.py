@@ -7,20 +7,23 @@ sees them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
-from telegrad_engine.errors import ServerBusy, TelegradError
+from telegrad_engine.errors import InvalidArgument, ServerBusy, TelegradError
 from telegrad_engine.program import json_codec
 from telegrad_engine.program.compression import Body
+from telegrad_engine.program.members import no_member
 
 from .. import problems
 from ..hosting.host import SessionHandle
@@ -131,6 +134,8 @@ class Route(APIRoute):
             extra["parameters"] = [*extra.get("parameters", []), *own]
             options["openapi_extra"] = extra
         super().__init__(path, endpoint, **options)
+        self.query = frozenset(_query_of(self.dependant))
+        """The names of its query parameters."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Whether this route serves a request. A route that serves GET also serves HEAD (RFC 9110, 9.3.2)."""
@@ -140,16 +145,21 @@ class Route(APIRoute):
         return match, child
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request whose key has the scope; uvicorn drops the body of the response to HEAD."""
+        """Serve a request whose key has the scope; uvicorn drops the body of the response to HEAD.
+
+        An unknown parameter of the query is refused, except where no key is needed: health checks may add some.
+        """
         note_route(self.path_format, principal_of(scope).tenant)
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET", "telegrad.head": True}
         if self.scope is not None:
             try:
                 principal_of(scope).require(self.scope)
+                if scope["method"] in (self.methods or ()):
+                    check_query(scope, self.query)
             except TelegradError as error:
                 await refuse(error)(scope, receive, send)
                 return
-        if scope["method"] == "HEAD":
-            scope = {**scope, "method": "GET", "telegrad.head": True}
         await super().handle(scope, receive, send)
 
     def get_route_handler(self) -> Handler:
@@ -208,6 +218,21 @@ class Route(APIRoute):
             return await encodings.encoded(response, headers.get("accept-encoding"))
 
         return handle
+
+
+def _query_of(dependant: Dependant) -> Iterator[str]:
+    """The names of the query parameters of an endpoint and of its dependencies."""
+    yield from [field.alias for field in dependant.query_params]
+    for dependency in dependant.dependencies:
+        yield from _query_of(dependency)
+
+
+def check_query(scope: Scope, known: Collection[str]) -> None:
+    """Raise InvalidArgument if the query of a request has a parameter that is not known."""
+    if scope["query_string"]:
+        for name in QueryParams(scope["query_string"]):
+            if name not in known:
+                raise InvalidArgument(no_member(name, sorted(known), "query parameter"))
 
 
 async def _read(request: Request, spoken: media.Media, reservation: BodyReservation) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, WrapValidator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StringConstraints, WrapValidator
 from typing_extensions import TypeAliasType
 
 from telegrad_engine import dtypes
@@ -35,6 +35,8 @@ INPUTS = "Tensor ids, numbers, booleans, nulls, and lists of these, at most two 
 Attrs = Annotated[dict[str, Any], Field(description="Attributes by name, as `GET /v1/ops/{op}` describes them.")]
 # For values that a model documents and the engine validates: they are passed on unchanged.
 Unchecked = WrapValidator(lambda value, _: value)
+also = AliasChoices
+"""The validation alias of a member: its name, and a deprecated one that requests may have instead."""
 
 
 class Request(BaseModel):

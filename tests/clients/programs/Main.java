@@ -59,9 +59,9 @@ public class Main {
     op("sum", List.of("square"), "total");
     GradResult second =
         autograd.grad(session, new GradArguments().outputs(List.of("total")).inputs(List.of("x")), null, null, null);
-    Instruction multiply = new Instruction(new OpInstruction().op("mul").in(List.of("x", "w")).out(List.of("p")));
+    Instruction multiply = new Instruction(new OpInstruction().op("mul").inputs(List.of("x", "w")).outputs(List.of("p")));
     Instruction fetch =
-        new Instruction(new VerbInstruction().op(VerbInstruction.OpEnum.FETCH).in(List.of(List.of("p"))));
+        new Instruction(new VerbInstruction().op(VerbInstruction.OpEnum.FETCH).inputs(List.of(List.of("p"))));
     Program program = new Program().instructions(List.of(multiply, fetch));
     ProgramResult result = new ProgramsApi(client).runProgram(session, program, null, null);
     Tensor fetched = result.getValues().get("p");

@@ -67,9 +67,9 @@ func main() {
 	second, _, err := client.AutogradAPI.Grad(ctx, session).GradArguments(*arguments).Execute()
 	check(err)
 	multiply, fetch := telegrad.NewOpInstruction("mul"), telegrad.NewVerbInstruction("fetch")
-	multiply.SetIn([]interface{}{"x", "w"})
-	multiply.SetOut([]string{"p"})
-	fetch.SetIn([]interface{}{[]string{"p"}})
+	multiply.SetInputs([]interface{}{"x", "w"})
+	multiply.SetOutputs([]string{"p"})
+	fetch.SetInputs([]interface{}{[]string{"p"}})
 	program := telegrad.NewProgram([]telegrad.Instruction{
 		telegrad.OpInstructionAsInstruction(multiply), telegrad.VerbInstructionAsInstruction(fetch),
 	})

@@ -43,8 +43,8 @@ with ApiClient(Configuration(host=sys.argv[1])) as client:
     gradients = autograd.grad(session, GradArguments(outputs=["total"], inputs=["x"])).grads
     program = Program(
         instructions=[
-            Instruction(OpInstruction(op="mul", var_in=["x", "w"], out=["p"])),
-            Instruction(VerbInstruction(op="fetch", var_in=[["p"]])),
+            Instruction(OpInstruction(op="mul", inputs=["x", "w"], outputs=["p"])),
+            Instruction(VerbInstruction(op="fetch", inputs=[["p"]])),
         ]
     )
     fetched = ProgramsApi(client).run_program(session, program).values["p"]

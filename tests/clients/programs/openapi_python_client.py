@@ -46,8 +46,8 @@ with Client(base_url=sys.argv[1]) as client:
     run_op.sync(session, "sum", client=client, body=OpArguments(inputs=["square"], outputs=["total"]))
     second = grad.sync(session, client=client, body=GradArguments(outputs=["total"], inputs=["x"]))
     instructions = [
-        OpInstruction(op="mul", in_=["x", "w"], out=["p"]),
-        VerbInstruction(op=VerbInstructionOp.FETCH, in_=[["p"]]),
+        OpInstruction(op="mul", inputs=["x", "w"], outputs=["p"]),
+        VerbInstruction(op=VerbInstructionOp.FETCH, inputs=[["p"]]),
     ]
     fetched = run_program.sync(session, client=client, body=Program(instructions)).values["p"]
     assert delete_tensor.sync_detailed(session, "w", client=client).status_code == 204

@@ -41,7 +41,7 @@ async function main(): Promise<void> {
   const second = ok(
     await client.POST("/v1/sessions/{session}/grad", { ...inSession, body: { outputs: ["total"], inputs: ["x"] } }),
   );
-  const program = { instructions: [{ op: "mul", in: ["x", "w"], out: ["p"] }, { op: "fetch", in: [["p"]] }] };
+  const program = { instructions: [{ op: "mul", inputs: ["x", "w"], outputs: ["p"] }, { op: "fetch", inputs: [["p"]] }] };
   const fetched = ok(await client.POST("/v1/sessions/{session}/programs", { ...inSession, body: program }));
   const ofW = { params: { path: { session, id: "w" } } };
   await client.DELETE("/v1/sessions/{session}/tensors/{id}", ofW);

@@ -30,8 +30,8 @@ async function main(): Promise<void> {
   await ops.runOp({ session, op: "sum", opArguments: { inputs: ["square"], outputs: ["total"] } });
   const second = await autograd.grad({ session, gradArguments: { outputs: ["total"], inputs: ["x"] } });
   const instructions = [
-    { op: "mul", _in: ["x", "w"], out: ["p"] },
-    { op: "fetch", _in: [["p"]] },
+    { op: "mul", inputs: ["x", "w"], outputs: ["p"] },
+    { op: "fetch", inputs: [["p"]] },
   ];
   const fetched = await new ProgramsApi(configuration).runProgram({ session, program: { instructions } });
   await tensors.deleteTensor({ session, id: "w" });

@@ -71,7 +71,7 @@ def _either(predicate: Meta, a: Any, b: Any) -> Any:
 
 @step("cond")
 def read_cond(reader: Reader, item: Item) -> Step:
-    """``{"op": "cond", "in": ["p"], "out": ["y"], "attrs": {"then": {…}, "else": {…}}}``."""
+    """``{"op": "cond", "inputs": ["p"], "outputs": ["y"], "attrs": {"then": {…}, "else": {…}}}``."""
     item.expect(inputs=(1,), attrs=("then", "else"), outputs=range(1000))
     found = Cond(item.op, item.outputs, item.path)
     (found.predicate,) = item.inputs
@@ -113,7 +113,7 @@ class While(Step):
 
 @step("while_loop")
 def read_while(reader: Reader, item: Item) -> Step:
-    """``{"op": "while_loop", "in": [["x"]], "out": ["y"], "attrs": {"cond": {…}, "body": {…}}}``."""
+    """``{"op": "while_loop", "inputs": [["x"]], "outputs": ["y"], "attrs": {"cond": {…}, "body": {…}}}``."""
     item.expect(inputs=(1,), attrs=("cond", "body", "max_iterations"), outputs=range(1, 1000))
     found = While(item.op, item.outputs, item.path)
     found.carried = item.names(item.inputs[0])
@@ -161,7 +161,7 @@ def _stack(scope: Scope, column: tuple[Any, ...]) -> Any:
 
 @step("scan")
 def read_scan(reader: Reader, item: Item) -> Step:
-    """``{"op": "scan", "in": [["h"], ["xs"]], "out": ["last", "hs"], "attrs": {"body": {…}}}``."""
+    """``{"op": "scan", "inputs": [["h"], ["xs"]], "outputs": ["last", "hs"], "attrs": {"body": {…}}}``."""
     item.expect(inputs=(2,), attrs=("body",), outputs=range(1, 1000))
     found = Scan(item.op, item.outputs, item.path)
     found.carried, found.sequences = [item.names(x) for x in item.inputs]
@@ -192,7 +192,7 @@ class Require(Step):
 
 @step("require")
 def read_require(reader: Reader, item: Item) -> Step:
-    """``{"op": "require", "in": [{"eq": [{"ndim": "x"}, 2]}], "attrs": {"message": "x is a matrix"}}``."""
+    """``{"op": "require", "inputs": [{"eq": [{"ndim": "x"}, 2]}], "attrs": {"message": "x is a matrix"}}``."""
     item.expect(inputs=(1,), attrs=("message",), outputs=(0,))
     found = Require(item.op, item.outputs, item.path)
     (found.predicate,) = item.inputs

@@ -1,7 +1,7 @@
 """Expressions: values that are known only when a function is called, computed from its parameters and input shapes.
 
-In JSON an expression is an object with one member: ``{"param": "power"}``, ``{"shape": ["x", 0]}``,
-``{"sub": [{"param": "power"}, 1]}``. It can be used wherever an instruction takes a number.
+In JSON an expression is an object with one member: ``{"attr": "power"}``, ``{"shape": ["x", 0]}``,
+``{"sub": [{"attr": "power"}, 1]}``. It can be used wherever an instruction takes a number.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ FACTS: Mapping[str, Callable[[Any], Any]] = {
 }
 """The properties of a tensor that an expression can use: all except its values."""
 
-WORDS = frozenset({"param", *FACTS, *CALCULATIONS})
+WORDS = frozenset({"attr", *FACTS, *CALCULATIONS})
+DEPRECATED = "param"
+"""The deprecated word for ``attr``."""
 
 
 class Expression(NamedTuple):
@@ -82,11 +84,12 @@ def parse(value: Any, known: Known, depth: int = 0) -> Any:
     if not isinstance(value, Mapping):
         return check_number(value)
     if len(value) != 1:
-        raise InvalidFunction('an expression has one member, such as {"param": "power"} or {"shape": ["x", 0]}')
-    ((word, operands),) = value.items()
-    if word == "param":
+        raise InvalidFunction('an expression has one member, such as {"attr": "power"} or {"shape": ["x", 0]}')
+    ((given, operands),) = value.items()
+    word = "attr" if given == DEPRECATED else given
+    if word == "attr":
         if not isinstance(operands, str) or operands not in known.parameters:
-            raise InvalidFunction(f"there is no parameter {operands!r:.60}")
+            raise InvalidFunction(f"there is no attribute {operands!r:.60}")
         return Expression(word, (operands,))
     if word in FACTS:
         return _fact(word, operands, known, depth)
@@ -126,7 +129,7 @@ def evaluate(value: Any, tensors: Mapping[str, Any], parameters: Mapping[str, An
     if type(value) is not Expression:
         return tuple([evaluate(v, tensors, parameters) for v in value]) if type(value) is tuple else value
     word, operands = value
-    if word == "param":
+    if word == "attr":
         return parameters[operands[0]]
     if word in FACTS:
         fact = FACTS[word](tensors[operands[0]]._data)

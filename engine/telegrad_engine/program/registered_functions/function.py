@@ -17,13 +17,15 @@ from ...autograd.custom_function.node import FunctionNode, _plan
 from ...errors import InvalidArgument, InvalidFunction, LimitExceeded
 from ...graph.node import camel
 from ...schema.signature import Signature
+from ..members import Members
 from .blocks import Block, Scope
 from .budget import Budget
 from .limits import MAX_DOC, MAX_TENSORS, weight
 from .parameters import parse_parameters, signature
 from .reader import Find, Reader, at, is_list, is_tensor_output
 
-KEYS = frozenset({"name", "doc", "parameters", "order", "forward", "backward", "jvp", "once_differentiable"})
+NAMES = "name", "doc", "attrs", "order", "forward", "backward", "jvp", "once_differentiable"
+FUNCTION = Members("a function", NAMES, {"parameters": "attrs"})
 
 
 class Applicable(Protocol):
@@ -61,17 +63,18 @@ class FunctionProgram:
     """
 
     def __init__(self, definition: Mapping[str, Any], find: Find) -> None:
-        if not isinstance(definition, Mapping) or not {"name", "forward"} <= definition.keys() <= KEYS:
-            raise InvalidFunction(f"a function has a name, a forward program and perhaps {', '.join(sorted(KEYS))}")
+        if not isinstance(definition, Mapping) or not {"name", "forward"} <= definition.keys():
+            raise InvalidFunction(f"a function has a name, a forward program and perhaps {', '.join(NAMES)}")
         self.weight = weight(definition)
         self.definition: Mapping[str, Any] | None = definition
+        definition = FUNCTION.of(definition, InvalidFunction)
         self.name: str = definition["name"]
         self.doc = definition.get("doc") or ""
         if not isinstance(self.doc, str):
             raise InvalidFunction("doc is text")
         if len(self.doc) > MAX_DOC:
             raise LimitExceeded(f"doc has at most {MAX_DOC} characters, not {len(self.doc)}")
-        parameters = parse_parameters(definition.get("parameters", ()))
+        parameters = parse_parameters(definition.get("attrs", ()))
         self.uses: dict[str, Applicable] = {}
         """The functions that it applies, by the names that they had when it was registered."""
         self._read(Reader({p.name for p in parameters}, partial(self._note, find)), definition)

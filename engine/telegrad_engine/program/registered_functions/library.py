@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from threading import Lock, local
 from typing import Any
 
@@ -189,7 +190,8 @@ class Foreign:
         self.name: str = entry["name"]
         self.doc: str = entry["doc"]
         self.outputs: int = entry["outputs"]
-        self.signature = Signature(self.name, tuple(map(_param, entry["params"])))
+        params = sorted([*entry["inputs"], *entry["attrs"]], key=itemgetter("position"))
+        self.signature = Signature(self.name, tuple(map(_param, params)))
 
     @property
     def inputs(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any, TypeGuard
 
 from ...errors import InvalidFunction, LimitExceeded, TelegradError
 from ..instructions import NUMBERS
+from ..members import Members
 from . import expressions
 from .blocks import Block, Step
 from .expressions import Expression, Known
@@ -16,7 +17,7 @@ from .parameters import name_of
 Find = Callable[[str], Any]
 """Finds a registered function, ``function.Applicable``, by its name."""
 Parse = Callable[["Reader", "Item"], Step]
-KEYS = {"op", "in", "out", "attrs"}
+INSTRUCTION = Members("an instruction", ("op", "inputs", "outputs", "attrs"))
 STEPS: dict[str, Parse] = {}
 """The readers of instructions by name, with "op" for all ops; filled by steps.py and control.py."""
 
@@ -37,14 +38,15 @@ class Item:
     __slots__ = ("attrs", "inputs", "known", "op", "outputs", "path")
 
     def __init__(self, data: Any, path: str, known: Known) -> None:
-        if not isinstance(data, Mapping) or not {"op"} <= data.keys() <= KEYS or not isinstance(data["op"], str):
-            raise InvalidFunction('an instruction is {"op": …, "in": […], "out": […], "attrs": {…}}')
+        if not isinstance(data, Mapping) or not isinstance(data.get("op"), str):
+            raise InvalidFunction('an instruction is {"op": …, "inputs": […], "outputs": […], "attrs": {…}}')
+        data = INSTRUCTION.of(data, InvalidFunction)
         self.op: str = data["op"]
         self.path = path
         self.known = known
-        inputs, outputs, attrs = data.get("in", []), data.get("out", []), data.get("attrs", {})
+        inputs, outputs, attrs = data.get("inputs", []), data.get("outputs", []), data.get("attrs", {})
         if not is_list(inputs) or not is_list(outputs) or not isinstance(attrs, Mapping):
-            raise InvalidFunction("in and out are lists, attrs is an object")
+            raise InvalidFunction("inputs and outputs are lists, attrs is an object")
         self.inputs = tuple([self._input(x) for x in inputs])
         self.outputs = [name_of(x) for x in outputs]
         self.attrs: Mapping[str, Any] = attrs
@@ -63,7 +65,7 @@ class Item:
                 raise LimitExceeded(f"a list has {len(value)} tensors, {MAX_TENSORS} are possible")
             return tuple([self._input(v, depth + 1) for v in value])
         if depth and value is not None:
-            raise InvalidFunction(f"a list in in has tensors and nulls, not {type(value).__name__}")
+            raise InvalidFunction(f"a list in inputs has tensors and nulls, not {type(value).__name__}")
         return expressions.parse(value, self.known)
 
     def attr(self, name: str, default: Any = None) -> Any:
@@ -109,9 +111,10 @@ class Reader:
             raise LimitExceeded(f"branches and loops nest at most {MAX_DEPTH} deep")
         self.reach(0)
         own = ("inputs", "instructions", "outputs", *keys) if inputs else ("instructions", "outputs", *keys)
-        if not isinstance(data, Mapping) or not {"outputs"} <= data.keys() <= set(own):
+        if not isinstance(data, Mapping) or "outputs" not in data:
             raise at(InvalidFunction(f"a program is an object of {', '.join(own)}"), path)
         try:
+            Members("a program", own, {}).of(data, InvalidFunction)
             names = [name_of(x) for x in self._list(data.get("inputs", []), "inputs", MAX_TENSORS)]
             known = {*given, *names}
             if len(set(names)) < len(names):
@@ -193,7 +196,7 @@ def _words(*parts: Any) -> set[str]:
         if isinstance(data, str):
             found.add(data)
         elif isinstance(data, Mapping):
-            waiting.extend([data.get("out", ())] if data.get("op") == "tensor" else data.values())
+            waiting.extend([INSTRUCTION.outputs(data)] if data.get("op") == "tensor" else data.values())
         elif isinstance(data, (list, tuple)):
             waiting.extend(data)
     return found

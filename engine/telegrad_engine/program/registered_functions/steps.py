@@ -15,6 +15,7 @@ from ...tensor.call_cache import calling
 from ...tensor.conversion import as_array
 from ...tensor.eager import upload
 from ..json_codec import from_lists
+from ..members import Members
 from ..overloads import find_op
 from ..verbs import VERBS
 from .blocks import Scope, Step
@@ -25,6 +26,7 @@ from .reader import STEPS, Item, Reader, step
 if TYPE_CHECKING:
     from .function import Applicable
 
+ATTRS = Members("apply", ("function", "attrs"), VERBS["apply"].deprecated)
 WRITES_TO_INPUT = "a registered function cannot modify its inputs in place; clone them first"
 
 
@@ -123,7 +125,7 @@ class Detach(Step):
 
 @step("detach")
 def read_detach(reader: Reader, item: Item) -> Step:
-    """``{"op": "detach", "in": ["x"], "out": ["y"]}``."""
+    """``{"op": "detach", "inputs": ["x"], "outputs": ["y"]}``."""
     item.expect(inputs=(1,))
     found = Detach(item.op, item.outputs, item.path)
     (found.input,) = item.names(item.inputs)
@@ -145,7 +147,7 @@ class Constant(Step):
 
 @step("tensor")
 def read_tensor(reader: Reader, item: Item) -> Step:
-    """``{"op": "tensor", "out": ["c"], "attrs": {"data": [1.0, 2.0], "dtype": "float64"}}``."""
+    """``{"op": "tensor", "outputs": ["c"], "attrs": {"data": [1.0, 2.0], "dtype": "float64"}}``."""
     item.expect(inputs=(0,), attrs=("data", "dtype"))
     if "data" not in item.attrs:
         raise InvalidFunction("tensor needs data")
@@ -202,14 +204,14 @@ def _aligned(mask: Any, tensor: Any) -> Any:
 
 @step("index_get")
 def read_index_get(reader: Reader, item: Item) -> Step:
-    """``{"op": "index_get", "in": ["x"], "out": ["y"], "attrs": {"index": [0, ["slice", 1, null, null]]}}``."""
+    """``{"op": "index_get", "inputs": ["x"], "outputs": ["y"], "attrs": {"index": [0, ["slice", 1, null, null]]}}``."""
     item.expect(inputs=(1,), attrs=("index",))
     return _read_index(item, None)
 
 
 @step("index_set")
 def read_index_set(reader: Reader, item: Item) -> Step:
-    """``{"op": "index_set", "in": ["x", 0], "out": ["y"], "attrs": {"index": ["mask"]}}``: ``y`` is ``x`` changed."""
+    """``{"op": "index_set", "inputs": ["x", 0], "outputs": ["y"], "attrs": {"index": ["mask"]}}``."""
     item.expect(inputs=(2,), attrs=("index",), outputs=(0, 1))
     return _read_index(item, item.inputs[1])
 
@@ -247,9 +249,10 @@ class Apply(Step):
 
 @step("apply")
 def read_apply(reader: Reader, item: Item) -> Step:
-    """``{"op": "apply", "in": [["x"]], "out": ["y"], "attrs": {"function": "other", "params": {"power": 3}}}``."""
-    item.expect(inputs=(1,), attrs=("function", "params"), outputs=range(1, 1000))
-    name = item.attrs.get("function")
+    """``{"op": "apply", "inputs": [["x"]], "outputs": ["y"], "attrs": {"function": "other", "attrs": {"k": 3}}}``."""
+    attrs = ATTRS.of(item.attrs, InvalidFunction)
+    item.expect(inputs=(1,), attrs=item.attrs, outputs=range(1, 1000))
+    name = attrs.get("function")
     if not isinstance(name, str):
         raise InvalidFunction("apply needs function, a name")
     found = Apply(item.op, item.outputs, item.path)
@@ -261,12 +264,12 @@ def read_apply(reader: Reader, item: Item) -> Step:
         raise InvalidFunction(f"{error}; {hint}") from None
     found.size = function.size
     reader.reach(function.levels)
-    params = item.attrs.get("params", {})
-    if not isinstance(params, Mapping):
-        raise InvalidFunction("params is an object")
-    found.parameters = {name: parse(value, item.known) for name, value in params.items()}
+    own = attrs.get("attrs", {})
+    if not isinstance(own, Mapping):
+        raise InvalidFunction("attrs is an object")
+    found.parameters = {name: parse(value, item.known) for name, value in own.items()}
     if len(found.inputs) != function.inputs:
         raise InvalidFunction(f"{name} takes {function.inputs} tensors, not {len(found.inputs)}")
-    if unknown := params.keys() - {p.name for p in function.signature.attr_params}:
-        raise InvalidFunction(f"{name} has no parameter {min(unknown)!r:.60}")
+    if unknown := own.keys() - {p.name for p in function.signature.attr_params}:
+        raise InvalidFunction(f"{name} has no attribute {min(unknown)!r:.60}")
     return found
