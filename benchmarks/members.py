@@ -15,7 +15,7 @@ from .timing import Unavailable
 
 @contextmanager
 def member(kind: str, *flags: str) -> Iterator[tuple[str, int]]:
-    """Run ``telegrad worker`` or ``telegrad gateway``; yields its address and process id."""
+    """Run ``telegrad worker``, ``telegrad gateway`` or ``telegrad serve``; yields its address and process id."""
     command = [sys.executable, "-m", "telegrad_service.cli", kind, "--port=0", "--end-with-stdin=true", *flags]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
