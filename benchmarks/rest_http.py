@@ -1,4 +1,4 @@
-"""Single requests over kept connections, against a bare FastAPI app that reads and answers the same and computes nothing.
+"""Single requests over kept connections, against a bare FastAPI app that reads and answers the same without computing.
 
 Both servers are pinned to one core, and the client, this process, to the others. The client writes the bytes of a
 request to a socket and reads those of the answer, so that it takes little time itself.

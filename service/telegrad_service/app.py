@@ -8,7 +8,6 @@ import logging
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 from fastapi_standalone_docs import StandaloneDocs
 from starlette.routing import WebSocketRoute
 
@@ -29,6 +28,8 @@ from .procedures import endpoints as procedures
 from .profile import endpoints as profile
 from .programs import endpoints as programs
 from .routing.idempotency import IdempotencyKeys
+from .routing.route import Route
+from .routing.route_table import RouteTable
 from .sessions import endpoints as sessions
 from .settings import Settings
 from .snapshots import endpoints as snapshots
@@ -84,12 +85,13 @@ def create_app(
     app.state.metrics = usage.registry_of(app.state.requests, app.state.host)
     app.state.idempotency_keys = IdempotencyKeys()
     app.state.authenticator = authenticator or Authenticator(settings)
-    app.state.routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    app.state.routes = [route for router in ROUTERS for route in router.routes if isinstance(route, Route)]
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)
     openapi.install(app, ROUTERS)
     asyncapi.install(app)
+    app.add_middleware(RouteTable, routes=app.state.routes)
     app.add_middleware(Authentication, authenticator=app.state.authenticator)
     check_origins(app, settings)
     app.router.routes.append(WebSocketRoute("/{path:path}", problems.refuse_stream))

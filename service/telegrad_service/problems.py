@@ -166,8 +166,13 @@ def _allowed_methods(request: Request) -> str:
     return ", ".join(sorted(methods))
 
 
-async def _respond(request: Request, error: Exception) -> Response:
+def respond(request: Request, error: Exception) -> Response:
+    """The response to a request that an exception has ended."""
     return problem(*from_exception(error, request))
+
+
+async def _respond(request: Request, error: Exception) -> Response:
+    return respond(request, error)
 
 
 async def refuse_stream(websocket: WebSocket) -> None:

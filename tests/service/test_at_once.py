@@ -22,8 +22,10 @@ from telegrad_engine.errors import InternalError
 from telegrad_engine.program import Instruction
 from telegrad_engine.session.session import NotAtOnce, Session
 from telegrad_service.hosting import actor, host, work
+from telegrad_service.hosting.commands import WORKLOADS, brief
 from telegrad_service.hosting.host import SessionHandle, SessionOptions
 from telegrad_service.hosting.in_process import InProcessHost
+from telegrad_service.observability.request import REQUEST, RequestInfo
 from telegrad_service.settings import Settings
 from telegrad_service.tenants.principal import ANYONE
 
@@ -143,6 +145,51 @@ def test_behind_a_call_that_runs_or_a_long_program_nothing_does() -> None:
         await handle.call(took, 0.5)
         with pytest.raises(NotAtOnce):
             handle.run_at_once(thread)
+
+    hosted(go)
+
+
+def test_a_request_runs_here_once_its_like_was_brief() -> None:
+    async def go(here: InProcessHost, handle: SessionHandle) -> None:
+        seconds = 0.0
+
+        @brief(lambda session, work: work)
+        def asleep(session: Session, work: str) -> threading.Thread:
+            time.sleep(seconds)
+            return threading.current_thread()
+
+        async def is_here(name: str, received: int = 0) -> bool:
+            info = RequestInfo("test")
+            info.received = received
+            REQUEST.set(info)
+            return await handle.call(asleep, name) is threading.current_thread()
+
+        assert [await is_here("a"), await is_here("a"), await is_here("b")] == [False, True, False]
+        assert not await is_here("a", received=1_000_000)
+        seconds = 1.0
+        assert not await is_here("c")
+        assert not await is_here("c"), "its like took a second"
+        running = asyncio.ensure_future(handle.call(asleep, "c"))
+        await asyncio.sleep(0)
+        assert not await is_here("b"), "it waits for the one before it"
+        await running
+
+    hosted(go)
+
+
+def test_values_that_may_decide_the_size_of_a_result_are_not_taken_for_brief() -> None:
+    """A brief call on a few numbers does not tell how long the same op takes on others."""
+
+    async def go(here: InProcessHost, handle: SessionHandle) -> None:
+        def workload(session: Session, name: str, *inputs: object) -> object:
+            return WORKLOADS[work.run_op](session, name, inputs, {})
+
+        for name, data in {"few": [1, 2], "x": [1.0, 2.0], "y": [3.0, 4.0], "z": [1.0]}.items():
+            await handle.call(work.run, [Instruction("tensor", [], [name], {"data": data})])
+        assert await handle.call(workload, "bincount", "few") is None
+        assert await handle.call(workload, "arange", 3.0) is None
+        of_x, of_y, of_z = [await handle.call(workload, "mul", name, 2.0) for name in "xyz"]
+        assert of_x == of_y != of_z
 
     hosted(go)
 

@@ -94,6 +94,13 @@ def test_a_body_without_content_type(session: SessionClient) -> None:
     problem(session.client.send(request), 415, "unsupported-media-type")
 
 
+def test_a_body_in_chunks_without_content_type_is_not_json(session: SessionClient) -> None:
+    body = iter([b'{"tensors": ["x"]}'])
+    request = session.client.build_request("POST", session.path + "/backward", content=body)
+    detail = problem(session.client.send(request), 422, "invalid-argument")["detail"]
+    assert detail == "body: Input should be a valid dictionary or object to extract fields from"
+
+
 def test_addresses_and_methods(client: httpx.Client) -> None:
     for path in ("/v1", "/v2/sessions", "/v1/sessions/", "/v1/sessions/a/b/c", "/%00", "/v1/ops/%ff"):
         assert client.get(path).status_code == 404

@@ -26,7 +26,6 @@ from telegrad_engine.program import parse_program
 from telegrad_service.app import create_app
 from telegrad_service.hosting.sequence import HostedSession
 from telegrad_service.observability.ledger import MAX_TENANTS, Ledger
-from telegrad_service.routing.dependencies import get_principal
 from telegrad_service.settings import Settings
 from telegrad_service.tenants.principal import Principal
 
@@ -132,7 +131,7 @@ def test_a_tenant_sees_its_own_usage_and_an_administrator_all() -> None:
         app.state.host.ledger.count_request(tenant, 1, 1)
 
     def seen(tenant: str, *scopes: Any) -> list[str]:
-        app.dependency_overrides[get_principal] = lambda: Principal(tenant, "key", frozenset(scopes))
+        app.state.authenticator.remembered = lambda header: Principal(tenant, "key", frozenset(scopes))
         return [item["tenant"] for item in asyncio.run(usage_of(app))]
 
     assert seen("b", "read", "sessions", "functions") == ["b"]

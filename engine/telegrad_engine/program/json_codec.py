@@ -103,6 +103,15 @@ def dumps_plain(data: Any) -> bytes:
         raise ValueError(str(error)) from None
 
 
+def dumps_ascii(data: Any) -> bytes:
+    """Encode data as ``dumps`` does, with the faster library if all its text is ASCII; data must have no NaN."""
+    try:
+        text = orjson.dumps(data)
+    except TypeError:
+        return dumps(data)
+    return text if text.isascii() else dumps(data)
+
+
 def to_lists(array: Any) -> Any:
     """Convert an array to nested lists, with NaN and infinities as strings."""
     array, special = _prepare(array)

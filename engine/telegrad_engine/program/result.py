@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any, NamedTuple
 
-from ..context import state
+from ..context import Grantor
 from ..errors import TooLarge
 from ..tensor.eager import Tensor
 from . import safetensors
@@ -45,11 +45,16 @@ def describe(name: str, tensor: Tensor) -> dict[str, Any]:
 
 
 def fetch(
-    instruction: Instruction, tensors: Mapping[str, Tensor], values: dict[str, Value], most: int, copy: bool
+    instruction: Instruction,
+    tensors: Mapping[str, Tensor],
+    values: dict[str, Value],
+    most: int,
+    memory: Grantor,
+    copy: bool = False,
 ) -> None:
     """Add the tensors of a ``fetch`` to the ``values`` of its program, which may take ``most`` bytes in total.
 
-    With ``copy`` the values are copied, because the tensors may change. Raises TooLarge.
+    With ``copy`` the values are copied, because the tensors may change. Raises TooLarge, or the error of a quota.
     """
     with_values = instruction.attrs.get("values", True)
     for name in instruction.inputs[0]:
@@ -59,8 +64,7 @@ def fetch(
             fetched = sum(v.array.nbytes for v in values.values() if v.array is not None)
             if fetched + tensor._data.nbytes > most:
                 raise TooLarge(f"the values that the program fetches take more than {most} bytes")
-            if state.memory is not None:
-                state.memory.check_quota(tensor._data.nbytes)
+            memory.check_quota(tensor._data.nbytes)
         values[name] = Value(describe(name, tensor), tensor._host(copy) if with_values else None)
 
 

@@ -298,7 +298,7 @@ def _answer_pieces(answer: Answer, labels: Mapping[str, str]) -> list[Container]
 def encode_value(value: Value) -> bytes:
     """Encode a fetched tensor as JSON: its description, and ``data``, null if only the description was requested."""
     data = b"null" if value.array is None else json_codec.dumps_array(value.array)
-    return json_codec.dumps(value.description)[:-1] + b',"data":' + data + b"}"
+    return json_codec.dumps_ascii(value.description)[:-1] + b',"data":' + data + b"}"
 
 
 def decode_answer(body: bytes | memoryview, labels: Mapping[str, str] = NO_LABELS) -> Answer:

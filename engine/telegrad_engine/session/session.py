@@ -162,9 +162,10 @@ class Session:
         self.check_intact()
         if next_sequence() > self._overhead_due:
             self.note_overhead()
-        for answer in [*self.lent]:  # an answer that is still in use keeps the old values
-            answer.materialize()
-        self.lent.clear()
+        if self.lent:
+            for answer in [*self.lent]:  # an answer that is still in use keeps the old values
+                answer.materialize()
+            self.lent.clear()
         outer = token = running.token
         if token is not None:
             token.check()
@@ -196,6 +197,21 @@ class Session:
                 return self._run(program)
             finally:
                 self.programs, self.last_s = programs, last_s
+
+    def read(self, names: Sequence[str], values: bool = True) -> list[Value]:
+        """Return tensors as a program that fetches them does, without one. Raises the same errors."""
+        self.flush()
+        self.check_intact()
+        check_cancelled()
+        found: dict[str, Value] = {}
+        instruction = Instruction("fetch", [tuple(names)], attrs={"values": values})
+        try:
+            self._resolve(instruction.inputs[0])
+            with self.environment.stream:
+                fetch(instruction, self.tensors, found, self.accounts.max_bytes, self.accounts)
+        except Exception as error:
+            raise self._locate(self.explained(error, instruction), 0, instruction) from None
+        return [found[name] for name in names]
 
     def run_at_once(self, program: Sequence[Instruction], within: float) -> Answer:
         """Run a program if it is an executable whose last run took at most ``within`` seconds.
@@ -285,7 +301,7 @@ class Session:
                 else:
                     self.on_instruction(self._execute, instruction)
                 if instruction.op == "fetch":
-                    fetch(instruction, self.tensors, values, self.accounts.max_bytes, copy=index < unchanging)
+                    fetch(instruction, self.tensors, values, self.accounts.max_bytes, self.accounts, index < unchanging)
                 elif instruction.op == "free":
                     # Only the name is removed: other names of the tensor stay valid.
                     for name in instruction.inputs[0]:

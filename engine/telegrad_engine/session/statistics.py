@@ -115,7 +115,8 @@ class Statistics:
             self.add(source, tier, seconds, program)
             return
         self._add(source, tier, seconds, ran)
-        self._families.update(families_in(program[:ran]))
+        for instruction in program[:ran]:
+            self._families[family_of(instruction.op)] += 1
 
     def _add(self, source: str, tier: str, seconds: float, ran: int) -> None:
         try:

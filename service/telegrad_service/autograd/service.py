@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from telegrad_engine.errors import InvalidArgument
 from telegrad_engine.program import Instruction, json_codec
 from telegrad_engine.program.result import Value
+from telegrad_engine.schema.op import CATALOGUE
 from telegrad_engine.session.session import Session
 
 from ..hosting import work
-from ..hosting.commands import command, query
+from ..hosting.commands import brief, command, query
 from ..routing.pages import PageRequest
 from .schemas import BackwardArguments, GradArguments, PendingCall, PendingPage
 
+MAX_AT_ONCE = 64
+"""The most nodes of a graph, and tensors of a session, for which a pass may run on the event loop."""
 
+
+def _pass_workload(session: Session, body: BackwardArguments) -> Hashable | None:
+    """The ops, attributes and shapes of a small graph; None for a large one, or where more than ops would run."""
+    tensors = [session.tensors.get(name) for name in body.tensors]
+    waiting = [tensor.grad_fn for tensor in tensors if tensor is not None and tensor.grad_fn is not None]
+    if len(waiting) < len(tensors) or len(session.tensors) > MAX_AT_ONCE:
+        return None
+    seen, found = set(waiting), []
+    while waiting:
+        node = waiting.pop()
+        op = getattr(node, "op", None)  # a leaf has none
+        if len(seen) > MAX_AT_ONCE or node.many or not node.plain or (op and CATALOGUE.ops.get(op.key) is not op):
+            return None
+        found.append((op, node.shape, node.dtype, repr(node.attrs)))
+        following = {edge for edge in node.next_edges if edge is not None} - seen
+        seen |= following
+        waiting += following
+    return body.create_graph, tuple(found)
+
+
+@brief(_pass_workload)
 @command("backward")
 def backward(session: Session, body: BackwardArguments) -> tuple[str | None, bytes]:
     """Run backward. Return the call that it waits for, and the answer: the tensors that have a gradient."""
@@ -76,7 +100,7 @@ def resume(
 def bound(session: Session, names: Sequence[str], with_data: bool) -> list[Value | None]:
     """Fetch the tensors of these names; None for a name without a tensor, the gradient of an unused input."""
     found = [name for name in dict.fromkeys(names) if name in session.tensors]
-    fetched = dict(zip(found, work.fetch(session, found, with_data), strict=True))
+    fetched = dict(zip(found, session.read(found, with_data), strict=True))
     return [fetched.get(name) for name in names]
 
 

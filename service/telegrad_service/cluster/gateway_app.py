@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
-from fastapi.routing import APIRoute, APIRouter
+from fastapi.routing import APIRouter
 from prometheus_client import CollectorRegistry, ProcessCollector
 from starlette.routing import Mount
 
@@ -31,6 +31,7 @@ from ..routing.dependencies import Accepted, CurrentPrincipal
 from ..routing.idempotency import IdempotencyKeys
 from ..routing.pages import Paged
 from ..routing.route import Route
+from ..routing.route_table import RouteTable
 from ..server import NotServed, announce, check_exposure, serve
 from ..sessions.schemas import SessionPage
 from ..tenants.authentication import Authentication
@@ -165,8 +166,9 @@ def create_gateway(settings: GatewaySettings, database: Database) -> FastAPI:
     problems.install(app)
     for each in (keys.router, router):
         app.include_router(each)
-    app.state.routes = [route for each in (keys.router, router) for route in each.routes if isinstance(route, APIRoute)]
+    app.state.routes = [route for each in (keys.router, router) for route in each.routes if isinstance(route, Route)]
     app.router.routes.append(Mount("/", app=gateway))
+    app.add_middleware(RouteTable, routes=app.state.routes)
     app.add_middleware(Authentication, authenticator=app.state.authenticator)
     check_origins(app, settings)
     return app

@@ -84,4 +84,4 @@ def apply(
     """Apply a function and describe its outputs."""
     instruction = Instruction("apply", [tuple(inputs)], outputs, {"function": name, "attrs": attrs})
     session.run([instruction])
-    return work.outputs_json("outputs", work.fetch(session, instruction.outputs, with_data), max_elements)
+    return work.outputs_json("outputs", session.read(instruction.outputs, with_data), max_elements)

@@ -12,14 +12,14 @@ import math
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import get_ident
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
-from telegrad_engine.cancellation import CancellationToken, cancelled_by
+from telegrad_engine.cancellation import CancellationToken, running
 from telegrad_engine.program.registered_functions import permissions
 
 from ..tenants.principal import PRINCIPAL, Principal, refusals
@@ -217,6 +217,10 @@ class Actor:
         finally:
             del call  # its future's error, if any, has this frame in its traceback
 
+    def run_at_once(self, function: Callable[..., T], *arguments: Any, token: CancellationToken | None = None) -> T:
+        """Return ``function(*arguments)``, run on this thread. The actor must not be busy."""
+        return _run(function, arguments, token or CancellationToken(), PRINCIPAL.get())
+
     def post(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Run ``function(*arguments)`` after all earlier calls, without a result. An error is logged."""
         running = asyncio.ensure_future(self.call(function, *arguments))
@@ -251,10 +255,8 @@ class Actor:
         while call is not None:
             result: Any = None
             error: BaseException | None = None
-            permissions.refusals = refusals(call.principal.scopes)
             try:
-                with cancelled_by(call.token):
-                    result = call.function(*call.arguments)
+                result = _run(call.function, call.arguments, call.token, call.principal)
             except BaseException as caught:  # every error is passed to the caller
                 error = caught
             following, future = self._next(), call.future
@@ -279,6 +281,16 @@ class Actor:
                     return self._current
             self._current = None
             return None
+
+
+def _run(function: Callable[..., T], arguments: Sequence[Any], token: CancellationToken, principal: Principal) -> T:
+    """Return ``function(*arguments)``, run for this principal on this thread, until ``token`` is cancelled."""
+    permissions.refusals = refusals(principal.scopes)
+    outer, running.token = running.token, token
+    try:
+        return function(*arguments)
+    finally:
+        running.token = outer
 
 
 def _log_error(done: asyncio.Future[Any]) -> None:

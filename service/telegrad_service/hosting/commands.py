@@ -6,7 +6,7 @@ and the meaning of their arguments are part of its format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from inspect import signature
 from typing import Any, NamedTuple, TypeVar, get_type_hints
@@ -17,6 +17,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 COMMANDS: dict[str, Callable[..., Any]] = {}
 QUERIES: set[Callable[..., Any]] = set()
 _NAMES: dict[Callable[..., Any], str] = {}
+WORKLOADS: dict[Callable[..., Any], Callable[..., Hashable | None]] = {}
+"""For functions that may run on the event loop, see :func:`brief`."""
 
 
 def command(name: str) -> Callable[[Function], Function]:
@@ -36,6 +38,19 @@ def query(function: Function) -> Function:
     """Declare a function that only reads its session."""
     QUERIES.add(function)
     return function
+
+
+def brief(workload: Callable[..., Hashable | None]) -> Callable[[Function], Function]:
+    """Declare a command or query that runs on the event loop if its last run with an equal workload was brief.
+
+    ``workload`` takes the same arguments, and returns what decides how long the function takes; None for any length.
+    """
+
+    def declare(function: Function) -> Function:
+        WORKLOADS[function] = workload
+        return function
+
+    return declare
 
 
 class Call(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -11,9 +12,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from typing_extensions import override
 
-from telegrad_engine.errors import (
-    ServerBusy,
-)
+from telegrad_engine.errors import ServerBusy
+from telegrad_engine.lru import LRU
 from telegrad_engine.program import Instruction
 from telegrad_engine.session.quota import Quota
 from telegrad_engine.session.session import NotAtOnce
@@ -23,14 +23,31 @@ from ..observability.tracing import run_for
 from ..tenants.principal import ANYONE
 from . import work
 from .actor import Activity, Actor, Workers
+from .commands import WORKLOADS
 from .durable import Durable
 from .host import AT_ONCE_S, HOLDS, TINY_S, TOKEN, SessionHandle, SessionOptions
 from .sequence import HostedSession, SequenceRecords
 
 NOTED_S = 60.0
 """Seconds by which the last use that is noted on the disk may differ from the last one."""
+BRIEF_S = 3e-4
+"""Seconds that a request's call may block the event loop; to hand it to a thread and back takes a third of that."""
+MAX_RECEIVED = 2048
+"""The longest body, in bytes, of a request whose call may run on the event loop."""
 P = ParamSpec("P")
 T = TypeVar("T")
+_DURATIONS: LRU[int, float] = LRU(4096)
+"""How long calls of each workload took lately, by the workload's hash."""
+
+
+def _timed(workload: int, function: Callable[..., T], *arguments: Any) -> T:
+    """Return ``function(*arguments)``, and remember how long it took."""
+    begun = time.perf_counter()
+    try:
+        return function(*arguments)
+    finally:
+        # Another process may have taken the core meanwhile: one long run does not tell that the next ones are long.
+        _DURATIONS[workload] = min(time.perf_counter() - begun, 2 * _DURATIONS.get(workload, math.inf))
 
 
 class LocalSession(SessionHandle):
@@ -89,12 +106,28 @@ class LocalSession(SessionHandle):
             task = partial(work.run_published, self.feed, asyncio.get_running_loop(), task)
         task = partial(run_for, REQUEST.get(), task)
         if not isinstance(self._state, Durable):
+            workload = self._workload(self._state, function, arguments)
+            if workload is not None:
+                task = partial(_timed, workload, task)
+                if _DURATIONS.get(workload, math.inf) <= BRIEF_S:
+                    return self._actor.run_at_once(task, self._state, *arguments, token=TOKEN.get())
             return await self._actor.call(task, self._state, *arguments, token=TOKEN.get())
         holds = HOLDS.get()
         while not holds and self._recording.locked():
             async with self._recording:
                 pass
         return await self._actor.call(self._state.run, function, arguments, task, holds, token=TOKEN.get())
+
+    def _workload(self, session: HostedSession, function: Callable[..., T], arguments: Sequence[Any]) -> int | None:
+        """What decides how long a call takes that may run on the event loop; None for any other call."""
+        request, describe = REQUEST.get(), WORKLOADS.get(function)
+        if describe is None or request is None or request.received > MAX_RECEIVED or self._actor.busy:
+            return None
+        # Answers that must be copied first, an accelerator to wait for, and listeners are work for a thread.
+        if session.lent or session.environment.device is not None or self.feed.listeners:
+            return None
+        workload = describe(session, *arguments)
+        return None if workload is None else hash(workload)
 
     @asynccontextmanager
     @override

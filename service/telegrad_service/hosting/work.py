@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from time import perf_counter
@@ -28,7 +28,7 @@ from ..http.media import JSON, NPY
 from ..observability import tracing
 from ..observability.feed import Feed
 from ..observability.request import OVER_STREAM, REQUEST
-from .commands import command, query
+from .commands import brief, command, query
 from .sequence import HostedSession, SequenceRecord, digest_of, parse_number, skips
 
 logger = logging.getLogger(__name__)
@@ -213,6 +213,22 @@ def run(session: Session, program: Sequence[Instruction]) -> None:
     session.run(program)
 
 
+def _metadata(session: Session, name: Any) -> Hashable | None:
+    """The shape and dtype of a tensor of floating-point numbers, whose values decide no shape; None for all else."""
+    tensor = session.tensors.get(name) if type(name) is str else None
+    return (tensor.shape, tensor.dtype) if tensor is not None and tensor.dtype.is_floating_point else None
+
+
+def _op_workload(
+    session: Session, name: str, inputs: Sequence[Any], attrs: Mapping[str, Any], *others: object
+) -> Hashable | None:
+    known = tuple([float if type(x) in (float, int) else _metadata(session, x) for x in inputs])
+    if None in known or not set(known) - {float}:
+        return None
+    return name, known, repr(attrs)
+
+
+@brief(_op_workload)
 @command("run_op")
 def run_op(
     session: Session,
@@ -226,18 +242,25 @@ def run_op(
     """Run one op and describe its outputs: for an in-place op, the tensor that it changed."""
     instruction = Instruction(name, inputs, outputs, attrs)
     session.run([instruction])
-    in_place = find_op(name, len(inputs), attrs)[1]
+    in_place = name.endswith("_") and find_op(name, len(inputs), attrs)[1]
     ids = [inputs[0]] if in_place else instruction.outputs
-    return outputs_json("outputs", fetch(session, ids, with_data), max_elements)
+    return outputs_json("outputs", session.read(ids, with_data), max_elements)
 
 
 def outputs_json(name: str, values: Sequence[Value | None], max_elements: int) -> bytes:
     """Encode ``{name: [tensor or null, …]}`` in JSON."""
     check_elements([value for value in values if value is not None], max_elements)
     items = (b"null" if value is None else wire.encode_value(value) for value in values)
-    return b"{" + json_codec.dumps(name) + b":[" + b",".join(items) + b"]}"
+    return b'{"%b":[%b]}' % (name.encode(), b",".join(items))
 
 
+def _creation_workload(session: Session, program: Sequence[Instruction], *others: object) -> Hashable:
+    created = program[0]
+    # The data of a small body is small.
+    return created.op, repr({name: value for name, value in created.attrs.items() if name != "data"})
+
+
+@brief(_creation_workload)
 @command("create_tensor")
 def create_tensor(
     session: Session, program: Sequence[Instruction], with_data: bool, max_elements: int
@@ -249,8 +272,9 @@ def create_tensor(
     session.run(program[:1])
     name: str = program[0].outputs[0]
     try:
-        session.run([with_inputs(instruction, [name]) for instruction in program[1:]])
-        return name, tensor_json(fetch(session, [name], with_data)[0], max_elements)
+        if len(program) > 1:
+            session.run([with_inputs(instruction, [name]) for instruction in program[1:]])
+        return name, tensor_json(session.read([name], with_data)[0], max_elements)
     except Exception:
         session.run([Instruction("free", [(name,)])])
         raise
@@ -259,12 +283,6 @@ def create_tensor(
 def with_inputs(instruction: Instruction, inputs: Sequence[Any]) -> Instruction:
     """Return the instruction with other inputs."""
     return Instruction(instruction.op, inputs, instruction.outputs, instruction.attrs)
-
-
-def fetch(session: Session, ids: Sequence[str], values: bool) -> list[Value]:
-    """Fetch the tensors with these ids, with or without their values."""
-    answer = session.run([Instruction("fetch", [tuple(ids)], attrs={"values": values})])
-    return [answer.values[name] for name in ids]
 
 
 class Tagged(NamedTuple):
@@ -276,12 +294,18 @@ class Tagged(NamedTuple):
     """None if the client has the value already."""
 
 
+def _fetch_workload(session: Session, name: str, with_data: bool, accept: str, *others: object) -> Hashable | None:
+    tensor = session.tensors.get(name)
+    return None if tensor is None else ("fetch", tensor.shape, tensor.dtype, with_data, accept)
+
+
+@brief(_fetch_workload)
 @query
 def fetch_encoded(
     session: Session, name: str, with_data: bool, accept: str, max_elements: int, if_none_match: str | None = None
 ) -> Tagged:
     """Fetch one tensor, encoded in a media type, unless the client has it."""
-    value = fetch(session, [name], with_data or accept != JSON)[0]
+    value = session.read([name], with_data or accept != JSON)[0]
     return encode_tagged(value, accept, max_elements, if_none_match)
 
 
@@ -298,12 +322,12 @@ def encode_tagged(value: Value, accept: str, max_elements: int, if_none_match: s
 
 def state_of(value: Value) -> str:
     """The state of a tensor, which identifies its values, its version and the rest of its description."""
-    return conditional.state_of(json_codec.dumps(value.description), value.array)
+    return conditional.state_of(json_codec.dumps_ascii(value.description), value.array)
 
 
 def check_match(session: Session, name: str, if_match: str | None) -> None:
     """Raise PreconditionFailed if there is an If-Match header without a tag of the tensor."""
-    conditional.check_match(if_match, lambda: state_of(fetch(session, [name], True)[0]))
+    conditional.check_match(if_match, lambda: state_of(session.read([name], True)[0]))
 
 
 @command("delete_tensor")

@@ -30,6 +30,7 @@ HEALTH = frozenset({"/healthz", "/readyz"})
 MAX_HEADERS = 128
 """The most header lines of a request."""
 FULL = "the server has as many connections as it may"
+LENGTH = b"\r\ncontent-length: "
 LINGER_S = 5.0
 """Seconds in which the client must send the rest of a body that was answered before it was read."""
 
@@ -44,6 +45,36 @@ class Phase(Enum):
 
 class _TooLarge(Exception):
     """Ends the parsing of a request whose headers are too large."""
+
+
+class ResponseWriter:
+    """Writes one response: a head that says how long the body is, in one piece with the beginning of the body.
+
+    uvicorn writes them one after the other, and each write takes as long as a small op.
+    """
+
+    __slots__ = ("_head", "_transport", "close")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport, self.close = transport, transport.close
+        self._head: bytes | None = b""
+        """The head that waits for the body; empty before there is one, None after it was written."""
+
+    def is_closing(self) -> bool:
+        """Whether the connection is about to close."""
+        return self._transport.is_closing()
+
+    def write(self, data: bytes) -> None:
+        """Write data, unless it is the head of a response."""
+        if self._head is None:
+            self._transport.write(data)
+        elif self._head:
+            pieces, self._head = (self._head, data), None
+            self._transport.writelines(pieces)
+        elif data.startswith(b"HTTP/1.1 ") and LENGTH in data:
+            self._head = data
+        else:  # the head of another response, or 100 Continue
+            self._transport.write(data)
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -120,8 +151,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._deadline = self.loop.time() + self._body_timeout_s
         self.waiting_since = None
         super().on_headers_complete()
-        if self.spare and self.cycle is not None:
-            self.cycle.keep_alive = False
+        if self.cycle is not None:
+            if self.scope["method"] != "HEAD":
+                self.cycle.transport = ResponseWriter(self.transport)  # type: ignore[assignment]
+            if self.spare:
+                self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """Handle a part of the body, and extend the deadline."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from telegrad_engine.errors import MalformedRequest, ServerBusy, SessionLimit, TooLarge
 from telegrad_engine.program import compression
@@ -14,7 +14,7 @@ from telegrad_engine.session.memory_accounting import Accounts
 
 from ..settings import NetworkSettings
 from .encodings import is_coded
-from .media import JSON
+from .media import JSON, header
 
 FREE = 2**20
 """The largest body, in bytes, for which no memory is reserved."""
@@ -56,8 +56,9 @@ class BodyReservation:
 
     def release(self) -> None:
         """Release the memory."""
-        self._bodies.release(self._reserved)
-        self._reserved = 0
+        if self._reserved:
+            self._bodies.release(self._reserved)
+            self._reserved = 0
 
 
 async def read_body(
@@ -70,21 +71,23 @@ async def read_body(
     limit = settings.max_body_bytes
     if media_type == JSON:
         limit = min(limit, settings.max_json_bytes)
-    coded = is_coded(request.headers.get("content-encoding"))
-    declared = request.headers.get("content-length")
+    coded = is_coded(header(request, b"content-encoding"))
+    declared = header(request, b"content-length")
     if declared is not None and (not declared.isdecimal() or int(declared) > limit):
         raise _too_large(limit, media_type)
     chunks: list[bytes] = []
     size = 0
-    try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > limit:
-                raise _too_large(limit, media_type)
-            reservation.reserve(size)
-            chunks.append(chunk)
-    except ClientDisconnect:
-        raise MalformedRequest("the client went away before the end of the body") from None
+    more = True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise MalformedRequest("the client went away before the end of the body")
+        chunk, more = message.get("body", b""), message.get("more_body", False)
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit, media_type)
+        reservation.reserve(size)
+        chunks.append(chunk)
     if declared is not None and size != int(declared):
         raise MalformedRequest(f"the body ended after {size} of {declared} bytes")
     body = chunks[0] if len(chunks) == 1 else await off_loop(size, b"".join, chunks)

@@ -6,12 +6,16 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
+from starlette.requests import Request
+
 from telegrad_engine.errors import NotAcceptable, UnsupportedMediaType
 from telegrad_engine.program.wire import JSON, SAFETENSORS
 
 NPY = "application/x-npy"
 __all__ = ["JSON", "NPY", "SAFETENSORS", "Media", "accept", "content_type", "media_of", "speaks"]
 
+HEADERS = "telegrad.headers"
+"""The key of a request's headers by name in its ASGI scope; of several with one name, the first."""
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -46,6 +50,12 @@ def media_of(endpoint: Callable[..., Any]) -> Media:
     """The media types of an endpoint, by default JSON."""
     media: Media = getattr(endpoint, "media", Media())
     return media
+
+
+def header(request: Request, name: bytes) -> str | None:
+    """The value of a request's header, by its name in lower case."""
+    value = request.scope[HEADERS].get(name)
+    return None if value is None else value.decode("latin-1")
 
 
 @lru_cache(maxsize=1024)

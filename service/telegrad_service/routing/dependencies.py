@@ -1,4 +1,7 @@
-"""Dependencies of routes: the host, the settings, the session, the negotiated media type and the body."""
+"""Dependencies of routes: the host, the settings, the session, the negotiated media type and the body.
+
+They are plain functions, which :class:`.arguments.Arguments` calls on the event loop.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,19 @@ from .route import accepted, body_of
 from .schemas import SESSION_ID
 
 
-async def get_host(request: Request) -> SessionHost:
+def get_host(request: Request) -> SessionHost:
     """The app's session host."""
     host: SessionHost = request.app.state.host
     return host
 
 
-async def get_settings(request: Request) -> Settings:
+def get_settings(request: Request) -> Settings:
     """The app's settings."""
     settings: Settings = request.app.state.settings
     return settings
 
 
-async def get_principal(request: Request) -> Principal:
+def get_principal(request: Request) -> Principal:
     """Who makes the request."""
     return principal_of(request)
 
@@ -37,19 +40,18 @@ ServerSettings = Annotated[Settings, Depends(get_settings)]
 CurrentPrincipal = Annotated[Principal, Depends(get_principal)]
 
 
-async def get_session(
-    host: Host, principal: CurrentPrincipal, session: Annotated[str, Path(description=SESSION_ID)]
-) -> SessionHandle:
+def get_session(request: Request, session: Annotated[str, Path(description=SESSION_ID)]) -> SessionHandle:
     """The session that the path names."""
-    return host.find(principal, session)
+    found: SessionHandle = request.scope["app"].state.host.find(principal_of(request), session)
+    return found
 
 
-async def get_accepted(request: Request) -> str:
+def get_accepted(request: Request) -> str:
     """The negotiated media type of the response."""
     return accepted(request)
 
 
-async def get_body(request: Request) -> tuple[Body, str]:
+def get_body(request: Request) -> tuple[Body, str]:
     """The body, unparsed, and its media type."""
     return body_of(request)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from starlette.requests import Request
 
@@ -18,38 +16,31 @@ LONG_S = 1.0
 """Seconds until a request's client is watched for a disconnect: most requests are answered earlier."""
 
 
-@contextmanager
-def cancelled_on_disconnect(request: Request) -> Iterator[None]:
-    """Cancel session calls within the block when the client of the request disconnects. The body must have been read.
+class CancelledOnDisconnect:
+    """Cancels session calls within the block when the client of the request disconnects. The body must have been read.
 
     A numbered request may be repeated on another connection, so it continues for a while, and for as long as a
     repetition waits for it.
     """
-    token = CancellationToken()
-    previous = TOKEN.set(token)
-    watch = _Watch(request, token)
-    timer = asyncio.get_running_loop().call_later(LONG_S, watch.start)
-    try:
-        yield
-    finally:
-        timer.cancel()
-        watch.stop()
-        TOKEN.reset(previous)
 
+    __slots__ = ("_previous", "_request", "_task", "_timer", "_token")
 
-class _Watch:
-    """Waits for a client to disconnect."""
-
-    def __init__(self, request: Request, token: CancellationToken) -> None:
-        self._request, self._token = request, token
+    def __init__(self, request: Request) -> None:
+        self._request, self._token = request, CancellationToken()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._wait())
+    def __enter__(self) -> None:
+        self._previous = TOKEN.set(self._token)
+        self._timer = asyncio.get_running_loop().call_later(LONG_S, self._start)
 
-    def stop(self) -> None:
+    def __exit__(self, *error: object) -> None:
+        self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
+        TOKEN.reset(self._previous)
+
+    def _start(self) -> None:
+        self._task = asyncio.create_task(self._wait())
 
     async def _wait(self) -> None:
         while (await self._request.receive())["type"] != "http.disconnect":

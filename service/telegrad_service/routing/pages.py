@@ -69,7 +69,7 @@ class PageRequest(NamedTuple):
         return found, _cursor(name, key(found[-1])) if more else None
 
 
-async def get_page(limit: Limit = 100, cursor: Cursor = None) -> PageRequest:
+def get_page(limit: Limit = 100, cursor: Cursor = None) -> PageRequest:
     """The page that the query asks for."""
     return PageRequest(limit, cursor)
 

@@ -1,23 +1,23 @@
 """The route class that all routes share: media types, bodies, sequence numbers.
 
-Endpoints declare the media types they read and write with ``media.speaks``. Requests are checked here, before FastAPI
-sees them.
+Endpoints declare the media types they read and write with ``media.speaks``. FastAPI makes the document of the API from
+their declarations; requests are served here.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
-from fastapi.dependencies.models import Dependant
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.datastructures import QueryParams
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from telegrad_engine.errors import InvalidArgument, ServerBusy, TelegradError
@@ -41,13 +41,14 @@ from ..http.limits import BodyReservation, off_loop, read_body
 from ..http.origins import refuse
 from ..observability.request import REQUEST, note_route
 from ..tenants.authentication import is_public
+from ..tenants.principal import Principal, principal_of
 from ..tenants.principal import Scope as KeyScope
-from ..tenants.principal import principal_of
 from . import idempotency
-from .disconnection import cancelled_on_disconnect
+from .arguments import NO_BODY, Arguments
+from .disconnection import CancelledOnDisconnect
 
 logger = logging.getLogger(__name__)
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+NUMBER, SENDER = HEADER.lower().encode(), SENDER_HEADER.lower().encode()
 WITH_BODY = frozenset({"POST", "PATCH", "PUT"})
 SEQUENCE_PARAMETER = {
     "name": HEADER,
@@ -110,7 +111,8 @@ class Route(APIRoute):
         self.media = media.media_of(endpoint)
         methods = set(options.get("methods") or ["GET"])
         self.with_body = bool(WITH_BODY & methods)
-        self.sequenced = "{session}" in path and "GET" not in methods
+        self.in_session, self.queued = "{session}" in path, not getattr(endpoint, UNQUEUED, False)
+        self.sequenced = self.in_session and "GET" not in methods
         self.negotiated = options.get("status_code") != 204
         default: KeyScope = "sessions" if methods - {"GET", "HEAD"} else "read"
         self.scope: KeyScope | None = None if is_public(path) else getattr(endpoint, NEEDED, default)
@@ -134,97 +136,104 @@ class Route(APIRoute):
             extra["parameters"] = [*extra.get("parameters", []), *own]
             options["openapi_extra"] = extra
         super().__init__(path, endpoint, **options)
-        self.query = frozenset(_query_of(self.dependant))
-        """The names of its query parameters."""
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether this route serves a request. A route that serves GET also serves HEAD (RFC 9110, 9.3.2)."""
-        match, child = super().matches(scope)
-        if match is Match.PARTIAL and scope["method"] == "HEAD" and "GET" in (self.methods or ()):
-            match = Match.FULL
-        return match, child
+        self._arguments = Arguments(self.dependant)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request whose key has the scope; uvicorn drops the body of the response to HEAD.
-
-        An unknown parameter of the query is refused, except where no key is needed: health checks may add some.
-        """
-        note_route(self.path_format, principal_of(scope).tenant)
+        """Serve a request. HEAD is GET for an endpoint (RFC 9110, 9.3.2); uvicorn drops the body of its response."""
+        principal = principal_of(scope)
+        note_route(self.path_format, principal.tenant)
         if scope["method"] == "HEAD":
             scope = {**scope, "method": "GET", "telegrad.head": True}
-        if self.scope is not None:
-            try:
-                principal_of(scope).require(self.scope)
-                if scope["method"] in (self.methods or ()):
-                    check_query(scope, self.query)
-            except TelegradError as error:
-                await refuse(error)(scope, receive, send)
-                return
-        await super().handle(scope, receive, send)
+        scope[media.HEADERS] = dict(reversed(scope["headers"]))
+        request = Request(scope, receive, send)
+        try:
+            response = await self._serve(request, principal)
+        except (TelegradError, RequestValidationError, HTTPException) as error:
+            response = problems.respond(request, error)
+        await response(scope, receive, send)
 
-    def get_route_handler(self) -> Handler:
-        """Return a handler that checks the request and then calls FastAPI's handler."""
-        handler = super().get_route_handler()
-        if self.media.raw:
-            # Raw endpoints take only the request, so FastAPI has no parameters to resolve.
-            handler = self.endpoint
-        spoken, with_body, sequenced, negotiated = self.media, self.with_body, self.sequenced, self.negotiated
-        creates, tagged = self.creates, self.tagged
-        in_session, queued = "{session}" in self.path, not getattr(self.endpoint, UNQUEUED, False)
-
-        async def handle(request: Request) -> Response:
-            if not in_session:
-                return await serve(request)
-            # Before the body is read.
-            found = request.app.state.host.find(principal_of(request), request.path_params["session"])
-            with found.queue.taken() if queued else nullcontext():
-                return await serve(request)
-
-        async def serve(request: Request) -> Response:
-            if not with_body:
-                return await respond(request)
-            reservation = BodyReservation(request.app.state.host.bodies(principal_of(request).tenant))
-            try:
-                await _read(request, spoken, reservation)
-                return await respond(request)
-            finally:
+    async def _serve(self, request: Request, principal: Principal) -> Response:
+        """Check the key's scope, find the session before the body is read, read the body, and answer."""
+        scope = request.scope
+        try:
+            if self.scope is not None:
+                principal.require(self.scope)
+        except TelegradError as error:
+            return refuse(error)
+        if scope["method"] not in (self.methods or ()):
+            raise HTTPException(405)
+        if self.scope is not None:  # health checks may add parameters
+            check_query(scope, self._arguments.query)
+        host = scope["app"].state.host
+        queue = reservation = None
+        try:
+            if self.in_session:
+                found = host.find(principal, scope["path_params"]["session"])
+                if self.queued:
+                    found.queue.take()
+                    queue = found.queue
+            if self.with_body:
+                reservation = BodyReservation(host.bodies(principal.tenant))
+                await _read(request, self.media, reservation)
+            return await self._respond(request)
+        finally:
+            if reservation is not None:
                 reservation.release()
+            if queue is not None:
+                queue.add(-1)
 
-        async def answer(request: Request) -> Response:
-            if not sequenced:
-                return await handler(request)
-            number, sender = request.headers.get(HEADER), parse_sender(request.headers.get(SENDER_HEADER))
-            if number is None:
-                return await handler(request)
-            return await _once(request, parse_number(number), sender, handler)
-
-        async def respond(request: Request) -> Response:
-            headers = request.headers
-            accepted = headers.get("accept")
-            if not negotiated:
-                # A response without content needs no negotiation: generated clients accept only problem documents here.
-                request.scope["telegrad.accept"] = None
-            elif spoken.echo and (accepted is None or accepted == "*/*"):
-                request.scope["telegrad.accept"] = request.scope["telegrad.content_type"]
+    async def _respond(self, request: Request) -> Response:
+        """Negotiate the media type, and answer once, in the coding that the client accepts."""
+        scope = request.scope
+        accepted = media.header(request, b"accept")
+        if not self.negotiated:
+            # A response without content needs no negotiation: generated clients accept only problem documents here.
+            scope["telegrad.accept"] = None
+        elif self.media.echo and (accepted is None or accepted == "*/*"):
+            scope["telegrad.accept"] = scope["telegrad.content_type"]
+        else:
+            scope["telegrad.accept"] = media.accept(accepted, self.media.writes)
+        with CancelledOnDisconnect(request) if self.sequenced else nullcontext():
+            if self.creates and (key := media.header(request, b"idempotency-key")) is not None:
+                response = await idempotency.once(request, key, self._answer)
             else:
-                request.scope["telegrad.accept"] = media.accept(accepted, spoken.writes)
-            with cancelled_on_disconnect(request) if sequenced else nullcontext():
-                if creates and (key := headers.get(idempotency.HEADER)) is not None:
-                    response = await idempotency.once(request, key, answer)
-                else:
-                    response = await answer(request)
-            if tagged == "content":
-                response = conditional.with_tag(response, headers.get(conditional.IF_NONE_MATCH))
-            return await encodings.encoded(response, headers.get("accept-encoding"))
+                response = await self._answer(request)
+        if self.tagged == "content":
+            response = conditional.with_tag(response, media.header(request, b"if-none-match"))
+        return await encodings.encoded(response, media.header(request, b"accept-encoding"))
 
-        return handle
+    async def _answer(self, request: Request) -> Response:
+        """Answer a request, or a numbered one from the record if it is repeated."""
+        if self.sequenced:
+            number, sender = media.header(request, NUMBER), parse_sender(media.header(request, SENDER))
+            if number is not None:
+                return await _once(request, parse_number(number), sender, self._call)
+        return await self._call(request)
 
+    async def _call(self, request: Request) -> Response:
+        """Call the endpoint with its arguments. Raises RequestValidationError."""
+        if self.media.raw:
+            response: Response = await self.endpoint(request)
+            return response
+        errors: list[Any] = []
+        more = Response() if self._arguments.takes_response else None
+        arguments = self._arguments.find(request, request.scope.get("telegrad.json", NO_BODY), more, errors)
+        if errors:
+            raise RequestValidationError(errors)
+        result = await self.endpoint(**arguments)
+        return result if isinstance(result, Response) else self._encoded(result, more)
 
-def _query_of(dependant: Dependant) -> Iterator[str]:
-    """The names of the query parameters of an endpoint and of its dependencies."""
-    yield from [field.alias for field in dependant.query_params]
-    for dependency in dependant.dependencies:
-        yield from _query_of(dependency)
+    def _encoded(self, result: Any, more: Response | None) -> Response:
+        """The response with a result of the endpoint, and with the headers that it has set."""
+        field = self.response_field
+        if field is None:
+            response = Response(status_code=self.status_code or 200)
+        else:
+            content = field.serialize_json(result)
+            response = Response(content, self.status_code or 200, media_type=media.JSON)
+        if more is not None:
+            response.raw_headers += [pair for pair in more.raw_headers if pair[0] != b"content-length"]
+        return response
 
 
 def check_query(scope: Scope, known: Collection[str]) -> None:
@@ -236,10 +245,10 @@ def check_query(scope: Scope, known: Collection[str]) -> None:
 
 
 async def _read(request: Request, spoken: media.Media, reservation: BodyReservation) -> None:
-    """Read the body and, if it is JSON, parse it: FastAPI's own parser is neither strict nor bounded in depth."""
+    """Read the body and, if it is JSON, parse it, strictly and bounded in depth."""
     settings = request.app.state.settings
-    header = request.headers.get("content-type")
-    empty = header is None and request.headers.get("content-length", "0") == "0"
+    header = media.header(request, b"content-type")
+    empty = header is None and media.header(request, b"content-length") in (None, "0")
     content_type = spoken.reads[0] if empty else media.content_type(header, spoken.reads)
     request.scope["telegrad.content_type"] = content_type
     body = request.scope["telegrad.body"] = await read_body(
@@ -248,14 +257,15 @@ async def _read(request: Request, spoken: media.Media, reservation: BodyReservat
         settings,
         reservation,
         # A numbered request is identified by its uncompressed body.
-        packed=spoken.raw and HEADER not in request.headers,
+        packed=spoken.raw and NUMBER not in request.scope[media.HEADERS],
     )
     if spoken.raw:
         return
-    # FastAPI gets parsed JSON, and an empty body if it is binary.
-    text = request._body = bytes(body) if content_type == media.JSON else b""
-    if text:
-        request._json = await off_loop(len(text), json_codec.loads, text, settings.max_json_depth)
+    if len(body) and content_type == media.JSON:
+        text = bytes(body)
+        data = await off_loop(len(text), json_codec.loads, text, settings.max_json_depth)
+        # Without a Content-Type, which only a chunked body can lack here, the text is not taken for JSON.
+        request.scope["telegrad.json"] = text if header is None else data
 
 
 async def _once(

@@ -84,10 +84,10 @@ def change(
     if body.retains_grad:
         program.append(Instruction("retain_grad", [name]))
     session.run(program)
-    answer = work.tensor_json(work.fetch(session, [name], False)[0], max_elements)
+    answer = work.tensor_json(session.read([name], False)[0], max_elements)
     if if_match is None:
         return answer, None
-    return answer, conditional.tag(work.state_of(work.fetch(session, [name], True)[0]), JSON)
+    return answer, conditional.tag(work.state_of(session.read([name], True)[0]), JSON)
 
 
 @query
@@ -95,7 +95,7 @@ def page(session: Session, request: PageRequest, prefix: str | None) -> tuple[Se
     """A page of descriptions of the tensors whose ids start with ``prefix``, and the next cursor."""
     names = sorted(session.tensors if prefix is None else filter(_starting(prefix), session.tensors))
     chosen, following = request.of("tensors", names, str)
-    return [{**value.description, "data": None} for value in work.fetch(session, chosen, False)], following
+    return [{**value.description, "data": None} for value in session.read(chosen, False)], following
 
 
 def _starting(prefix: str) -> Callable[[str], bool]:
@@ -113,7 +113,7 @@ def fetch_grad(
     session.run([instruction])
     temporary = instruction.outputs[0]
     try:
-        value = work.fetch(session, [temporary], with_data or accept != JSON)[0]
+        value = session.read([temporary], with_data or accept != JSON)[0]
         value.description["id"] = f"{name}.grad"
         return work.encode_tagged(value, accept, max_elements, if_none_match)
     finally:
