@@ -31,7 +31,7 @@ class Bodies:
     """Programs that return what their hooks saw, and the gradients."""
 
     def h_before_inplace(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         y.register_hook(rec(log, "y"))
@@ -40,7 +40,7 @@ class Bodies:
         return log, x.grad
 
     def h_before_and_after(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         y.register_hook(rec(log, "a"))
@@ -59,7 +59,7 @@ class Bodies:
         return x.grad
 
     def h_view_then_base(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         v = y[:2]
@@ -69,7 +69,7 @@ class Bodies:
         return log, x.grad
 
     def h_view_both(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         v = y[:2]
@@ -80,7 +80,7 @@ class Bodies:
         return log, x.grad
 
     def h_base_view_changed(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         y.register_hook(rec(log, "y"))
@@ -89,7 +89,7 @@ class Bodies:
         return log, x.grad
 
     def h_base_view_changed2(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         y[:2].mul_(3)
@@ -200,7 +200,7 @@ class Bodies:
         return v.grad
 
     def prehook_then_inplace(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         y.grad_fn.register_prehook(rec(log, "pre"))
@@ -210,7 +210,7 @@ class Bodies:
         return log, x.grad
 
     def prehook_order(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         y.grad_fn.register_prehook(rec(log, "pre"))
@@ -224,7 +224,7 @@ class Bodies:
         return log, x.grad, y.grad
 
     def prehook_view(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         v = y[:2]
@@ -235,7 +235,7 @@ class Bodies:
         return log, x.grad
 
     def prehook_view2(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         v = y[:2]
@@ -246,7 +246,7 @@ class Bodies:
         return log, x.grad
 
     def post_acc_no_grad(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         x.register_post_accumulate_grad_hook(lambda p: log.append(p.grad.tolist()))
         with lib.no_grad():
@@ -255,7 +255,7 @@ class Bodies:
         return log, x.grad
 
     def leaf_hook_no_grad(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         x.register_hook(rec(log, "x"))
         with lib.no_grad():
@@ -264,7 +264,7 @@ class Bodies:
         return log, x.grad
 
     def leaf_becomes(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = lib.zeros(4)
         w = leaf(lib)
         x.mul_(w)
@@ -273,7 +273,7 @@ class Bodies:
         return log, w.grad
 
     def post_acc_view_leaf(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         x.register_post_accumulate_grad_hook(lambda p: log.append(p.grad.tolist()))
         v = x[:2]
@@ -282,7 +282,7 @@ class Bodies:
         return log
 
     def hook_order_multi(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         x.register_hook(rec(log, "x1"))
         x.register_post_accumulate_grad_hook(lambda p: log.append("post"))
@@ -297,7 +297,7 @@ class Bodies:
         return log, x.grad, y.grad
 
     def detach_hook(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         y.register_hook(rec(log, "y"))
@@ -308,7 +308,7 @@ class Bodies:
         return log, y.grad
 
     def copy_hook(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         y.register_hook(rec(log, "y"))
@@ -319,7 +319,7 @@ class Bodies:
         return log, w.grad, x.grad
 
     def setitem_hook(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         y.register_hook(rec(log, "y"))
@@ -331,7 +331,7 @@ class Bodies:
         return log, w.grad, x.grad, y.grad
 
     def grad_inputs(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         y.register_hook(rec(log, "y"))
@@ -339,7 +339,7 @@ class Bodies:
         return lib.autograd.grad((y * y).sum(), [x, y]), log
 
     def grad_view_inputs(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         v = y[:2]
@@ -348,7 +348,7 @@ class Bodies:
         return lib.autograd.grad((v * v).sum(), [x, v]), log
 
     def remove_after(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         h = y.register_hook(rec(log, "y"))
@@ -358,7 +358,7 @@ class Bodies:
         return log, x.grad
 
     def acc_node(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         n = x.view_as(x).grad_fn.next_functions[0][0]
         n.register_prehook(rec(log, "pre"))
@@ -372,7 +372,7 @@ class Bodies:
         return log, x.grad
 
     def multi_grad(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         z = x * 3
@@ -384,7 +384,7 @@ class Bodies:
         return log, x.grad
 
     def multi_any(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         z = x * 3
@@ -394,7 +394,7 @@ class Bodies:
         return log, x.grad
 
     def view_hook_of_changed_view(lib: Any) -> Any:
-        log = []
+        log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         v = y[:2]

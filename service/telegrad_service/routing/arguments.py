@@ -27,7 +27,9 @@ class Arguments:
         self._dependencies = [(each.name, Arguments(each)) for each in dependant.dependencies]
         self._path, self._query, self._body = dependant.path_params, dependant.query_params, dependant.body_params
         self._defaults = {field.name: field.default for field in self._query if not field.field_info.is_required()}
-        self.query = frozenset([field.alias for field in self._query]).union(*[each.query for _, each in self._dependencies])
+        self.query: frozenset[str] = frozenset([field.alias for field in self._query]).union(
+            *[each.query for _, each in self._dependencies]
+        )
         """The names of all query parameters."""
         self._request, self._response = dependant.request_param_name, dependant.response_param_name
         inner = any(each.takes_response for _, each in self._dependencies)
