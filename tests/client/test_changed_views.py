@@ -1,4 +1,7 @@
-"""Views whose base is changed in place: one of several that a function returned, and views made in another mode."""
+"""Views whose base is changed in place: one of several that a function returned, and views made in another mode.
+
+Internals: the session's tensors are looked up by the ids of the SDK's.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """In-place ops, ``out=`` and assignments whose operands overlap in memory: the same ones are refused as in torch.
 
-The SDK checks without asking the session. Internals: the cases of ops come from the catalogue.
+The SDK checks without asking the session. The cases of ops come from the catalogue.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def test_a_tenant_sees_its_own_usage_and_an_administrator_all() -> None:
 
     assert seen("b", "read", "sessions", "functions") == ["b"]
     assert seen("new", "read") == ["new"]
-    assert seen("b", "admin") == ["a", "b", "c"]
+    assert seen("b", "read", "admin") == ["a", "b", "c"]
 
 
 def ran(session: HostedSession, times: int) -> None:

@@ -184,9 +184,10 @@ def _adaptive_rule(input: Any, output_size: Any) -> Spec:
 
 
 def _adaptive_scratch(input: Any, output_size: Any) -> int:
-    """The scratch bytes: the averages of one dimension, and copies."""
+    """The scratch bytes: the averages of one dimension, copies, and an array's object for each window."""
     between = math.prod(input.shape[:-1]) * output_size[1]
-    return int(12 * (between + elements(input) + math.prod(input.shape[:-2]) * math.prod(output_size)))
+    averages = between + elements(input) + math.prod(input.shape[:-2]) * math.prod(output_size)
+    return int(12 * averages + 400 * sum(output_size))
 
 
 def _averages(xp: Any, input: Any, count: int) -> Any:
