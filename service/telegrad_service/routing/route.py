@@ -144,7 +144,8 @@ class Route(APIRoute):
         note_route(self.path_format, principal.tenant)
         if scope["method"] == "HEAD":
             scope = {**scope, "method": "GET", "telegrad.head": True}
-        scope |= {"route": self, media.HEADERS: dict(reversed(scope["headers"]))}
+        scope["route"] = self
+        scope[media.HEADERS] = dict(reversed(scope["headers"]))
         request = Request(scope, receive, send)
         try:
             response = await self._serve(request, principal)
