@@ -6,6 +6,7 @@ Internals: whether a program ran on the event loop is seen only beside the host.
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -19,13 +20,17 @@ import torch
 
 import telegrad as tg
 from telegrad_engine.errors import InternalError
-from telegrad_engine.program import Instruction
+from telegrad_engine.program import Instruction, compression
 from telegrad_engine.session.session import NotAtOnce, Session
-from telegrad_service.hosting import actor, host, work
+from telegrad_service.app import create_app
+from telegrad_service.autograd.schemas import BackwardArguments
+from telegrad_service.autograd.service import backward
+from telegrad_service.hosting import actor, host, local_session, work
 from telegrad_service.hosting.commands import WORKLOADS, brief
 from telegrad_service.hosting.host import SessionHandle, SessionOptions
 from telegrad_service.hosting.in_process import InProcessHost
 from telegrad_service.observability.request import REQUEST, RequestInfo
+from telegrad_service.observability.watch import RequestWatch
 from telegrad_service.settings import Settings
 from telegrad_service.tenants.principal import ANYONE
 
@@ -149,8 +154,11 @@ def test_behind_a_call_that_runs_or_a_long_program_nothing_does() -> None:
     hosted(go)
 
 
-def test_a_request_runs_here_once_its_like_was_brief() -> None:
+def test_a_request_runs_here_once_its_like_was_brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_session, "BRIEF_S", 0.5)  # a busy machine lets more time pass
+
     async def go(here: InProcessHost, handle: SessionHandle) -> None:
+        await handle.call(work.run, [])
         seconds = 0.0
 
         @brief(lambda session, work: work)
@@ -158,17 +166,25 @@ def test_a_request_runs_here_once_its_like_was_brief() -> None:
             time.sleep(seconds)
             return threading.current_thread()
 
-        async def is_here(name: str, received: int = 0) -> bool:
+        @brief(lambda session: "fails")
+        def fail(session: Session) -> None:
+            raise RuntimeError("at once")
+
+        async def is_here(name: str, body_size: int = 0) -> bool:
             info = RequestInfo("test")
-            info.received = received
+            info.body_size = body_size
             REQUEST.set(info)
             return await handle.call(asleep, name) is threading.current_thread()
 
         assert [await is_here("a"), await is_here("a"), await is_here("b")] == [False, True, False]
-        assert not await is_here("a", received=1_000_000)
+        assert not await is_here("a", body_size=1_000_000)
         seconds = 1.0
-        assert not await is_here("c")
-        assert not await is_here("c"), "its like took a second"
+        assert await is_here("a")
+        assert not await is_here("a"), "the last one took a second"
+        assert not await is_here("fails")
+        with pytest.raises(RuntimeError):
+            await handle.call(fail)
+        assert not await is_here("fails"), "an error comes early"
         running = asyncio.ensure_future(handle.call(asleep, "c"))
         await asyncio.sleep(0)
         assert not await is_here("b"), "it waits for the one before it"
@@ -177,21 +193,110 @@ def test_a_request_runs_here_once_its_like_was_brief() -> None:
     hosted(go)
 
 
-def test_values_that_may_decide_the_size_of_a_result_are_not_taken_for_brief() -> None:
-    """A brief call on a few numbers does not tell how long the same op takes on others."""
+def workloads(**calls: Callable[[Session], object]) -> dict[str, object]:
+    """The workloads of calls in a session with some tensors."""
+    session = Session()
+    graph = [
+        Instruction("tensor", [], ["few"], {"data": [1, 2]}),
+        Instruction("tensor", [], ["x"], {"data": [1.0, 2.0]}),
+        Instruction("tensor", [], ["y"], {"data": [3.0, 4.0]}),
+        Instruction("tensor", [], ["z"], {"data": [1.0]}),
+        Instruction("zeros", [], ["large"], {"size": [5000]}),
+        *[Instruction("tensor", [], [name], {"data": 1.0, "requires_grad": True}) for name in ("w", "hooked")],
+        Instruction("mse_loss", ["w", "z"], ["loss"]),
+        Instruction("mse_loss", ["w", "large"], ["loss_of_large"]),
+        Instruction("mul", ["hooked", 2.0], ["loss_with_hook"]),
+    ]
+    session.run(graph)
+    session.tensors["hooked"].register_hook(lambda grad: time.sleep(1))
+    return {name: call(session) for name, call in calls.items()}
 
-    async def go(here: InProcessHost, handle: SessionHandle) -> None:
-        def workload(session: Session, name: str, *inputs: object) -> object:
-            return WORKLOADS[work.run_op](session, name, inputs, {})
 
-        for name, data in {"few": [1, 2], "x": [1.0, 2.0], "y": [3.0, 4.0], "z": [1.0]}.items():
-            await handle.call(work.run, [Instruction("tensor", [], [name], {"data": data})])
-        assert await handle.call(workload, "bincount", "few") is None
-        assert await handle.call(workload, "arange", 3.0) is None
-        of_x, of_y, of_z = [await handle.call(workload, "mul", name, 2.0) for name in "xyz"]
-        assert of_x == of_y != of_z
+def of_op(name: str, *inputs: object, data: bool = False) -> Callable[[Session], object]:
+    return lambda session: WORKLOADS[work.run_op](session, name, inputs, {}, None, data, 10**6)
 
-    hosted(go)
+
+def of_backward(name: str) -> Callable[[Session], object]:
+    return lambda session: WORKLOADS[backward](session, BackwardArguments(tensors=[name]))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(of_op("bincount", "few"), id="values that decide a size"),
+        pytest.param(of_op("arange", 3.0), id="a number that decides a size"),
+        pytest.param(of_op("mul", "large", "x"), id="a tensor whose values may be slow"),
+        pytest.param(lambda s: WORKLOADS[work.fetch_encoded](s, "large", True, "application/json"), id="the same read"),
+        pytest.param(of_backward("loss_of_large"), id="saved values larger than all gradients"),
+        pytest.param(of_backward("loss_with_hook"), id="hook of a leaf"),
+        pytest.param(of_backward("x"), id="no graph"),
+        pytest.param(of_backward("nothing"), id="no tensor"),
+    ],
+)
+def test_what_may_be_long_has_no_workload(call: Callable[[Session], object]) -> None:
+    """A brief call does not tell how long another one takes."""
+    assert workloads(call=call) == {"call": None}
+
+
+def test_what_differs_in_length_differs_in_workload() -> None:
+    found = workloads(
+        x=of_op("mul", "x", 2.0),
+        y=of_op("mul", "y", 3.0),
+        shorter=of_op("mul", "z", 2.0),
+        other=of_op("add", "x", 2.0),
+        whole=of_op("mul", "x", 2),
+        more=of_op("mul", "x", 3),
+        with_data=of_op("mul", "x", 2.0, data=True),
+        backward=of_backward("loss"),
+    )
+    assert found["x"] == found.pop("y")
+    assert None not in found.values() and len(set(found.values())) == len(found)
+    created = [Instruction("zeros", [], None, {"size": [2]})]
+    create = WORKLOADS[work.create_tensor]
+    assert create(Session(), created, True, 1) != create(Session(), created, False, 1)
+
+
+def test_a_large_graph_is_left_to_a_thread() -> None:
+    """To count or to free its nodes takes long."""
+    session = Session()
+    session.run([Instruction("tensor", [], ["w"], {"data": 1.0, "requires_grad": True})])
+    assert session.has_small_graphs
+    session.run([Instruction("neg_", ["v"]) if i else Instruction("neg", ["w"], ["v"]) for i in range(10_000)])
+    assert not session.has_small_graphs
+
+
+def test_a_small_body_that_was_compressed_is_not_taken_for_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    at_once = actor.Actor.run_at_once
+
+    def run_at_once(self: Any, function: Any, *arguments: Any, **options: Any) -> Any:
+        ran.append("here")
+        return at_once(self, function, *arguments, **options)
+
+    monkeypatch.setattr(actor.Actor, "run_at_once", run_at_once)
+    monkeypatch.setattr(local_session, "BRIEF_S", 0.5)
+
+    async def go() -> None:
+        app = create_app()
+        watched: Any = RequestWatch(app, app.state.requests, app.state.host.ledger, log=False)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(watched), base_url="http://localhost") as client:
+            tensors = f"/v1/sessions/{(await client.post('/v1/sessions', json={})).json()['id']}/tensors"
+
+            async def is_here(size: int) -> bool:
+                plain = json.dumps({"data": [0.5] * size}).encode()
+                body = compression.compress(plain)
+                coding = {} if body is plain else {"content-encoding": "zstd"}
+                headers = {"content-type": "application/json", **coding}
+                ran.clear()
+                answer = await client.post(tensors, content=bytes(body), headers=headers)
+                assert answer.status_code == 201 and len(body) < 2048
+                return bool(ran)
+
+            assert [await is_here(4) for _ in range(3)] == [False, False, True]
+            assert not await is_here(10_000)
+        await app.state.host.close()
+
+    asyncio.run(go())
 
 
 @pytest.mark.parametrize("compress", [None, "zstd"], ids=["as its bytes arrive", "in a task"])

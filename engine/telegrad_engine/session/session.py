@@ -160,7 +160,7 @@ class Session:
         """
         self.flush()
         self.check_intact()
-        if next_sequence() > self._overhead_due:
+        if self._is_overhead_due:
             self.note_overhead()
         if self.lent:
             for answer in [*self.lent]:  # an answer that is still in use keeps the old values
@@ -221,9 +221,7 @@ class Session:
         """
         self.flush()
         self.check_intact()
-        if next_sequence() > self._overhead_due:
-            self.note_overhead()
-        if self.lent or self.compiler is None or not isinstance(program, Bound):
+        if self.lent or self._is_overhead_due or self.compiler is None or not isinstance(program, Bound):
             raise NotAtOnce
         with self.environment.stream:
             return self.compiler.run(self, program, within)
@@ -404,6 +402,16 @@ class Session:
             self.tensors[name] = tensor
 
     # Memory of other objects ---------------------------------------------------------------
+
+    @property
+    def _is_overhead_due(self) -> bool:
+        """Whether so many nodes were made that :meth:`note_overhead` must be called, which may take long."""
+        return next_sequence() > self._overhead_due
+
+    @property
+    def has_small_graphs(self) -> bool:
+        """Whether the graphs have so few nodes that a thread is not needed to count or to free them."""
+        return self._nodes <= FREE_NODES and not self._is_overhead_due
 
     def note_overhead(self) -> None:
         """Count the nodes made since the last census; take another census when they are as many as it found.

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+import numpy as np
+
 from telegrad_engine.errors import InvalidArgument
+from telegrad_engine.graph.node import Node
 from telegrad_engine.program import Instruction, json_codec
 from telegrad_engine.program.result import Value
 from telegrad_engine.schema.op import CATALOGUE
@@ -23,20 +26,28 @@ MAX_AT_ONCE = 64
 def _pass_workload(session: Session, body: BackwardArguments) -> Hashable | None:
     """The ops, attributes and shapes of a small graph; None for a large one, or where more than ops would run."""
     tensors = [session.tensors.get(name) for name in body.tensors]
-    waiting = [tensor.grad_fn for tensor in tensors if tensor is not None and tensor.grad_fn is not None]
-    if len(waiting) < len(tensors) or len(session.tensors) > MAX_AT_ONCE:
+    nodes = dict.fromkeys([None if tensor is None else tensor.grad_fn for tensor in tensors])
+    if None in nodes or len(session.tensors) > MAX_AT_ONCE:
         return None
-    seen, found = set(waiting), []
+    waiting, found = [*nodes], []
     while waiting:
         node = waiting.pop()
-        op = getattr(node, "op", None)  # a leaf has none
-        if len(seen) > MAX_AT_ONCE or node.many or not node.plain or (op and CATALOGUE.ops.get(op.key) is not op):
+        if len(nodes) > MAX_AT_ONCE or node.many or not _runs_only_its_op(node):
             return None
-        found.append((op, node.shape, node.dtype, repr(node.attrs)))
-        following = {edge for edge in node.next_edges if edge is not None} - seen
-        seen |= following
+        found.append((getattr(node, "op", None), node.shape, node.dtype, repr(node.attrs)))
+        following = [edge for edge in dict.fromkeys(node.next_edges) if edge is not None and edge not in nodes]
+        nodes |= dict.fromkeys(following)
         waiting += following
     return body.create_graph, tuple(found)
+
+
+def _runs_only_its_op(node: Node) -> bool:
+    """Whether a pass runs nothing but an op of the catalogue for this node, on few saved values, and no hook."""
+    if node.leaf is not None:
+        return node.leaf._hooks is None and node.leaf._data.size <= work.MAX_ELEMENTS
+    saved = [each for value in node.saved for each in (value if isinstance(value, (list, tuple)) else [value])]
+    elements = sum([each.size for each in saved if isinstance(each, np.ndarray)])
+    return node.plain and CATALOGUE.ops.get(node.op.key) is node.op and elements <= work.MAX_ELEMENTS
 
 
 @brief(_pass_workload)

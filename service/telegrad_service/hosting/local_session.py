@@ -23,7 +23,7 @@ from ..observability.tracing import run_for
 from ..tenants.principal import ANYONE
 from . import work
 from .actor import Activity, Actor, Workers
-from .commands import WORKLOADS
+from .commands import QUERIES, WORKLOADS
 from .durable import Durable
 from .host import AT_ONCE_S, HOLDS, TINY_S, TOKEN, SessionHandle, SessionOptions
 from .sequence import HostedSession, SequenceRecords
@@ -32,22 +32,20 @@ NOTED_S = 60.0
 """Seconds by which the last use that is noted on the disk may differ from the last one."""
 BRIEF_S = 3e-4
 """Seconds that a request's call may block the event loop; to hand it to a thread and back takes a third of that."""
-MAX_RECEIVED = 2048
+MAX_BODY = 2048
 """The longest body, in bytes, of a request whose call may run on the event loop."""
 P = ParamSpec("P")
 T = TypeVar("T")
 _DURATIONS: LRU[int, float] = LRU(4096)
-"""How long calls of each workload took lately, by the workload's hash."""
+"""How long the last call of each workload took, by the workload's hash."""
 
 
 def _timed(workload: int, function: Callable[..., T], *arguments: Any) -> T:
-    """Return ``function(*arguments)``, and remember how long it took."""
+    """Return ``function(*arguments)``, and remember how long it took, unless it failed, which may be brief."""
     begun = time.perf_counter()
-    try:
-        return function(*arguments)
-    finally:
-        # Another process may have taken the core meanwhile: one long run does not tell that the next ones are long.
-        _DURATIONS[workload] = min(time.perf_counter() - begun, 2 * _DURATIONS.get(workload, math.inf))
+    result = function(*arguments)
+    _DURATIONS[workload] = time.perf_counter() - begun
+    return result
 
 
 class LocalSession(SessionHandle):
@@ -121,10 +119,12 @@ class LocalSession(SessionHandle):
     def _workload(self, session: HostedSession, function: Callable[..., T], arguments: Sequence[Any]) -> int | None:
         """What decides how long a call takes that may run on the event loop; None for any other call."""
         request, describe = REQUEST.get(), WORKLOADS.get(function)
-        if describe is None or request is None or request.received > MAX_RECEIVED or self._actor.busy:
+        if describe is None or request is None or request.body_size > MAX_BODY or self._actor.busy:
             return None
         # Answers that must be copied first, an accelerator to wait for, and listeners are work for a thread.
         if session.lent or session.environment.device is not None or self.feed.listeners:
+            return None
+        if function not in QUERIES and not session.has_small_graphs:
             return None
         workload = describe(session, *arguments)
         return None if workload is None else hash(workload)

@@ -32,6 +32,8 @@ from .commands import brief, command, query
 from .sequence import HostedSession, SequenceRecord, digest_of, parse_number, skips
 
 logger = logging.getLogger(__name__)
+MAX_ELEMENTS = 4096
+"""The most elements of a tensor that is used on the event loop: special values, such as NaN, may each take longer."""
 T = TypeVar("T")
 
 
@@ -214,18 +216,26 @@ def run(session: Session, program: Sequence[Instruction]) -> None:
 
 
 def _metadata(session: Session, name: Any) -> Hashable | None:
-    """The shape and dtype of a tensor of floating-point numbers, whose values decide no shape; None for all else."""
+    """The shape and dtype of a small tensor, whose values hardly matter for a duration; None for all else."""
     tensor = session.tensors.get(name) if type(name) is str else None
-    return (tensor.shape, tensor.dtype) if tensor is not None and tensor.dtype.is_floating_point else None
+    return None if tensor is None or tensor._data.size > MAX_ELEMENTS else (tensor.shape, tensor.dtype)
 
 
 def _op_workload(
-    session: Session, name: str, inputs: Sequence[Any], attrs: Mapping[str, Any], *others: object
+    session: Session,
+    name: str,
+    inputs: Sequence[Any],
+    attrs: Mapping[str, Any],
+    outputs: Sequence[str] | None,
+    with_data: bool,
+    *others: object,
 ) -> Hashable | None:
-    known = tuple([float if type(x) in (float, int) else _metadata(session, x) for x in inputs])
-    if None in known or not set(known) - {float}:
+    known = [float if type(x) is float else x if type(x) is int else _metadata(session, x) for x in inputs]
+    dtypes = [x[1] for x in known if type(x) is tuple]
+    # The values of integers and booleans may decide the size of a result.
+    if None in known or not dtypes or not all(dtype.is_floating_point for dtype in dtypes):
         return None
-    return name, known, repr(attrs)
+    return name, *known, repr(attrs), with_data
 
 
 @brief(_op_workload)
@@ -254,10 +264,11 @@ def outputs_json(name: str, values: Sequence[Value | None], max_elements: int) -
     return b'{"%b":[%b]}' % (name.encode(), b",".join(items))
 
 
-def _creation_workload(session: Session, program: Sequence[Instruction], *others: object) -> Hashable:
-    created = program[0]
-    # The data of a small body is small.
-    return created.op, repr({name: value for name, value in created.attrs.items() if name != "data"})
+def _creation_workload(
+    session: Session, program: Sequence[Instruction], with_data: bool, *others: object
+) -> Hashable | None:
+    attrs = {name: value for name, value in program[0].attrs.items() if name != "data"}
+    return program[0].op, repr(attrs), len(program), with_data  # the data of a small body is small
 
 
 @brief(_creation_workload)
@@ -295,8 +306,8 @@ class Tagged(NamedTuple):
 
 
 def _fetch_workload(session: Session, name: str, with_data: bool, accept: str, *others: object) -> Hashable | None:
-    tensor = session.tensors.get(name)
-    return None if tensor is None else ("fetch", tensor.shape, tensor.dtype, with_data, accept)
+    known = _metadata(session, name)
+    return None if known is None else (known, with_data, accept)
 
 
 @brief(_fetch_workload)

@@ -21,7 +21,7 @@ OVER_HTTP, OVER_STREAM = "http", "stream"
 class RequestInfo:
     """One HTTP request or one stream."""
 
-    __slots__ = ("id", "received", "route", "sent", "sequence", "slug", "span", "tenant")
+    __slots__ = ("body_size", "id", "received", "route", "sent", "sequence", "slug", "span", "tenant")
 
     def __init__(self, request_id: str) -> None:
         self.id = request_id
@@ -35,6 +35,8 @@ class RequestInfo:
         """The sequence number of a mutation."""
         self.received = self.sent = 0
         """Bytes of bodies. The messages of a stream are counted elsewhere."""
+        self.body_size = 0
+        """Bytes of the decompressed body."""
         self.span: Any = None
         """Its span, if it is traced."""
 

@@ -262,6 +262,8 @@ async def _read(request: Request, spoken: media.Media, reservation: BodyReservat
     )
     if spoken.raw:
         return
+    if (current := REQUEST.get()) is not None:
+        current.body_size = len(body)
     if len(body) and content_type == media.JSON:
         text = bytes(body)
         data = await off_loop(len(text), json_codec.loads, text, settings.max_json_depth)
