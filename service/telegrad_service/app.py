@@ -19,7 +19,6 @@ from .functions import endpoints as functions
 from .graph import endpoints as graph
 from .health import endpoints as health
 from .hosting.host import SessionHost
-from .hosting.in_process import InProcessHost
 from .http.origins import check_origins
 from .keys import endpoints as keys
 from .observability.metrics import RequestCounts
@@ -80,7 +79,7 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.settings = settings
-    app.state.host = host or InProcessHost(settings)
+    app.state.host = host or SessionHost(settings)
     app.state.requests = RequestCounts()
     app.state.metrics = usage.registry_of(app.state.requests, app.state.host)
     app.state.idempotency_keys = IdempotencyKeys()

@@ -18,8 +18,8 @@ from telegrad_engine.program.compression import ENCODING
 from telegrad_engine.program.wire import SAFETENSORS, TEXT
 
 from . import problems
-from .hosting.host import ENDED, GOING_AWAY, TAKEN_OVER
 from .hosting.sequence import SENDER_PATTERN
+from .hosting.session_handle import ENDED, GOING_AWAY, TAKEN_OVER
 from .http import json_schema
 from .http.media import JSON
 from .programs import messages, stream

@@ -25,10 +25,10 @@ from telegrad_engine.session.session import NotAtOnce, Session
 from telegrad_service.app import create_app
 from telegrad_service.autograd.schemas import BackwardArguments
 from telegrad_service.autograd.service import backward
-from telegrad_service.hosting import actor, host, local_session, work
+from telegrad_service.hosting import actor, session_handle, work
 from telegrad_service.hosting.commands import WORKLOADS, brief
-from telegrad_service.hosting.host import SessionHandle, SessionOptions
-from telegrad_service.hosting.in_process import InProcessHost
+from telegrad_service.hosting.host import SessionHost
+from telegrad_service.hosting.session_handle import SessionHandle, SessionOptions
 from telegrad_service.observability.request import REQUEST, RequestInfo
 from telegrad_service.observability.watch import RequestWatch
 from telegrad_service.settings import Settings
@@ -52,9 +52,9 @@ def hosted(go: Callable[..., Any]) -> None:
     """Run ``go(host, handle)`` beside a session that has been alone for long enough."""
 
     async def run() -> None:
-        here = InProcessHost(Settings())
+        here = SessionHost(Settings())
         handle = await here.create(SessionOptions())
-        await handle.call(took, host.AT_ONCE_S)
+        await handle.call(took, session_handle.AT_ONCE_S)
         await asyncio.sleep(2 * actor.ALONE_S)
         try:
             await go(here, handle)
@@ -65,7 +65,7 @@ def hosted(go: Callable[..., Any]) -> None:
 
 
 def test_a_session_that_is_alone_runs_brief_programs_here() -> None:
-    async def go(here: InProcessHost, handle: SessionHandle) -> None:
+    async def go(here: SessionHost, handle: SessionHandle) -> None:
         assert handle.run_at_once(thread) is threading.current_thread()
         assert await handle.call(thread) is not threading.current_thread()
 
@@ -73,17 +73,17 @@ def test_a_session_that_is_alone_runs_brief_programs_here() -> None:
 
 
 def test_beside_another_session_only_tiny_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def go(here: InProcessHost, handle: SessionHandle) -> None:
+    async def go(here: SessionHost, handle: SessionHandle) -> None:
         other = await here.create(SessionOptions())
         handle.run_at_once(thread)
         monkeypatch.setattr(actor, "ALONE_S", 3600.0)  # a busy machine lets more time pass between two lines
         await other.call(thread)
         with pytest.raises(NotAtOnce):
             handle.run_at_once(thread)
-        await handle.call(took, host.TINY_S)
+        await handle.call(took, session_handle.TINY_S)
         await other.call(thread)
         assert handle.run_at_once(thread) is threading.current_thread()
-        await handle.call(took, host.AT_ONCE_S)
+        await handle.call(took, session_handle.AT_ONCE_S)
         monkeypatch.undo()
         await asyncio.sleep(2 * actor.ALONE_S)
         handle.run_at_once(thread)
@@ -92,7 +92,7 @@ def test_beside_another_session_only_tiny_ones_do(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_a_thread_leaves_is_its_own_to_finish() -> None:
-    async def go(here: InProcessHost, handle: SessionHandle) -> None:
+    async def go(here: SessionHost, handle: SessionHandle) -> None:
         free, left, by = threading.Event(), asyncio.Event(), []
         loop = asyncio.get_running_loop()
 
@@ -116,7 +116,7 @@ def test_what_a_thread_leaves_is_its_own_to_finish() -> None:
 
 
 def test_an_error_after_an_answer_is_told_to_the_next_program_of_that_session() -> None:
-    async def go(here: InProcessHost, handle: SessionHandle) -> None:
+    async def go(here: SessionHost, handle: SessionHandle) -> None:
         other = await here.create(SessionOptions())
 
         def fail() -> None:
@@ -138,7 +138,7 @@ def test_an_error_after_an_answer_is_told_to_the_next_program_of_that_session() 
 
 
 def test_behind_a_call_that_runs_or_a_long_program_nothing_does() -> None:
-    async def go(here: InProcessHost, handle: SessionHandle) -> None:
+    async def go(here: SessionHost, handle: SessionHandle) -> None:
         free = threading.Event()
         running = asyncio.ensure_future(handle.call(lambda session: free.wait(30)))
         await asyncio.sleep(0)
@@ -155,9 +155,9 @@ def test_behind_a_call_that_runs_or_a_long_program_nothing_does() -> None:
 
 
 def test_a_request_runs_here_once_its_like_was_brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_session, "BRIEF_S", 0.5)  # a busy machine lets more time pass
+    monkeypatch.setattr(session_handle, "BRIEF_S", 0.5)  # a busy machine lets more time pass
 
-    async def go(here: InProcessHost, handle: SessionHandle) -> None:
+    async def go(here: SessionHost, handle: SessionHandle) -> None:
         await handle.call(work.run, [])
         seconds = 0.0
 
@@ -274,7 +274,7 @@ def test_a_small_body_that_was_compressed_is_not_taken_for_small(monkeypatch: py
         return at_once(self, function, *arguments, **options)
 
     monkeypatch.setattr(actor.Actor, "run_at_once", run_at_once)
-    monkeypatch.setattr(local_session, "BRIEF_S", 0.5)
+    monkeypatch.setattr(session_handle, "BRIEF_S", 0.5)
 
     async def go() -> None:
         app = create_app()

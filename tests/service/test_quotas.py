@@ -24,8 +24,8 @@ from telegrad_engine.errors import ServerBusy, SessionLimit
 from telegrad_engine.program import parse_program
 from telegrad_engine.session.session import Session
 from telegrad_service.hosting.actor import Workers
-from telegrad_service.hosting.host import SessionOptions
-from telegrad_service.hosting.in_process import InProcessHost
+from telegrad_service.hosting.host import SessionHost
+from telegrad_service.hosting.session_handle import SessionOptions
 from telegrad_service.settings import Settings
 from telegrad_service.tenants.principal import SCOPES, Principal
 
@@ -40,11 +40,11 @@ A, B = Principal("a", "key-a", SCOPES), Principal("b", "key-b", SCOPES)
 WAIT_S = 60
 
 
-def hosted(act: Callable[[InProcessHost], Awaitable[Any]], **settings: Any) -> None:
+def hosted(act: Callable[[SessionHost], Awaitable[Any]], **settings: Any) -> None:
     """Run ``act`` with a host."""
 
     async def go() -> None:
-        host = InProcessHost(Settings(**settings))
+        host = SessionHost(Settings(**settings))
         try:
             await act(host)
         finally:
@@ -69,7 +69,7 @@ def meets(meeting: threading.Barrier, times: int = 1) -> None:
 
 @pytest.mark.full
 def test_a_tenant_has_a_limit_of_sessions_and_others_have_room() -> None:
-    async def act(host: InProcessHost) -> None:
+    async def act(host: SessionHost) -> None:
         first = await host.create(SessionOptions(tenant="a"))
         await host.create(SessionOptions(tenant="a"))
         with pytest.raises(SessionLimit, match="this tenant has 2 sessions"):
@@ -82,7 +82,7 @@ def test_a_tenant_has_a_limit_of_sessions_and_others_have_room() -> None:
 
 
 def test_a_tenant_has_a_limit_of_memory_and_others_have_room() -> None:
-    async def act(host: InProcessHost) -> None:
+    async def act(host: SessionHost) -> None:
         first, second = [await host.create(SessionOptions(tenant="a")) for _ in range(2)]
         other = await host.create(SessionOptions(tenant="b"))
         await first.call(zeros, "x", 24)
@@ -214,7 +214,7 @@ def test_request_bodies_count_towards_the_memory_of_a_tenant(tenants: tuple[str,
 
 
 def test_a_tenant_fills_at_most_three_quarters_of_the_queue() -> None:
-    async def act(host: InProcessHost) -> None:
+    async def act(host: SessionHost) -> None:
         of_a, of_b = [await host.create(SessionOptions(tenant=tenant)) for tenant in "ab"]
         for _ in range(6):
             of_a.queue.take()
@@ -258,7 +258,7 @@ def test_tenants_take_turns() -> None:
 
 @pytest.mark.full
 def test_a_jump_of_the_clock_on_the_wall_neither_ends_sessions_nor_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def act(host: InProcessHost) -> None:
+    async def act(host: SessionHost) -> None:
         handle, brief = [await host.create(SessionOptions(ttl_s=ttl_s)) for ttl_s in (3600, 0.01)]
         now = time.time()
         monkeypatch.setattr(time, "time", lambda: now + 10 * 86400)

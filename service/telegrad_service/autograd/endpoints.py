@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Path, Response
 
-from ..hosting.host import SessionHandle
+from ..hosting.session_handle import SessionHandle
 from ..http.media import JSON
 from ..routing.dependencies import CurrentSession, ServerSettings, WithData
 from ..routing.pages import Paged

@@ -25,9 +25,9 @@ MAX_AT_ONCE = 64
 
 def _pass_workload(session: Session, body: BackwardArguments) -> Hashable | None:
     """The ops, attributes and shapes of a small graph; None for a large one, or where more than ops would run."""
-    tensors = [session.tensors.get(name) for name in body.tensors]
-    nodes = dict.fromkeys([None if tensor is None else tensor.grad_fn for tensor in tensors])
-    if None in nodes or len(session.tensors) > MAX_AT_ONCE:
+    roots = [getattr(session.tensors.get(name), "grad_fn", None) for name in body.tensors]
+    nodes: dict[Node, None] = dict.fromkeys([root for root in roots if root is not None])
+    if None in roots or len(session.tensors) > MAX_AT_ONCE:
         return None
     waiting, found = [*nodes], []
     while waiting:

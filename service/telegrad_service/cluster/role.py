@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from telegrad_engine.errors import ServerBusy, SessionMoved, TelegradError, Unauthenticated
 
 from .. import __version__
-from ..hosting.host import GOING_AWAY
+from ..hosting.session_handle import GOING_AWAY
 from ..http.origins import refuse
 from ..observability.request import REQUEST
 from ..streaming.websocket import ANSWER_WITH, PROMPT

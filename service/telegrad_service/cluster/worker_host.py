@@ -29,9 +29,8 @@ from telegrad_engine.session import snapshot
 
 from .. import __version__
 from ..hosting import handover_files
-from ..hosting.host import GOING_AWAY, Endpoint, SessionHandle, SessionOptions
-from ..hosting.in_process import InProcessHost
-from ..hosting.local_session import LocalSession
+from ..hosting.host import Endpoint, SessionHost
+from ..hosting.session_handle import GOING_AWAY, SessionHandle, SessionOptions
 from ..journal.files import DataFolder
 from ..sessions import service
 from ..sessions.schemas import Session
@@ -61,7 +60,7 @@ NO_ROOM = ServerBusy, SessionLimit, TooLarge
 """The errors of a session that another worker may have room for, or this one later."""
 
 
-class WorkerHost(InProcessHost):
+class WorkerHost(SessionHost):
     """Hosts the sessions of one worker. ``worker_id`` is what the directory calls it; it changes after a lapse."""
 
     def __init__(self, settings: WorkerSettings, directory: Directory, secrets: Secrets) -> None:
@@ -131,14 +130,13 @@ class WorkerHost(InProcessHost):
         try:
             epoch = await guarded(self._directory.add, handle.id, *arguments, CREATION_KEY.get(), most)
         except BaseException:
-            if isinstance(handle, LocalSession):
-                await super()._remove(handle, "deleted", "the session could not be registered")
+            await super()._remove(handle, "deleted", "the session could not be registered")
             raise
         self.epochs[handle.id] = epoch
         return handle
 
     @override
-    async def _remove(self, handle: LocalSession, how: str, reason: str) -> None:
+    async def _remove(self, handle: SessionHandle, how: str, reason: str) -> None:
         worker = self.worker_id
         await super()._remove(handle, how, reason)
         if self.epochs.pop(handle.id, None) is not None:
@@ -258,7 +256,7 @@ class WorkerHost(InProcessHost):
         deadline = time.monotonic() + seconds
         room = asyncio.Semaphore(HANDOVERS)
 
-        async def hand_over(handle: LocalSession) -> None:
+        async def hand_over(handle: SessionHandle) -> None:
             async with room:
                 if handle.durable or (time.monotonic() < deadline and await self._can_move(handle)):
                     await self._hand_over(handle, deadline)
@@ -269,11 +267,11 @@ class WorkerHost(InProcessHost):
             elif isinstance(done, BaseException):
                 raise done
 
-    async def _can_move(self, handle: LocalSession) -> bool:
+    async def _can_move(self, handle: SessionHandle) -> bool:
         """Whether a session that is not durable can be handed over, as far as is known while it is used."""
         return self._data is not None and await handle.inspect(snapshot.refusal) is None
 
-    async def _hand_over(self, handle: LocalSession, deadline: float) -> None:
+    async def _hand_over(self, handle: SessionHandle, deadline: float) -> None:
         """Let a session's programs finish, save it, and tell the directory that anyone may have it."""
         self._moving.add(handle.id)
         try:
@@ -294,7 +292,7 @@ class WorkerHost(InProcessHost):
         finally:
             self._moving.discard(handle.id)
 
-    async def _release_written(self, handle: LocalSession, epoch: int) -> None:
+    async def _release_written(self, handle: SessionHandle, epoch: int) -> None:
         """Release a session that is not durable, with files from which the next worker takes it."""
         assert self._data is not None
         saved = await handle.inspect(handover_files.save)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
 
-from ..hosting.host import SessionHandle
+from ..hosting.session_handle import SessionHandle
 from ..http.media import speaks
 from ..observability.feed import Event, Feed, Listener
 from ..routing.dependencies import CurrentSession, ServerSettings

@@ -15,8 +15,8 @@ from ..journal.files import DataFolder, SessionFiles
 from ..journal.packing import pack, unpack
 from ..journal.store import Manifest
 from .durable import dump, load
-from .host import SessionHandle
 from .sequence import HostedSession, SequenceRecords
+from .session_handle import SessionHandle
 
 
 class Saved(NamedTuple):

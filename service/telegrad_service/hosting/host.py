@@ -1,72 +1,52 @@
-"""Session hosts, which create, find and end sessions.
-
-:class:`SessionHost` is the interface; :mod:`.in_process` keeps sessions in this process. Routes access a session
-through ``SessionHandle.call`` with a command or a query (:mod:`.commands`), whose arguments are plain data.
-"""
+"""The host of sessions, which live in this process and compute on its threads."""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from contextvars import ContextVar
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+from collections import deque
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, NamedTuple
 
 from telegrad_engine import dtypes
-from telegrad_engine.cancellation import CancellationToken
+from telegrad_engine.compile import COMPILED, PLANNED, Compiler
+from telegrad_engine.devices import device
 from telegrad_engine.errors import (
+    InvalidValue,
+    ServerBusy,
     SessionExists,
+    SessionLimit,
+    SessionMoved,
+    TelegradError,
+    UnknownSession,
 )
-from telegrad_engine.program.registered_functions import Library
+from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.program.registered_functions import installed_library
+from telegrad_engine.program.registered_functions.limits import WEIGHT_BYTES
 from telegrad_engine.program.safetensors import Container
+from telegrad_engine.session import snapshot
 from telegrad_engine.session.memory_accounting import Accounts
-from telegrad_engine.session.quota import Quota
-from telegrad_engine.session.session import NotAtOnce
 
-from ..observability.feed import Feed
-from ..observability.ledger import Gauges, Ledger, SessionAccount
+from .. import __version__
+from ..journal.files import MOVED, DataFolder, SessionFiles
+from ..journal.store import Manifest
+from ..observability.ledger import Gauges, Ledger
+from ..process import return_freed_memory
+from ..settings import Settings
 from ..tenants.principal import ANYONE, Principal
+from ..tenants.quotas import Quotas
+from .actor import Activity, Workers
+from .commands import query
+from .durable import Durable
 from .sequence import HostedSession, SequenceRecords
+from .session_handle import ENDED, GOING_AWAY, SESSION_ENDED, SessionHandle, SessionOptions
 
-P = ParamSpec("P")
-GOING_AWAY, ENDED, TAKEN_OVER = 1001, 4404, 4409
-"""The close codes of a stream: a standard one of WebSocket, and two of our own that are based on HTTP statuses."""
-AT_ONCE_S = 5e-3
-"""Seconds that a program may block the event loop if its session is alone."""
-TINY_S = 1e-4
-"""Seconds that it may block the event loop otherwise, about as long as handing it to a thread and back takes."""
 CANCEL_S = 2.0
 """Seconds that cancelled programs get to end when the server stops; a call into BLAS may take longer."""
-RETURN_S = 60.0
-"""Seconds in which a session does not expire after a restart, in which clients connect again."""
 OCCUPIED_S = 5.0
 """The server is not ready if every thread has run the same work for this many seconds."""
-SESSION_ENDED, CLIENT_GONE = "the session has ended", "the program's client went away"
-TOKEN: ContextVar[CancellationToken | None] = ContextVar("token", default=None)
-"""The token that cancels calls made in this context; if it is None, each call has its own."""
-HOLDS: ContextVar[bool] = ContextVar("holds", default=False)
-"""Whether calls made in this context belong to a numbered request, and are written together with its answer."""
-T = TypeVar("T")
-
-
-class SessionOptions(NamedTuple):
-    """The options of a new session."""
-
-    tenant: str = ANYONE.tenant
-    name: str | None = None
-    device: str = "cpu"
-    dtype: dtypes.DType = dtypes.float32
-    seed: int | None = None
-    ttl_s: float | None = None
-    compile: bool = False
-    peer: str = ""
-    """The peer that creates the session, for the limit on sessions per peer."""
-    heartbeats: bool = False
-    durable: bool = False
-    id: str | None = None
-    """The id of a session that is restored; None for a new one."""
 
 
 class Endpoint(NamedTuple):
@@ -79,183 +59,245 @@ class Endpoint(NamedTuple):
     """When the token expires."""
 
 
-class Stoppable(Protocol):
-    """The interface of a stream of programs that the host uses."""
-
-    sender: str
-    """The name of the sender."""
-    gone: bool
-    """Whether its client has disconnected."""
-
-    def stop(self, code: int, reason: str) -> None:
-        """End the stream soon, with a WebSocket close code and a reason."""
+@query
+def _describe(session: HostedSession, handle: SessionHandle, manifest: Manifest) -> None:
+    """Set what a snapshot decides: a session's device and dtype."""
+    handle.device, handle.dtype = session.device, session.environment.dtype
+    manifest.device, manifest.dtype = handle.device, handle.dtype.name
 
 
-class SessionHandle(ABC):
-    """The interface of a session that the routes use."""
-
-    account: SessionAccount
-    """What the session has used; its host sets it."""
-
-    def __init__(
-        self, number: int, options: SessionOptions, ttl_s: float, heartbeat_ttl_s: float | None = None
-    ) -> None:
-        self.id = options.id or secrets.token_urlsafe(16)
-        self.number = number
-        """Sessions are numbered in the order of their creation."""
-        self.tenant = options.tenant
-        self.name = options.name
-        self.peer = options.peer
-        self.device = options.device
-        self.dtype = options.dtype
-        self.ttl_s = ttl_s
-        self.heartbeat_ttl_s = heartbeat_ttl_s
-        """Seconds after the last heartbeat at which the session ends; None if it needs no heartbeats."""
-        self.created_at = self.last_used_at = time.time()
-        """Times for people, by the clock on the wall, which may jump."""
-        self.last_used = self.last_heartbeat = time.monotonic()
-        """The monotonic times of the last use and of the last sign of life."""
-        self.durable = options.durable
-        self.compile = options.compile
-        self.streams: set[Stoppable] = set()
-        """The streams of the session."""
-        self.streamed: set[CancellationToken] = set()
-        """The cancellation tokens of programs that arrived on streams and have not ended."""
-        self.feed = Feed()
-        """Those who listen to the session's events."""
-
-    @property
-    @abstractmethod
-    def senders(self) -> SequenceRecords:
-        """The records of numbered requests."""
-
-    @property
-    def expires(self) -> float:
-        """The monotonic time at which the session ends if it is not used again and no heartbeat arrives."""
-        idle = self.last_used + self.ttl_s
-        if self.heartbeat_ttl_s is None or self.streams:  # an open connection is a sign of life
-            return idle
-        return min(idle, max(self.last_used, self.last_heartbeat) + self.heartbeat_ttl_s)
-
-    @property
-    def expires_at(self) -> float:
-        """The same by the clock on the wall."""
-        return self.last_used_at + (self.expires - self.last_used)
-
-    def use(self) -> None:
-        """Note a use of the session."""
-        self.last_used_at, self.last_used = time.time(), time.monotonic()
-
-    @property
-    def idle_s(self) -> float:
-        """Seconds since the last use."""
-        return time.monotonic() - self.last_used
-
-    def continue_from(self, last_used_at: float) -> None:
-        """Continue the idle time of a session that was last used at this time, before the server stopped.
-
-        The clock on the wall may have jumped since: at least ``RETURN_S`` seconds of the time to live are left, and at
-        most all of it.
-        """
-        most = max(0.0, self.ttl_s - RETURN_S)
-        idle_s = min(max(0.0, time.time() - last_used_at), most)
-        self.last_used_at, self.last_used = time.time() - idle_s, time.monotonic() - idle_s
-
-    def beat(self) -> None:
-        """Note a heartbeat of the session's client. It does not count as a use."""
-        self.last_heartbeat = time.monotonic()
-
-    @property
-    def alone(self) -> bool:
-        """Whether no other session was used recently."""
-        return False
-
-    queue: Quota
-    """The quota of requests that run or wait for the session."""
-
-    def stop_streams(self, code: int, reason: str, sender: str | None = None) -> None:
-        """Stop the session's streams, or those of one sender: each answers its programs, then closes."""
-        for stream in list(self.streams):
-            if sender is None or stream.sender == sender:
-                stream.stop(code, reason)
-        if sender is None:
-            self.feed.end("closing" if code == GOING_AWAY else "ended", reason)
-
-    def cancel_streamed(self) -> None:
-        """Cancel the programs that arrived on streams, unless a client is connected."""
-        if all(stream.gone for stream in self.streams):
-            for token in self.streamed:
-                token.cancel(CLIENT_GONE)
-
-    @abstractmethod
-    async def call(self, function: Callable[Concatenate[HostedSession, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return ``function(session, …)``, run after all earlier calls; :data:`TOKEN` cancels it.
-
-        ``function`` must be importable by name and its arguments plain data.
-        """
-
-    @abstractmethod
-    async def ready(self) -> None:
-        """Load a durable session from the disk if need be. Raises SessionLost if it cannot be loaded."""
-
-    @asynccontextmanager
-    async def recording(self, sender: str, number: int) -> AsyncIterator[None]:
-        """Run a numbered request: a durable session writes its commands and its recorded answer in one step."""
-        yield
-
-    @abstractmethod
-    def changed(self) -> None:
-        """Note that the session's name or time to live has changed."""
-
-    def run_at_once(self, function: Callable[..., T], *args: Any) -> T:
-        """Return ``function(session, …, within=…)``, run on the event loop for at most ``within`` seconds.
-
-        The session must be flushed afterwards. Raises NotAtOnce, with nothing done, if the function may take longer or
-        the session is busy.
-        """
-        raise NotAtOnce
-
-    @abstractmethod
-    def flush(self) -> None:
-        """Finish the work deferred by the last :meth:`run_at_once`, before the session is used otherwise.
-
-        It never raises: if the work fails, later programs get InternalError.
-        """
+@query
+def _save(session: HostedSession) -> Container:
+    return snapshot.save(session)
 
 
-class SessionHost(ABC):
-    """Creates, finds and ends sessions."""
+@query
+def _fork(session: HostedSession, surroundings: snapshot.Surroundings) -> HostedSession:
+    return snapshot.fork(session, HostedSession, **surroundings)
+
+
+class SessionHost:
+    """Creates, finds and ends sessions, which live in this process and compute on its worker threads."""
 
     draining = False
     """Whether the host takes no more work because the server is about to stop."""
-    library: Library
-    """The functions that all sessions share, including those installed by the operator."""
-    ledger: Ledger
-    """What sessions and tenants have used."""
 
-    @abstractmethod
+    def __init__(self, settings: Settings, shared: bool = False) -> None:
+        """With ``shared`` other servers use the data folder, too, and :meth:`open` takes sessions over."""
+        self._settings = settings
+        self._workers = Workers(settings.threads)
+        self._activity = Activity()
+        self._sessions: dict[str, SessionHandle] = {}
+        self._moved: deque[str] = deque(maxlen=1024)
+        """The ids of sessions that other servers have taken over, the latest ones."""
+        self._drained: asyncio.Task[bool] | None = None
+        """The task that drains; None before :meth:`drain`."""
+        self._has_freed = False
+        """Whether sessions have ended since freed memory was last returned to the operating system."""
+        self._numbers = count(1)
+        self._naming = asyncio.Lock()
+        """Held while a durable session is made, so that no other one gets its name."""
+        self.library = installed_library()
+        self.quotas = Quotas(settings)
+        self._caches = Accounts(settings.max_process_bytes, quota=self.quotas.memory)
+        """The memory account of programs, executables and functions, which sessions share."""
+        self.ledger = Ledger()
+        self._memory = Memory(settings.remembered_programs, settings.remembered_bytes)
+        most = settings.remembered_programs
+        self._planner = Compiler(settings.plan_after, most, tier=PLANNED) if settings.plan_after and most else None
+        self._compiler = Compiler(settings.compile_after, tier=COMPILED, fallback=self._planner)
+        self._data = None if settings.data_dir is None else DataFolder(settings.data_dir, settings.fsync, shared)
+        for files in self._data.open_all() if self._data and not shared else ():
+            self._restore(files)
+
     async def create(self, options: SessionOptions) -> SessionHandle:
         """Create a session. Raises ServerBusy or SessionLimit if there is no room for it."""
+        there = await asyncio.to_thread(device, options.device)  # the first use of a device imports a large library
+        options = options._replace(device="cpu" if there is None else there.name)  # "gpu" is chosen once
+        await self._make_room(options)
+        if options.durable:
+            return await self._create_durable(options)
+        session = HostedSession(**_state_options(options), **self._surroundings(options))
+        return self.adopt(session, options)
 
-    @abstractmethod
     async def fork(self, handle: SessionHandle, options: SessionOptions) -> SessionHandle:
         """Create a session in the state of another one. Raises as :meth:`create`, and the errors of a fork."""
+        await self._make_room(options)
+        options = options._replace(compile=handle.compile)
+        if options.durable:
+            return await self._create_durable(options, await handle.call(_save))
+        return self.adopt(await handle.call(_fork, self._surroundings(options)), options)
 
-    @abstractmethod
     async def restore(self, container: Container, options: SessionOptions) -> SessionHandle:
         """Create a session in the state of a snapshot. Raises as :meth:`create`, and the errors of a restoration."""
+        await self._make_room(options)
+        if options.durable:
+            return await self._create_durable(options, container)
+        session = await asyncio.to_thread(self._restored, container, options)
+        return self.adopt(session, options)
 
-    @abstractmethod
+    def _restored(self, container: Container, options: SessionOptions) -> HostedSession:
+        return snapshot.restore(container, HostedSession, **self._surroundings(options))
+
+    def adopt(self, session: HostedSession, options: SessionOptions) -> SessionHandle:
+        """Host a session that exists. Its device and dtype count, not those in the options.
+
+        Raises ServerBusy or SessionLimit if there is no room for it.
+        """
+        self._refuse_while_draining()
+        self._refuse_if_full(options)
+        session.senders = SequenceRecords()
+        session.senders.accounts = session.accounts
+        return self._add(options._replace(device=session.device, dtype=session.environment.dtype), session)
+
+    def _surroundings(self, options: SessionOptions) -> snapshot.Surroundings:
+        """The arguments of a session that are this host's."""
+        settings = self._settings
+        return {
+            "max_bytes": settings.max_session_bytes,
+            "library": self.library,
+            "memory": self._memory.of(options.tenant),
+            "compiler": self._compiler if options.compile else self._planner,
+            "max_program_s": settings.max_program_s,
+            "max_program_instructions": settings.max_program_instructions,
+            "quota": self.quotas.of(options.tenant).memory,
+        }
+
+    def _add(self, options: SessionOptions, state: HostedSession | Durable) -> SessionHandle:
+        ttl_s = options.ttl_s or self._settings.session_ttl_s
+        heartbeat_ttl_s = self._settings.heartbeat_ttl_s if options.heartbeats else None
+        number = next(self._numbers)
+        queue = self.quotas.session_queue(options.tenant)
+        handle = SessionHandle(number, options, ttl_s, heartbeat_ttl_s, state, self._workers, self._activity, queue)
+        handle.account = self.ledger.opened(options.tenant, state)
+        self._sessions[handle.id] = handle
+        return handle
+
+    async def _create_durable(self, options: SessionOptions, saved: Container | None = None) -> SessionHandle:
+        """Create a durable session, in the state of a snapshot if there is one."""
+        if self._data is None:
+            raise InvalidValue(
+                "this server keeps no sessions on a disk: its operator starts it with --data-dir for durable ones"
+            )
+        now = time.time()
+        options = options._replace(
+            id=secrets.token_urlsafe(16),
+            seed=secrets.randbits(64) if options.seed is None else options.seed,
+            ttl_s=options.ttl_s or self._settings.session_ttl_s,
+        )
+        manifest = Manifest(
+            **{name: value for name, value in options._asdict().items() if name in Manifest.model_fields}
+            | {"dtype": options.dtype.name, "created_at": now, "last_used_at": now, "server_version": __version__}
+        )
+        async with self._naming:
+            self.check_name(options.tenant, options.name)
+            files = await asyncio.to_thread(self._data.create, manifest)
+            if saved is not None:
+                await asyncio.to_thread(files.replace, [saved], ())
+            handle = self._add(options, self._durable(files, options))
+            handle.created_at = now
+        if saved is None:
+            return handle
+        try:
+            await handle.ready()
+        except TelegradError:
+            await self._remove(handle, "deleted", SESSION_ENDED)
+            raise
+        await handle.call(_describe, handle, manifest)
+        handle.changed()
+        return handle
+
+    def _durable(self, files: SessionFiles, options: SessionOptions) -> Durable:
+        return Durable(files, _state_options(options), self._surroundings(options), self._settings.snapshot_after_s)
+
+    async def open(self, session_id: str, epoch: int) -> SessionHandle:
+        """Take over a durable session from the server that has it. It is loaded on its first use.
+
+        Raises UnknownSession, SessionMoved if its epoch is not below ``epoch``, and ServerBusy.
+        """
+        data = self._data
+        manifest = None if data is None else await asyncio.to_thread(data.find, session_id)
+        if data is None or manifest is None:
+            raise UnknownSession(f"no session of this id is on the disk: {session_id!r:.66}")
+        files = await asyncio.to_thread(data.open, manifest, epoch)
+        self._forget(session_id)
+        return self._restore(files)
+
+    def _restore(self, files: SessionFiles) -> SessionHandle:
+        """Add a session that is on the disk; it is loaded on its first use."""
+        options = self.options_of(files.manifest)._replace(durable=True)
+        return self.resume(options, self._durable(files, options), files.manifest)
+
+    @staticmethod
+    def options_of(manifest: Manifest) -> SessionOptions:
+        """The options of a session that is on the disk."""
+        data = {name: getattr(manifest, name) for name in Manifest.model_fields if name in SessionOptions._fields}
+        return SessionOptions(**{**data, "dtype": dtypes.parse(manifest.dtype)})
+
+    def resume(self, options: SessionOptions, state: HostedSession | Durable, manifest: Manifest) -> SessionHandle:
+        """Host a session that another server has had, with its age."""
+        handle = self._add(options, state)
+        handle.created_at = manifest.created_at
+        handle.continue_from(manifest.last_used_at)
+        return handle
+
+    def _forget(self, session_id: str) -> None:
+        """Forget a session that another server has taken over."""
+        if (handle := self._sessions.pop(session_id, None)) is None:
+            return
+        self._moved.append(session_id)
+        self.ledger.ended["moved"] += 1
+        handle.stop_streams(GOING_AWAY, MOVED)
+        handle.cancel(MOVED)
+        self._has_freed = True
+        handle.forget()
+
+    async def _make_room(self, options: SessionOptions) -> None:
+        """End expired sessions if there is no room for another. Raises ServerBusy or SessionLimit if there is none."""
+        self._refuse_while_draining()
+        if self._refusal(options) is not None:
+            await self.expire()
+        self._refuse_if_full(options)
+
+    def _refuse_if_full(self, options: SessionOptions) -> None:
+        if (refusal := self._refusal(options)) is not None:
+            try:
+                raise refusal
+            finally:
+                del refusal  # its traceback holds this frame
+
+    def _refusal(self, options: SessionOptions) -> SessionLimit | ServerBusy | None:
+        """The error if there is no room for another session of this tenant and peer, else None."""
+        settings, peer = self._settings, options.peer
+        most = settings.max_sessions_per_tenant
+        if most and options.tenant != ANYONE.tenant and len(self.sessions(options.tenant)) >= most:
+            return SessionLimit(f"this tenant has {most} sessions, as many as it may", quota="sessions")
+        if len(self._sessions) >= settings.max_sessions:
+            return ServerBusy(f"the server holds {settings.max_sessions} sessions, as many as it may")
+        most = settings.max_sessions_per_peer
+        if most and sum(handle.peer == peer for handle in self._sessions.values()) >= most:
+            return SessionLimit(
+                f"{peer or 'this client'} has {most} sessions, as many as one address may", quota="sessions"
+            )
+        return None
+
     def find(self, principal: Principal, session_id: str) -> SessionHandle:
-        """Find a session of the principal's tenant. Raises UnknownSession, and ServerBusy while draining."""
+        """Find a session of the principal's tenant. Raises UnknownSession, SessionMoved, and ServerBusy if draining."""
+        self._refuse_while_draining()
+        handle = self._sessions.get(session_id)
+        if handle is None and session_id in self._moved:
+            raise SessionMoved(MOVED)
+        if handle is None or handle.tenant != principal.tenant:
+            raise UnknownSession(f"no session of this id: {session_id!r:.66}; it never was, it ended or it expired")
+        return handle
 
-    @abstractmethod
     def bodies(self, tenant: str) -> Accounts:
-        """The memory account of a tenant's request bodies that are being read or have not been answered."""
+        """The memory account of a tenant's request bodies."""
+        return self.quotas.of(tenant).bodies
 
-    @abstractmethod
     def sessions(self, tenant: str | None = None) -> Sequence[SessionHandle]:
-        """The sessions of a tenant, by default all, in the order of their creation."""
+        """The sessions of a tenant, by default all, oldest first."""
+        return [handle for handle in self._sessions.values() if tenant is None or handle.tenant == tenant]
 
     def check_name(self, tenant: str, name: str | None) -> None:
         """Raise SessionExists if the tenant has a durable session of this name."""
@@ -273,31 +315,116 @@ class SessionHost(ABC):
             self.check_name(handle.tenant, name)
         handle.name = name
 
-    @abstractmethod
     async def end(self, principal: Principal, session_id: str) -> None:
-        """End a session and free its tensors. Raises UnknownSession."""
+        """End a session: cancel its running and waiting calls, and free its tensors. Raises UnknownSession."""
+        await self._remove(self.find(principal, session_id), "deleted", SESSION_ENDED)
 
-    @abstractmethod
+    async def _remove(self, handle: SessionHandle, how: str, reason: str) -> None:
+        """End a session: its streams, its calls and its files."""
+        if self._sessions.pop(handle.id, None) is None:
+            return  # it was ended while this waited for others
+        self.ledger.ended[how] += 1
+        handle.stop_streams(ENDED, reason)
+        handle.cancel(reason)
+        self._has_freed = True
+        await handle.delete()
+
     async def expire(self) -> None:
-        """End sessions that were idle or without a heartbeat for too long, and cancel backward passes that were not
-        resumed in time."""
+        """End expired sessions and waiting backward passes, except in sessions that are computing."""
+        self._caches.overhead_bytes = self._memory.nbytes + self._compiler.nbytes + WEIGHT_BYTES * self.library.weight
+        self._caches.report()
+        now = time.monotonic()
+        for handle in list(self._sessions.values()):
+            if not handle.owned:
+                self._forget(handle.id)
+                continue
+            if handle.busy:
+                continue
+            if handle.expires < now:
+                await self._remove(handle, "expired", "the session has expired")
+                continue
+            handle.note_use()
+            idle_s = now - handle.last_used
+            if idle_s > self._settings.pending_timeout_s:
+                await handle.give_up_waiting()
+            if idle_s > self._settings.unload_s:
+                await handle.put_away()
+            if handle.feed:
+                handle.feed.warn_before(handle.expires_at, time.time())
+        if self._has_freed and not self._workers.busy:  # a program would be slower without the memory that is kept
+            self._has_freed = False
+            await asyncio.to_thread(return_freed_memory)
 
-    @abstractmethod
     async def drain(self, seconds: float) -> bool:
-        """Refuse new work and wait at most ``seconds`` seconds for running work. Return whether all of it finished."""
+        """Refuse new work, and wait until the threads have finished their work and the streams have answered.
 
-    def is_occupied(self) -> bool:
-        """Whether long programs occupy all threads, so that new work must wait."""
+        Unfinished work is cancelled after ``seconds`` seconds. A second call waits for the first one.
+        """
+        if self._drained is None:
+            self.draining = True
+            for handle in self._sessions.values():
+                handle.stop_streams(GOING_AWAY, "the server is about to stop")
+            self._drained = asyncio.create_task(self._drain(seconds))
+        return await asyncio.shield(self._drained)
+
+    async def _drain(self, seconds: float) -> bool:
+        if await self._idle(seconds):
+            return True
+        # abandon() answers the callers with 503 before the cancellation reaches them.
+        for handle in self._sessions.values():
+            handle.cancel("the server is about to stop")
+            handle.abandon()
+        await self._idle(CANCEL_S)
         return False
 
+    async def _idle(self, seconds: float) -> bool:
+        """Wait at most ``seconds`` seconds until nothing runs. Return whether nothing runs."""
+        deadline = time.monotonic() + seconds
+        # Work of sessions that have ended counts too, since the process must not end during it.
+        while busy := self._workers.busy or any(h.busy or h.streams for h in self._sessions.values()):
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.02)
+        return not busy
+
+    def is_occupied(self) -> bool:
+        """Whether each thread has run the same work for ``OCCUPIED_S`` seconds."""
+        return self._workers.occupied(OCCUPIED_S)
+
     def gauges(self) -> Gauges:
-        """The present state in numbers."""
-        return Gauges()
+        """The threads, the calls that wait, and the memory, in numbers."""
+        return Gauges(
+            threads=self._settings.threads,
+            busy_threads=self._workers.busy_count,
+            backlog=self._workers.backlog,
+            waiting=sum(handle.waiting for handle in self._sessions.values()),
+            process_bytes=self.quotas.memory.used,
+            body_bytes=self.quotas.body_bytes,
+            cached_programs=len(self._memory),
+            cached_bytes=self._memory.nbytes,
+            cache_hits=self._memory.hits,
+            cache_misses=self._memory.misses,
+        )
 
-    @abstractmethod
-    async def close(self) -> None:
-        """Release the host's resources."""
-
-    @abstractmethod
     def ended(self, seconds: float) -> bool:
-        """Whether all computation has ended after :meth:`close`; waits about ``seconds`` seconds for that."""
+        """Whether all threads have ended; waits at most ``seconds`` seconds for each."""
+        return self._workers.ended(seconds)
+
+    async def close(self) -> None:
+        """End the threads and forget all sessions."""
+        saving = [asyncio.ensure_future(handle.put_away()) for handle in self._sessions.values() if not handle.busy]
+        if saving:
+            await asyncio.wait(saving, timeout=CANCEL_S)
+        self._workers.stop()
+        self._sessions.clear()
+        if self._data is not None:
+            await asyncio.to_thread(self._data.close)
+
+    def _refuse_while_draining(self) -> None:
+        if self.draining:
+            raise ServerBusy("the server is about to stop and takes no more work")
+
+
+def _state_options(options: SessionOptions) -> dict[str, Any]:
+    """The arguments of a new session that are its state."""
+    return {"device": options.device, "dtype": options.dtype, "seed": options.seed}

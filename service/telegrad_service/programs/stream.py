@@ -31,8 +31,8 @@ from telegrad_engine.session.session import NotAtOnce
 
 from .. import problems
 from ..hosting import work
-from ..hosting.host import GOING_AWAY, TAKEN_OVER, TOKEN, SessionHandle
 from ..hosting.sequence import parse_sender
+from ..hosting.session_handle import GOING_AWAY, TAKEN_OVER, TOKEN, SessionHandle
 from ..http import encodings
 from ..http.limits import BodyReservation
 from ..observability.request import REQUEST, new_id, note_route

@@ -11,7 +11,8 @@ from fastapi import Depends, Path, Query, Request
 
 from telegrad_engine.program.compression import Body
 
-from ..hosting.host import SessionHandle, SessionHost
+from ..hosting.host import SessionHost
+from ..hosting.session_handle import SessionHandle
 from ..settings import Settings
 from ..tenants.principal import Principal, principal_of
 from .route import accepted, body_of

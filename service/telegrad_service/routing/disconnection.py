@@ -8,8 +8,8 @@ from starlette.requests import Request
 
 from telegrad_engine.cancellation import CancellationToken
 
-from ..hosting.host import CLIENT_GONE, TOKEN
 from ..hosting.sequence import HEADER, SENDER_HEADER, SequenceRecord, parse_sender
+from ..hosting.session_handle import CLIENT_GONE, TOKEN
 from ..tenants.principal import principal_of
 
 LONG_S = 1.0

@@ -26,7 +26,6 @@ from telegrad_engine.program.compression import Body
 from telegrad_engine.program.members import no_member
 
 from .. import problems
-from ..hosting.host import SessionHandle
 from ..hosting.sequence import (
     HEADER,
     MAX_NUMBER,
@@ -36,6 +35,7 @@ from ..hosting.sequence import (
     parse_number,
     parse_sender,
 )
+from ..hosting.session_handle import SessionHandle
 from ..http import conditional, encodings, media
 from ..http.limits import BodyReservation, off_loop, read_body
 from ..http.origins import refuse

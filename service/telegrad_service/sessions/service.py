@@ -12,7 +12,8 @@ from telegrad_engine.session.session import Session as EngineSession
 from .. import __version__
 from ..hosting.commands import query
 from ..hosting.devices import check_compiling, check_device
-from ..hosting.host import Endpoint, SessionHandle, SessionHost, SessionOptions
+from ..hosting.host import Endpoint, SessionHost
+from ..hosting.session_handle import SessionHandle, SessionOptions
 from ..routing.pages import PageRequest
 from ..settings import Settings
 from .schemas import Session, SessionCreate, SessionEndpoint, SessionPage, SessionStatus, SessionUpdate

@@ -12,7 +12,7 @@ from telegrad_engine.session import snapshot
 from telegrad_engine.session.session import Session
 
 from ..hosting.commands import query
-from ..hosting.host import SessionOptions
+from ..hosting.session_handle import SessionOptions
 from ..http.connections import peer_of
 from ..http.media import SAFETENSORS, speaks
 from ..routing.dependencies import CurrentPrincipal, CurrentSession, Host, RawBody, ServerSettings

@@ -1,23 +1,31 @@
-"""A session that lives in this process: its calls run on the worker threads, short ones on the event loop."""
+"""The handle of a session: its calls run on the worker threads, short ones on the event loop.
+
+Routes access a session through ``SessionHandle.call`` with a command or a query (:mod:`.commands`), whose arguments are
+plain data.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from typing_extensions import override
-
+from telegrad_engine import dtypes
+from telegrad_engine.cancellation import CancellationToken
 from telegrad_engine.errors import ServerBusy
 from telegrad_engine.lru import LRU
 from telegrad_engine.program import Instruction
 from telegrad_engine.session.quota import Quota
 from telegrad_engine.session.session import NotAtOnce
 
+from ..observability.feed import Feed
+from ..observability.ledger import SessionAccount
 from ..observability.request import REQUEST
 from ..observability.tracing import run_for
 from ..tenants.principal import ANYONE
@@ -25,15 +33,27 @@ from . import work
 from .actor import Activity, Actor, Workers
 from .commands import QUERIES, WORKLOADS
 from .durable import Durable
-from .host import AT_ONCE_S, HOLDS, TINY_S, TOKEN, SessionHandle, SessionOptions
 from .sequence import HostedSession, SequenceRecords
 
+GOING_AWAY, ENDED, TAKEN_OVER = 1001, 4404, 4409
+"""The close codes of a stream: a standard one of WebSocket, and two of our own that are based on HTTP statuses."""
+AT_ONCE_S = 5e-3
+"""Seconds that a program may block the event loop if its session is alone."""
+TINY_S = 1e-4
+"""Seconds that it may block the event loop otherwise, about as long as handing it to a thread and back takes."""
+RETURN_S = 60.0
+"""Seconds in which a session does not expire after a restart, in which clients connect again."""
 NOTED_S = 60.0
 """Seconds by which the last use that is noted on the disk may differ from the last one."""
 BRIEF_S = 3e-4
 """Seconds that a request's call may block the event loop; to hand it to a thread and back takes a third of that."""
 MAX_BODY = 2048
 """The longest body, in bytes, of a request whose call may run on the event loop."""
+SESSION_ENDED, CLIENT_GONE = "the session has ended", "the program's client went away"
+TOKEN: ContextVar[CancellationToken | None] = ContextVar("token", default=None)
+"""The token that cancels calls made in this context; if it is None, each call has its own."""
+HOLDS: ContextVar[bool] = ContextVar("holds", default=False)
+"""Whether calls made in this context belong to a numbered request, and are written together with its answer."""
 P = ParamSpec("P")
 T = TypeVar("T")
 _DURATIONS: LRU[int, float] = LRU(4096)
@@ -48,8 +68,41 @@ def _timed(workload: int, function: Callable[..., T], *arguments: Any) -> T:
     return result
 
 
-class LocalSession(SessionHandle):
+class SessionOptions(NamedTuple):
+    """The options of a new session."""
+
+    tenant: str = ANYONE.tenant
+    name: str | None = None
+    device: str = "cpu"
+    dtype: dtypes.DType = dtypes.float32
+    seed: int | None = None
+    ttl_s: float | None = None
+    compile: bool = False
+    peer: str = ""
+    """The peer that creates the session, for the limit on sessions per peer."""
+    heartbeats: bool = False
+    durable: bool = False
+    id: str | None = None
+    """The id of a session that is restored; None for a new one."""
+
+
+class Stoppable(Protocol):
+    """The interface of a stream of programs that the host uses."""
+
+    sender: str
+    """The name of the sender."""
+    gone: bool
+    """Whether its client has disconnected."""
+
+    def stop(self, code: int, reason: str) -> None:
+        """End the stream soon, with a WebSocket close code and a reason."""
+
+
+class SessionHandle:
     """A session of this process, durable or not."""
+
+    account: SessionAccount
+    """What the session has used; its host sets it."""
 
     def __init__(
         self,
@@ -62,8 +115,31 @@ class LocalSession(SessionHandle):
         activity: Activity,
         queue: Quota,
     ) -> None:
-        super().__init__(number, options, ttl_s, heartbeat_ttl_s)
+        self.id = options.id or secrets.token_urlsafe(16)
+        self.number = number
+        """Sessions are numbered in the order of their creation."""
+        self.tenant = options.tenant
+        self.name = options.name
+        self.peer = options.peer
+        self.device = options.device
+        self.dtype = options.dtype
+        self.ttl_s = ttl_s
+        self.heartbeat_ttl_s = heartbeat_ttl_s
+        """Seconds after the last heartbeat at which the session ends; None if it needs no heartbeats."""
+        self.created_at = self.last_used_at = time.time()
+        """Times for people, by the clock on the wall, which may jump."""
+        self.last_used = self.last_heartbeat = time.monotonic()
+        """The monotonic times of the last use and of the last sign of life."""
+        self.durable = options.durable
+        self.compile = options.compile
+        self.streams: set[Stoppable] = set()
+        """The streams of the session."""
+        self.streamed: set[CancellationToken] = set()
+        """The cancellation tokens of programs that arrived on streams and have not ended."""
+        self.feed = Feed()
+        """Those who listen to the session's events."""
         self.queue = queue
+        """The quota of requests that run or wait for the session."""
         self._state = state
         self._actor = Actor(workers, "" if self.tenant == ANYONE.tenant else self.tenant)
         self._activity = activity
@@ -76,18 +152,71 @@ class LocalSession(SessionHandle):
         return self._state.session
 
     @property
-    @override
     def senders(self) -> SequenceRecords:
+        """The records of numbered requests."""
         return self._state.senders
 
-    @override
+    @property
+    def expires(self) -> float:
+        """The monotonic time at which the session ends if it is not used again and no heartbeat arrives."""
+        idle = self.last_used + self.ttl_s
+        if self.heartbeat_ttl_s is None or self.streams:  # an open connection is a sign of life
+            return idle
+        return min(idle, max(self.last_used, self.last_heartbeat) + self.heartbeat_ttl_s)
+
+    @property
+    def expires_at(self) -> float:
+        """The same by the clock on the wall."""
+        return self.last_used_at + (self.expires - self.last_used)
+
+    def use(self) -> None:
+        """Note a use of the session."""
+        self.last_used_at, self.last_used = time.time(), time.monotonic()
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since the last use."""
+        return time.monotonic() - self.last_used
+
+    def continue_from(self, last_used_at: float) -> None:
+        """Continue the idle time of a session that was last used at this time, before the server stopped.
+
+        The clock on the wall may have jumped since: at least ``RETURN_S`` seconds of the time to live are left, and at
+        most all of it.
+        """
+        most = max(0.0, self.ttl_s - RETURN_S)
+        idle_s = min(max(0.0, time.time() - last_used_at), most)
+        self.last_used_at, self.last_used = time.time() - idle_s, time.monotonic() - idle_s
+
+    def beat(self) -> None:
+        """Note a heartbeat of the session's client. It does not count as a use."""
+        self.last_heartbeat = time.monotonic()
+
+    def stop_streams(self, code: int, reason: str, sender: str | None = None) -> None:
+        """Stop the session's streams, or those of one sender: each answers its programs, then closes."""
+        for stream in list(self.streams):
+            if sender is None or stream.sender == sender:
+                stream.stop(code, reason)
+        if sender is None:
+            self.feed.end("closing" if code == GOING_AWAY else "ended", reason)
+
+    def cancel_streamed(self) -> None:
+        """Cancel the programs that arrived on streams, unless a client is connected."""
+        if all(stream.gone for stream in self.streams):
+            for token in self.streamed:
+                token.cancel(CLIENT_GONE)
+
     async def ready(self) -> None:
+        """Load a durable session from the disk if need be. Raises SessionLost if it cannot be loaded."""
         state = self._state
         if isinstance(state, Durable) and state.session is None:
             await self._actor.call(state.load)
 
-    @override
     async def call(self, function: Callable[Concatenate[HostedSession, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return ``function(session, …)``, run after all earlier calls; :data:`TOKEN` cancels it.
+
+        ``function`` must be importable by name and its arguments plain data.
+        """
         if kwargs:
             raise TypeError("a call has positional arguments: a journal keeps them so")
         self._activity.note(self.number)
@@ -130,8 +259,8 @@ class LocalSession(SessionHandle):
         return None if workload is None else hash(workload)
 
     @asynccontextmanager
-    @override
     async def recording(self, sender: str, number: int) -> AsyncIterator[None]:
+        """Run a numbered request: a durable session writes its commands and its recorded answer in one step."""
         if not isinstance(self._state, Durable):
             yield
             return
@@ -144,17 +273,24 @@ class LocalSession(SessionHandle):
                 await self._actor.call(self._state.answer, sender, number)
 
     @property
-    @override
     def alone(self) -> bool:
+        """Whether no other session was used recently."""
         return self._activity.alone
 
-    @override
     def flush(self) -> None:
+        """Finish the work deferred by the last :meth:`run_at_once`, before the session is used otherwise.
+
+        It never raises: if the work fails, later programs get InternalError.
+        """
         if not self._actor.busy and self._session is not None:  # a thread flushes the session itself
             self._session.flush()
 
-    @override
     def run_at_once(self, function: Callable[..., T], *args: Any) -> T:
+        """Return ``function(session, …, within=…)``, run on the event loop for at most ``within`` seconds.
+
+        The session must be flushed afterwards. Raises NotAtOnce, with nothing done, if the function may take longer or
+        the session is busy.
+        """
         self._activity.note(self.number)
         within = AT_ONCE_S if self.alone else TINY_S
         session = self._session
@@ -190,8 +326,8 @@ class LocalSession(SessionHandle):
             program = [Instruction("cancel", attrs={"call": call}) for call in session.suspensions.waiting]
             await self._called(work.run, [program])
 
-    @override
     def changed(self) -> None:
+        """Note that the session's name or time to live has changed."""
         if isinstance(self._state, Durable):
             files = self._state.files
             files.manifest.name, files.manifest.ttl_s = self.name, self.ttl_s
