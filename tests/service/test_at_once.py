@@ -155,7 +155,7 @@ def test_behind_a_call_that_runs_or_a_long_program_nothing_does() -> None:
 
 
 def test_a_request_runs_here_once_its_like_was_brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_handle, "BRIEF_S", 0.1)
+    monkeypatch.setattr(session_handle, "BRIEF_S", 0.05)
 
     async def go(here: SessionHost, handle: SessionHandle) -> None:
         await handle.call(work.run, [])

@@ -275,7 +275,7 @@ def _loads(text: str, name: str) -> Any:
 def encode_answer(answer: Answer, media_type: str = SAFETENSORS) -> Container:
     """Encode an answer as bytes. In JSON, ``data`` is null if only the description was requested."""
     if media_type == JSON:
-        members = (json_codec.dumps(name) + b":" + encode_value(value) for name, value in answer.values.items())
+        members = (json_codec.dumps_ascii(name) + b":" + encode_value(value) for name, value in answer.values.items())
         return b'{"values":{' + b",".join(members) + b'},"pending":' + json_codec.dumps(answer.pending) + b"}"
     return safetensors.joined(_answer_pieces(answer, NO_LABELS))
 

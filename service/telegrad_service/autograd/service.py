@@ -54,11 +54,11 @@ def _runs_only_its_op(node: Node) -> bool:
 @command("backward")
 def backward(session: Session, body: BackwardArguments) -> tuple[str | None, bytes]:
     """Run backward. Return the call that it waits for, and the answer: the tensors that have a gradient."""
-    attrs = body.model_dump(include={"retain_graph", "create_graph"})
+    attrs = {"retain_graph": body.retain_graph, "create_graph": body.create_graph}
     inputs = [_ids(body.tensors), _ids(body.gradients), _ids(body.inputs)]
     pending = session.run([Instruction("backward", inputs, attrs=attrs)]).pending
     held = sorted(name for name, tensor in session.tensors.items() if tensor.grad is not None)
-    return call_of(pending), json_codec.dumps({"grads": held})[:-1] + b"," + member(pending) + b"}"
+    return call_of(pending), json_codec.dumps_ascii({"grads": held})[:-1] + b"," + member(pending) + b"}"
 
 
 @command("grad")

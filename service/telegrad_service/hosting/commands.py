@@ -41,7 +41,7 @@ def query(function: Function) -> Function:
 
 
 def brief(workload: Callable[..., Hashable | None]) -> Callable[[Function], Function]:
-    """Declare a command or query that runs on the event loop if its last run with an equal workload was brief.
+    """Declare a command or query that runs on the event loop if its last runs with an equal workload were brief.
 
     ``workload`` takes the same arguments, and returns what decides how long the function takes; None for any length.
     """

@@ -57,14 +57,15 @@ HOLDS: ContextVar[bool] = ContextVar("holds", default=False)
 P = ParamSpec("P")
 T = TypeVar("T")
 _DURATIONS: LRU[int, float] = LRU(4096)
-"""How long the last call of each workload took, by the workload's hash."""
+"""How long calls of each workload took: a moving average, by the workload's hash."""
 
 
 def _timed(workload: int, function: Callable[..., T], *arguments: Any) -> T:
     """Return ``function(*arguments)``, and remember how long it took, unless it failed, which may be brief."""
     begun = time.thread_time()  # others that take the core meanwhile do not count
     result = function(*arguments)
-    _DURATIONS[workload] = time.thread_time() - begun
+    seconds = time.thread_time() - begun
+    _DURATIONS[workload] = (_DURATIONS.get(workload, seconds) + seconds) / 2
     return result
 
 
