@@ -15,7 +15,6 @@ from ..hosting.host import SessionHost
 from ..hosting.session_handle import SessionHandle
 from ..settings import Settings
 from ..tenants.principal import Principal, principal_of
-from .route import accepted, body_of
 from .schemas import SESSION_ID
 
 
@@ -49,12 +48,13 @@ def get_session(request: Request, session: Annotated[str, Path(description=SESSI
 
 def get_accepted(request: Request) -> str:
     """The negotiated media type of the response."""
-    return accepted(request)
+    media_type: str = request.scope["telegrad.accept"]
+    return media_type
 
 
 def get_body(request: Request) -> tuple[Body, str]:
     """The body, unparsed, and its media type."""
-    return body_of(request)
+    return request.scope["telegrad.body"], request.scope["telegrad.content_type"]
 
 
 CurrentSession = Annotated[SessionHandle, Depends(get_session)]

@@ -22,7 +22,6 @@ from starlette.types import Receive, Scope, Send
 
 from telegrad_engine.errors import InvalidArgument, ServerBusy, TelegradError
 from telegrad_engine.program import json_codec
-from telegrad_engine.program.compression import Body
 from telegrad_engine.program.members import no_member
 
 from .. import problems
@@ -302,14 +301,3 @@ async def _once(
     recording = partial(handle.recording, sender, number)
     response: Response = await handle.senders.of(sender).once(number, digest, answer, recording)
     return response
-
-
-def accepted(request: Request) -> str:
-    """The negotiated media type of the response."""
-    media_type: str = request.scope["telegrad.accept"]
-    return media_type
-
-
-def body_of(request: Request) -> tuple[Body, str]:
-    """This request's body, unparsed, and its media type."""
-    return request.scope["telegrad.body"], request.scope["telegrad.content_type"]
