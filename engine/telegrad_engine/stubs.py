@@ -6,6 +6,7 @@ are up to date.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -53,7 +54,7 @@ def _returns(op: Op, tensor: str) -> str:
         return f"tuple[{tensor}, ...]"
     if len(op.outputs) == 1:
         return tensor
-    return _result_name(op) if tensor == "Tensor" else f"{_result_name(op)}[{tensor}]"
+    return f"{_result_name(op)}[{tensor}]"
 
 
 def _arguments(op: Op, tensor: str, params: list[Param]) -> str:
@@ -108,16 +109,13 @@ def _public(name: str) -> list[Op]:
     return [op for op in CATALOGUE.overloads[name] if not op.internal]
 
 
-def _results(tensor: str) -> list[str]:
+def _results() -> list[str]:
     """The named tuples of ops with several outputs."""
+    several = {op.name: op for op in CATALOGUE if len(op.outputs) > 1 and not (op.lists_outputs or op.internal)}
     lines: list[str] = []
-    seen: set[str] = set()
-    for op in CATALOGUE:
-        if len(op.outputs) > 1 and not op.lists_outputs and op.name not in seen:
-            seen.add(op.name)
-            generic = "" if tensor == "Tensor" else f", Generic[{tensor}]"
-            lines += ["", "", f"class {_result_name(op)}(NamedTuple{generic}):"]
-            lines += [f"    {output}: {tensor}" for output in op.outputs]
+    for op in several.values():
+        lines += ["", f"class {_result_name(op)}(NamedTuple, Generic[_T]):"]
+        lines += [f"    {output}: _T" for output in op.outputs]
     return lines
 
 
@@ -149,8 +147,8 @@ def method_stubs() -> str:
         abc="Iterator, Sequence",
         typing="Any, Generic, NamedTuple, Self, TypeVar, overload",
     )
-    lines = [head, '_T = TypeVar("_T")', *_results("_T"), "", ""]
-    lines += ["class OpMethods:", *("    " + line for line in _operators())]
+    lines = [head, '_T = TypeVar("_T")', *_results()]
+    lines += ["", "class OpMethods:", *("    " + line for line in _operators())]
     for name in sorted(CATALOGUE.overloads):
         methods = [op for op in _public(name) if op.method]
         if methods:
@@ -161,19 +159,15 @@ def method_stubs() -> str:
             lines += [
                 "    " + line for line in _definitions(f"{name}_", changing[:1], "Self", method=True, returns="Self")
             ]
-    return "\n".join(lines).replace("\n\n\n\n", "\n\n\n") + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def function_stubs(namespace: str, names: Iterable[str], tensor_import: str) -> str:
     """The stub of the functions of one namespace: ``torch``, ``torch.linalg`` or ``torch.nn.functional``."""
     head = HEADER.format(
-        doc=f"The functions of {namespace} that the catalogue has.",
-        abc="Sequence",
-        typing="Any, NamedTuple, overload",
+        doc=f"The functions of {namespace} that the catalogue has.", abc="Sequence", typing="Any, overload"
     )
-    lines = [head, tensor_import]
-    lines += _results("Tensor")
-    lines += ["", ""]
+    lines: list[str] = []
     for name in names:
         functional = namespace == "torch.nn.functional"
         ops = _public(functional_key(name) if functional else PREFIXES.get(namespace, "") + name)
@@ -182,7 +176,10 @@ def function_stubs(namespace: str, names: Iterable[str], tensor_import: str) -> 
             in_place = _definitions(f"{name}_", ops, "Tensor", method=False)
             definitions = [line.replace(") ->", ", inplace: bool = False) ->") for line in definitions] + in_place
         lines += definitions
-    return "\n".join(lines).replace("\n\n\n\n", "\n\n\n") + "\n"
+    results = sorted(set(re.findall(r"\w+Result\b", "\n".join(lines))))
+    if results:
+        head += f"\nfrom telegrad_engine.tensor._op_methods import {', '.join(results)}\n"
+    return "\n".join([head, tensor_import, "", *lines]) + "\n"
 
 
 def _torch_names() -> list[str]:
