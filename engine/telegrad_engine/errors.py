@@ -1,12 +1,13 @@
 """All error classes of the public API.
 
-An error class has a slug and an HTTP status, and derives from the built-in exception that PyTorch raises in the same
-case. The service converts an instance to problem+json, and the SDK converts it back to the same class with the same
-text.
+An error class has a slug (its name with hyphens, unless given) and an HTTP status, and derives from the built-in
+exception that PyTorch raises in the same case. The service converts an instance to problem+json, and the SDK converts
+it back to the same class with the same text.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 ERRORS: dict[str, type[TelegradError]] = {}
@@ -26,9 +27,11 @@ class TelegradError(Exception):
     retry_after_s: ClassVar[int | None] = None
     """Seconds after which a repeated request may succeed; None if repeating does not help."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        ERRORS[cls.slug] = cls
+    def __init_subclass__(cls, slug: str = "", status: int = 0, title: str = "", retry_after_s: int = 0) -> None:
+        if status:  # not for a user's own subclass, which has those of its base
+            cls.slug = slug or re.sub("(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
+            cls.status, cls.title, cls.retry_after_s = status, title, retry_after_s or None
+            ERRORS[cls.slug] = cls
 
     def __init__(self, detail: str, **context: Any) -> None:
         super().__init__(detail)
@@ -48,370 +51,251 @@ class TelegradError(Exception):
 # Requests that are well-formed but wrong -------------------------------------------------------------
 
 
-class InvalidOperation(TelegradError, RuntimeError):
+class InvalidOperation(TelegradError, RuntimeError, status=422, title="Invalid operation"):
     """The operation is not possible with these values."""
 
-    slug, status, title = "invalid-operation", 422, "Invalid operation"
 
-
-class ShapeMismatch(TelegradError, RuntimeError):
+class ShapeMismatch(TelegradError, RuntimeError, status=422, title="Shapes do not fit"):
     """Shapes do not fit each other or the operation."""
 
-    slug, status, title = "shape-mismatch", 422, "Shapes do not fit"
 
-
-class LinAlgError(TelegradError, RuntimeError):
+class LinAlgError(TelegradError, RuntimeError, slug="linalg-error", status=422, title="No result for this matrix"):
     """A matrix is singular, not positive-definite, or otherwise has no such decomposition or solution."""
 
-    slug, status, title = "linalg-error", 422, "No result for this matrix"
 
-
-class DTypeMismatch(TelegradError, RuntimeError):
+class DTypeMismatch(TelegradError, RuntimeError, status=422, title="Dtypes do not fit"):
     """The operation does not support this dtype."""
 
-    slug, status, title = "dtype-mismatch", 422, "Dtypes do not fit"
 
-
-class NotImplementedForDType(TelegradError, NotImplementedError):
+class NotImplementedForDType(TelegradError, NotImplementedError, status=422, title="Not implemented for this dtype"):
     """Neither PyTorch nor Telegrad has a kernel for this dtype."""
 
-    slug, status, title = "not-implemented-for-dtype", 422, "Not implemented for this dtype"
 
-
-class IndexOutOfBounds(TelegradError, RuntimeError):
+class IndexOutOfBounds(TelegradError, RuntimeError, status=422, title="Index out of bounds"):
     """An index tensor contains an index out of bounds, where PyTorch raises a RuntimeError."""
 
-    slug, status, title = "index-out-of-bounds", 422, "Index out of bounds"
 
-
-class DataDependentShape(TelegradError, RuntimeError):
+class DataDependentShape(TelegradError, RuntimeError, status=422, title="The shape depends on values"):
     """The shape of the result depends on values that are not known."""
 
-    slug, status, title = "data-dependent-shape", 422, "The shape depends on values"
 
-
-class IndexOutOfRange(TelegradError, IndexError):
+class IndexOutOfRange(TelegradError, IndexError, status=422, title="Index out of range"):
     """A dimension or an index is out of range."""
 
-    slug, status, title = "index-out-of-range", 422, "Index out of range"
 
-
-class InvalidArgument(TelegradError, TypeError):
+class InvalidArgument(TelegradError, TypeError, status=422, title="Invalid argument"):
     """An argument is missing, unknown or of the wrong type."""
 
-    slug, status, title = "invalid-argument", 422, "Invalid argument"
 
-
-class InvalidValue(TelegradError, ValueError):
+class InvalidValue(TelegradError, ValueError, status=422, title="Invalid value"):
     """An argument has the right type but a wrong value."""
 
-    slug, status, title = "invalid-value", 422, "Invalid value"
 
-
-class NumberTooLarge(TelegradError, OverflowError):
+class NumberTooLarge(TelegradError, OverflowError, status=422, title="Number too large"):
     """An integer does not fit in 64 bits."""
 
-    slug, status, title = "number-too-large", 422, "Number too large"
 
-
-class DivisionByZero(TelegradError, ZeroDivisionError):
+class DivisionByZero(TelegradError, ZeroDivisionError, status=422, title="Division by zero"):
     """A divisor is 0, where PyTorch raises Python's ZeroDivisionError."""
 
-    slug, status, title = "division-by-zero", 422, "Division by zero"
 
-
-class InvalidChoice(TelegradError, AssertionError):
+class InvalidChoice(TelegradError, AssertionError, status=422, title="Invalid choice"):
     """An argument is not one of the allowed values, or two conflict, where PyTorch raises an AssertionError."""
 
-    slug, status, title = "invalid-choice", 422, "Invalid choice"
 
-
-class NotSupported(TelegradError, NotImplementedError):
+class NotSupported(TelegradError, NotImplementedError, status=422, title="Not supported"):
     """Neither PyTorch nor Telegrad supports this combination of arguments."""
 
-    slug, status, title = "not-supported", 422, "Not supported"
 
-
-class MethodMissing(TelegradError, NotImplementedError):
+class MethodMissing(TelegradError, NotImplementedError, status=422, title="Method missing"):
     """A Function lacks the method that is called: ``forward``, ``backward`` or ``jvp``."""
-
-    slug, status, title = "method-missing", 422, "Method missing"
 
 
 # The graph ---------------------------------------------------------------------------------
 
 
-class GradRequired(TelegradError, RuntimeError):
+class GradRequired(TelegradError, RuntimeError, status=422, title="No gradient is tracked here"):
     """A gradient was requested for a tensor that does not require grad."""
 
-    slug, status, title = "grad-required", 422, "No gradient is tracked here"
 
-
-class InplaceOnLeaf(TelegradError, RuntimeError):
+class InplaceOnLeaf(TelegradError, RuntimeError, status=422, title="In-place change of a leaf"):
     """A leaf that requires grad was changed in place."""
 
-    slug, status, title = "inplace-on-leaf", 422, "In-place change of a leaf"
 
-
-class GraphFreed(TelegradError, RuntimeError):
+class GraphFreed(TelegradError, RuntimeError, status=409, title="The graph was freed"):
     """A graph was used again after its saved tensors were freed."""
 
-    slug, status, title = "graph-freed", 409, "The graph was freed"
 
-
-class VersionConflict(TelegradError, RuntimeError):
+class VersionConflict(TelegradError, RuntimeError, status=409, title="A saved tensor was modified"):
     """A tensor saved for backward was modified afterwards."""
 
-    slug, status, title = "version-conflict", 409, "A saved tensor was modified"
 
-
-class GradcheckError(TelegradError, RuntimeError):
+class GradcheckError(TelegradError, RuntimeError, slug="gradcheck-failed", status=422, title="The gradient is wrong"):
     """A derivative differs from the numerical differences of its function."""
 
-    slug, status, title = "gradcheck-failed", 422, "The gradient is wrong"
 
-
-class CheckpointError(TelegradError, RuntimeError):
+class CheckpointError(
+    TelegradError, RuntimeError, slug="checkpoint-mismatch", status=422, title="The recomputation differs"
+):
     """A checkpointed function behaved differently when it was recomputed."""
-
-    slug, status, title = "checkpoint-mismatch", 422, "The recomputation differs"
 
 
 # Registered functions ----------------------------------------------------------------------
 
 
-class InvalidFunction(TelegradError, ValueError):
+class InvalidFunction(TelegradError, ValueError, status=422, title="Not a function"):
     """A function's definition is invalid; ``where`` in the context names the wrong instruction."""
 
-    slug, status, title = "invalid-function", 422, "Not a function"
 
-
-class LimitExceeded(TelegradError, RuntimeError):
+class LimitExceeded(TelegradError, RuntimeError, status=422, title="A limit was passed"):
     """A limit is exceeded, such as the size or the work of a registered function."""
 
-    slug, status, title = "limit-exceeded", 422, "A limit was passed"
 
-
-class NeedsExample(TelegradError, RuntimeError):
+class NeedsExample(TelegradError, RuntimeError, status=422, title="An example is needed"):
     """Traced code needs information that is known only with example inputs."""
 
-    slug, status, title = "needs-example", 422, "An example is needed"
 
-
-class UnknownFunction(TelegradError, AttributeError):
+class UnknownFunction(TelegradError, AttributeError, status=404, title="Unknown function"):
     """No function with this name is registered."""
 
-    slug, status, title = "unknown-function", 404, "Unknown function"
 
-
-class ProcedureExists(TelegradError, ValueError):
+class ProcedureExists(TelegradError, ValueError, status=409, title="The name is taken"):
     """A procedure with this name is already defined."""
 
-    slug, status, title = "procedure-exists", 409, "The name is taken"
 
-
-class FunctionExists(TelegradError):
+class FunctionExists(TelegradError, status=409, title="The name is taken"):
     """A function with this name is already registered."""
-
-    slug, status, title = "function-exists", 409, "The name is taken"
 
 
 # The session and the wire ------------------------------------------------------------------
 
 
-class MalformedRequest(TelegradError, ValueError):
+class MalformedRequest(TelegradError, ValueError, status=400, title="Cannot be parsed"):
     """The request cannot be parsed."""
 
-    slug, status, title = "malformed-request", 400, "Cannot be parsed"
 
-
-class UnknownOp(TelegradError, AttributeError):
+class UnknownOp(TelegradError, AttributeError, status=404, title="Unknown op"):
     """No op with this name exists."""
 
-    slug, status, title = "unknown-op", 404, "Unknown op"
 
-
-class UnknownTensor(TelegradError, LookupError):
+class UnknownTensor(TelegradError, LookupError, status=404, title="Unknown tensor"):
     """The session has no tensor with this id, or it was freed."""
 
-    slug, status, title = "unknown-tensor", 404, "Unknown tensor"
 
-
-class UnknownProgram(TelegradError, LookupError):
+class UnknownProgram(TelegradError, LookupError, status=404, title="Unknown program"):
     """The server does not have a program with this digest, or no longer has it."""
 
-    slug, status, title = "unknown-program", 404, "Unknown program"
 
-
-class UnknownCall(TelegradError, LookupError):
+class UnknownCall(TelegradError, LookupError, status=404, title="Unknown call"):
     """No backward pass is waiting for a call with this id."""
 
-    slug, status, title = "unknown-call", 404, "Unknown call"
 
-
-class UnknownSession(TelegradError, LookupError):
+class UnknownSession(TelegradError, LookupError, status=404, title="Unknown session"):
     """No session with this id exists."""
 
-    slug, status, title = "unknown-session", 404, "Unknown session"
 
-
-class SessionExists(TelegradError):
+class SessionExists(TelegradError, status=409, title="The name is taken"):
     """A durable session of this name exists; ``session`` in the context is its id."""
 
-    slug, status, title = "session-exists", 409, "The name is taken"
 
-
-class SessionLost(TelegradError, LookupError):
+class SessionLost(TelegradError, LookupError, status=410, title="The session is lost"):
     """A session existed, but its state cannot be had back."""
 
-    slug, status, title = "session-lost", 410, "The session is lost"
 
-
-class UnknownResource(TelegradError, LookupError):
+class UnknownResource(TelegradError, LookupError, slug="not-found", status=404, title="Not found"):
     """There is no resource at this URL."""
 
-    slug, status, title = "not-found", 404, "Not found"
 
-
-class MethodNotAllowed(TelegradError):
+class MethodNotAllowed(TelegradError, status=405, title="Method not allowed"):
     """The resource does not support this method."""
 
-    slug, status, title = "method-not-allowed", 405, "Method not allowed"
 
-
-class Unauthenticated(TelegradError, PermissionError):
+class Unauthenticated(TelegradError, PermissionError, status=401, title="No valid API key"):
     """The request has no API key, or one that is not valid."""
 
-    slug, status, title = "unauthenticated", 401, "No valid API key"
 
-
-class MissingScope(TelegradError, PermissionError):
+class MissingScope(TelegradError, PermissionError, status=403, title="The API key does not allow this"):
     """The API key does not have the scope that the request needs."""
 
-    slug, status, title = "missing-scope", 403, "The API key does not allow this"
 
-
-class ForbiddenOrigin(TelegradError):
+class ForbiddenOrigin(TelegradError, status=403, title="Forbidden origin"):
     """The server does not allow this request from a web page of another origin."""
 
-    slug, status, title = "forbidden-origin", 403, "Forbidden origin"
 
-
-class UnknownHost(TelegradError):
+class UnknownHost(TelegradError, status=421, title="Unknown host"):
     """A request's Host header does not name the server."""
 
-    slug, status, title = "unknown-host", 421, "Unknown host"
 
-
-class RequestTimeout(TelegradError):
+class RequestTimeout(TelegradError, status=408, title="Request timeout"):
     """A client did not send a request in time."""
 
-    slug, status, title = "request-timeout", 408, "Request timeout"
 
-
-class HeadersTooLarge(TelegradError):
+class HeadersTooLarge(TelegradError, status=431, title="Headers too large"):
     """The request line or the headers are larger than the server accepts."""
 
-    slug, status, title = "headers-too-large", 431, "Headers too large"
 
-
-class NotAcceptable(TelegradError):
+class NotAcceptable(TelegradError, status=406, title="Not acceptable"):
     """The server can produce none of the media types in Accept."""
 
-    slug, status, title = "not-acceptable", 406, "Not acceptable"
 
-
-class SequenceConflict(TelegradError):
+class SequenceConflict(TelegradError, status=409, title="Sequence conflict"):
     """A sequence number was reused with a different body, or used out of order."""
 
-    slug, status, title = "sequence-conflict", 409, "Sequence conflict"
 
-
-class ProgramNotRun(TelegradError, RuntimeError):
+class ProgramNotRun(TelegradError, RuntimeError, slug="not-run", status=409, title="Not run"):
     """A program was not run because an earlier program failed before the client knew of the failure."""
 
-    slug, status, title = "not-run", 409, "Not run"
 
-
-class IdempotencyMismatch(TelegradError):
+class IdempotencyMismatch(TelegradError, status=422, title="The key was used for another request"):
     """An idempotency key was reused for a different request."""
 
-    slug, status, title = "idempotency-mismatch", 422, "The key was used for another request"
 
-
-class IdempotencyConflict(TelegradError):
+class IdempotencyConflict(TelegradError, status=409, title="The first request is still running"):
     """The first request with this idempotency key is still running."""
 
-    slug, status, title = "idempotency-conflict", 409, "The first request is still running"
 
-
-class PreconditionFailed(TelegradError):
+class PreconditionFailed(TelegradError, status=412, title="Precondition failed"):
     """A resource has changed since the client read it."""
 
-    slug, status, title = "precondition-failed", 412, "Precondition failed"
 
-
-class TensorExists(TelegradError):
+class TensorExists(TelegradError, status=409, title="The id is taken"):
     """A tensor with this id already exists."""
 
-    slug, status, title = "tensor-exists", 409, "The id is taken"
 
-
-class TooLarge(TelegradError, RuntimeError):
+class TooLarge(TelegradError, RuntimeError, status=413, title="Too large"):
     """A size in bytes or elements exceeds a limit."""
 
-    slug, status, title = "too-large", 413, "Too large"
 
-
-class TimeLimitExceeded(TelegradError, TimeoutError):
+class TimeLimitExceeded(TelegradError, TimeoutError, status=422, title="The time limit was exceeded"):
     """A program ran for longer than the server's time limit."""
 
-    slug, status, title = "time-limit-exceeded", 422, "The time limit was exceeded"
 
-
-class Cancelled(TelegradError, RuntimeError):
+class Cancelled(TelegradError, RuntimeError, status=409, title="Cancelled"):
     """A program was stopped because its session ended, its client disconnected or the server is stopping."""
 
-    slug, status, title = "cancelled", 409, "Cancelled"
 
-
-class UnsupportedMediaType(TelegradError):
+class UnsupportedMediaType(TelegradError, status=415, title="Unsupported media type"):
     """The server does not accept the body's media type."""
 
-    slug, status, title = "unsupported-media-type", 415, "Unsupported media type"
 
-
-class SessionLimit(TelegradError):
+class SessionLimit(TelegradError, slug="quota-exceeded", status=429, title="Quota exceeded", retry_after_s=5):
     """The client or its tenant has reached its limit of sessions, bytes or waiting requests."""
 
-    slug, status, title = "quota-exceeded", 429, "Quota exceeded"
-    retry_after_s = 5
 
-
-class ServerBusy(TelegradError):
+class ServerBusy(TelegradError, status=503, title="Server busy", retry_after_s=5):
     """The server is full or draining; try again later."""
 
-    slug, status, title = "server-busy", 503, "Server busy"
-    retry_after_s = 5
 
-
-class SessionMoved(ServerBusy):
+class SessionMoved(ServerBusy, status=503, title="The session has moved", retry_after_s=1):
     """Another server has taken the session over, and this one must not use it any more."""
 
-    slug, status, title = "session-moved", 503, "The session has moved"
-    retry_after_s = 1
 
-
-class ConnectionFailed(TelegradError, ConnectionError):
+class ConnectionFailed(TelegradError, ConnectionError, status=502, title="Connection failed"):
     """The SDK could not reach the server."""
 
-    slug, status, title = "connection-failed", 502, "Connection failed"
 
-
-class InternalError(TelegradError):
+class InternalError(TelegradError, status=500, title="Internal error"):
     """An error in the server itself."""
-
-    slug, status, title = "internal-error", 500, "Internal error"
 
     def __str__(self) -> str:
         return self.detail if self.request_id is None else f"{self.detail} (request {self.request_id})"

@@ -5,6 +5,7 @@ Internals: every error is made into a problem, also those that no request causes
 
 from __future__ import annotations
 
+import gc
 import logging
 
 import httpx
@@ -37,6 +38,15 @@ def test_no_error_shares_a_slug() -> None:
         return [found for sub in cls.__subclasses__() for found in [sub, *classes(sub)]]
 
     assert {cls.slug: cls for cls in classes(TelegradError)} == ERRORS
+
+
+def test_a_users_own_error_class_takes_no_slug() -> None:
+    before = dict(ERRORS)
+    own = type("Own", (ShapeMismatch,), {})
+    assert (own.slug, own.status, own.title) == ("shape-mismatch", 422, "Shapes do not fit")
+    assert before == ERRORS
+    del own
+    gc.collect()  # other tests list all classes
 
 
 async def ask(path: str, error: Exception) -> httpx.Response:
