@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
+from typing import Any
 
 import httpx
 import pytest
@@ -42,7 +43,7 @@ def test_no_error_shares_a_slug() -> None:
 
 def test_a_users_own_error_class_takes_no_slug() -> None:
     before = dict(ERRORS)
-    own = type("Own", (ShapeMismatch,), {})
+    own: Any = type("Own", (ShapeMismatch,), {})
     assert (own.slug, own.status, own.title) == ("shape-mismatch", 422, "Shapes do not fit")
     assert before == ERRORS
     del own

@@ -26,76 +26,57 @@ class _InplaceActivation(FunctionModule):
         self.inplace = inplace
 
 
-class ReLU(_InplaceActivation):
+class ReLU(_InplaceActivation, function="relu"):
     """``max(input, 0)``; written into the input if ``inplace``."""
 
-    _function = "relu"
 
-
-class SiLU(_InplaceActivation):
+class SiLU(_InplaceActivation, function="silu"):
     """``input * sigmoid(input)``; also called swish."""
 
-    _function = "silu"
 
-
-class SELU(_InplaceActivation):
+class SELU(_InplaceActivation, function="selu"):
     """``scale * elu(input, alpha)``, whose constants keep mean 0 and variance 1 (Klambauer et al. 2017)."""
 
-    _function = "selu"
 
-
-class Mish(_InplaceActivation):
+class Mish(_InplaceActivation, function="mish"):
     """``input * tanh(softplus(input))`` (Misra 2019)."""
 
-    _function = "mish"
 
-
-class Hardsigmoid(_InplaceActivation):
+class Hardsigmoid(_InplaceActivation, function="hardsigmoid"):
     """A piecewise linear logistic function: ``clamp(input / 6 + 1/2, 0, 1)``."""
 
-    _function, _shown = "hardsigmoid", ()
+    _shown = ()
 
 
-class Hardswish(_InplaceActivation):
+class Hardswish(_InplaceActivation, function="hardswish"):
     """``input * hardsigmoid(input)`` (Howard et al. 2019)."""
 
-    _function, _shown = "hardswish", ()
+    _shown = ()
 
 
-class Tanh(FunctionModule):
+class Tanh(FunctionModule, function="tanh"):
     """The hyperbolic tangent."""
 
-    _function = "tanh"
 
-
-class Sigmoid(FunctionModule):
+class Sigmoid(FunctionModule, function="sigmoid"):
     """The logistic function: ``1 / (1 + exp(-input))``."""
 
-    _function = "sigmoid"
 
-
-class LogSigmoid(FunctionModule):
+class LogSigmoid(FunctionModule, function="logsigmoid"):
     """The logarithm of the logistic function: ``-log(1 + exp(-input))``."""
 
-    _function = "logsigmoid"
 
-
-class Softsign(FunctionModule):
+class Softsign(FunctionModule, function="softsign"):
     """``input / (1 + |input|)``."""
 
-    _function = "softsign"
 
-
-class Tanhshrink(FunctionModule):
+class Tanhshrink(FunctionModule, function="tanhshrink"):
     """``input - tanh(input)``."""
 
-    _function = "tanhshrink"
 
-
-class GELU(FunctionModule):
+class GELU(FunctionModule, function="gelu"):
     """``input * Φ(input)``, with Φ approximated for ``approximate="tanh"`` (Hendrycks and Gimpel 2016)."""
 
-    _function = "gelu"
     _keywords = _shown = ("approximate",)
 
     def __init__(self, approximate: str = "none") -> None:
@@ -103,10 +84,9 @@ class GELU(FunctionModule):
         self.approximate = approximate
 
 
-class LeakyReLU(FunctionModule):
+class LeakyReLU(FunctionModule, function="leaky_relu"):
     """``max(input, 0) + negative_slope * min(input, 0)``."""
 
-    _function = "leaky_relu"
     _arguments = _shown = ("negative_slope", "inplace")
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
@@ -114,13 +94,13 @@ class LeakyReLU(FunctionModule):
         self.negative_slope, self.inplace = negative_slope, inplace
 
 
-class RReLU(FunctionModule):
+class RReLU(FunctionModule, function="rrelu"):
     """``LeakyReLU`` with slopes drawn between ``lower`` and ``upper`` in training mode (Xu et al. 2015).
 
     In evaluation mode the slope is their mean.
     """
 
-    _function, _arguments = "rrelu", ("lower", "upper", "training", "inplace")
+    _arguments = ("lower", "upper", "training", "inplace")
     _shown = ("lower", "upper", "inplace")
 
     def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
@@ -128,10 +108,9 @@ class RReLU(FunctionModule):
         self.lower, self.upper, self.inplace = lower, upper, inplace
 
 
-class ELU(FunctionModule):
+class ELU(FunctionModule, function="elu"):
     """The input where it is positive, else ``alpha * (exp(input) - 1)`` (Clevert et al. 2015)."""
 
-    _function = "elu"
     _arguments = _shown = ("alpha", "inplace")
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
@@ -139,20 +118,18 @@ class ELU(FunctionModule):
         self.alpha, self.inplace = alpha, inplace
 
 
-class CELU(ELU):
+class CELU(ELU, function="celu"):
     """The input where positive, else ``alpha * (exp(input / alpha) - 1)`` (Barron 2017): smooth for every ``alpha``."""
 
-    _function = "celu"
 
-
-class PReLU(FunctionModule):
+class PReLU(FunctionModule, function="prelu"):
     """``max(input, 0) + weight * min(input, 0)``, with a learned weight (He et al. 2015).
 
     ``num_parameters`` is 1 for a weight shared by all channels (dim 1), or the number of channels for one weight each.
     All weights start as ``init``.
     """
 
-    _function, _arguments, _shown = "prelu", ("weight",), ("num_parameters",)
+    _arguments, _shown = ("weight",), ("num_parameters",)
     weight: Parameter
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
@@ -166,10 +143,10 @@ class PReLU(FunctionModule):
         fill.constant_(self.weight, self.init)
 
 
-class Hardtanh(FunctionModule):
+class Hardtanh(FunctionModule, function="hardtanh"):
     """``clamp(input, min_val, max_val)``. Raises AssertionError unless ``max_val`` is greater than ``min_val``."""
 
-    _function, _arguments = "hardtanh", ("min_val", "max_val", "inplace")
+    _arguments = ("min_val", "max_val", "inplace")
     _shown: ClassVar[tuple[str, ...]] = _arguments
 
     def __init__(
@@ -205,10 +182,9 @@ class ReLU6(Hardtanh):
         super().__init__(0.0, 6.0, inplace)
 
 
-class Threshold(FunctionModule):
+class Threshold(FunctionModule, function="threshold"):
     """The input where it is above ``threshold``, else ``value``."""
 
-    _function = "threshold"
     _arguments = _shown = ("threshold", "value", "inplace")
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
@@ -216,10 +192,9 @@ class Threshold(FunctionModule):
         self.threshold, self.value, self.inplace = threshold, value, inplace
 
 
-class Softplus(FunctionModule):
+class Softplus(FunctionModule, function="softplus"):
     """A smooth ReLU: ``log(1 + exp(beta * input)) / beta``; the input where ``beta * input`` exceeds ``threshold``."""
 
-    _function = "softplus"
     _arguments = _shown = ("beta", "threshold")
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
@@ -238,16 +213,12 @@ class _Shrink(FunctionModule):
         return str(self.lambd)
 
 
-class Hardshrink(_Shrink):
+class Hardshrink(_Shrink, function="hardshrink"):
     """The input where its magnitude exceeds ``lambd``, else 0."""
 
-    _function = "hardshrink"
 
-
-class Softshrink(_Shrink):
+class Softshrink(_Shrink, function="softshrink"):
     """``sign(input) * max(|input| - lambd, 0)``."""
-
-    _function = "softshrink"
 
 
 class _AlongDim(FunctionModule):
@@ -269,22 +240,16 @@ class _AlongDim(FunctionModule):
         return self._call(input, 0 if input.dim() in (0, 1, 3) else 1)
 
 
-class Softmax(_AlongDim):
+class Softmax(_AlongDim, function="softmax"):
     """``exp(input) / sum(exp(input))``, summed along ``dim``."""
 
-    _function = "softmax"
 
-
-class LogSoftmax(_AlongDim):
+class LogSoftmax(_AlongDim, function="log_softmax"):
     """The logarithm of the softmax along ``dim``: ``input - logsumexp(input)``."""
 
-    _function = "log_softmax"
 
-
-class Softmin(_AlongDim):
+class Softmin(_AlongDim, function="softmin"):
     """``softmax(-input)`` along ``dim``."""
-
-    _function = "softmin"
 
 
 class Softmax2d(Module):
@@ -297,13 +262,12 @@ class Softmax2d(Module):
         return F.softmax(input, -3)
 
 
-class GLU(FunctionModule):
+class GLU(FunctionModule, function="glu"):
     """The first half along ``dim`` times the logistic function of the second half; the size of ``dim`` must be even.
 
     Dauphin et al. 2016.
     """
 
-    _function = "glu"
     _arguments = _shown = ("dim",)
 
     def __init__(self, dim: int = -1) -> None:

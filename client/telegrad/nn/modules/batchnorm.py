@@ -122,22 +122,16 @@ class BatchNorm(_Norm):
             var.lerp_(input.var(others).to(var.dtype), share)
 
 
-class BatchNorm1d(BatchNorm):
+class BatchNorm1d(BatchNorm, dims=(2, 3)):
     """Batch normalization of inputs (N, C) or (N, C, L)."""
 
-    dims = (2, 3)
 
-
-class BatchNorm2d(BatchNorm):
+class BatchNorm2d(BatchNorm, dims=(4,)):
     """Batch normalization of images (N, C, H, W)."""
 
-    dims = (4,)
 
-
-class BatchNorm3d(BatchNorm):
+class BatchNorm3d(BatchNorm, dims=(5,)):
     """Batch normalization of volumes (N, C, D, H, W)."""
-
-    dims = (5,)
 
 
 class _InstanceNorm(_Norm):
@@ -188,19 +182,13 @@ class _InstanceNorm(_Norm):
         return F.instance_norm(input, *kept, self.weight, self.bias, of_sample, momentum, self.eps)
 
 
-class InstanceNorm1d(_InstanceNorm):
+class InstanceNorm1d(_InstanceNorm, dims=(2, 3)):
     """Instance normalization of sequences (N, C, L) or (C, L)."""
 
-    dims = (2, 3)
 
-
-class InstanceNorm2d(_InstanceNorm):
+class InstanceNorm2d(_InstanceNorm, dims=(3, 4)):
     """Instance normalization of images (N, C, H, W) or (C, H, W)."""
 
-    dims = (3, 4)
 
-
-class InstanceNorm3d(_InstanceNorm):
+class InstanceNorm3d(_InstanceNorm, dims=(4, 5)):
     """Instance normalization of volumes (N, C, D, H, W) or (C, D, H, W)."""
-
-    dims = (4, 5)

@@ -17,13 +17,14 @@ from ...tensor.handle import Tensor
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter, add_parameters
-from .module import Module, changed_options, expanded
+from .function_module import DeclaredModule
+from .module import changed_options, expanded
 
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 _PADDINGS = {"same", "valid"}
 
 
-class _ConvNd(Module):
+class _ConvNd(DeclaredModule):
     """Base class of all convolutions. Raises ValueError unless the channels are divisible by ``groups``."""
 
     dims: ClassVar[int]
@@ -137,22 +138,16 @@ class _Conv(_ConvNd):
         return [side for size in reversed(self.padding) for side in (size, size)]
 
 
-class Conv1d(_Conv):
+class Conv1d(_Conv, dims=1):
     """The convolution of sequences (N, C, L) or (C, L)."""
 
-    dims = 1
 
-
-class Conv2d(_Conv):
+class Conv2d(_Conv, dims=2):
     """The convolution of images (N, C, H, W) or (C, H, W)."""
 
-    dims = 2
 
-
-class Conv3d(_Conv):
+class Conv3d(_Conv, dims=3):
     """The convolution of volumes (N, C, D, H, W) or (C, D, H, W)."""
-
-    dims = 3
 
 
 class _ConvTranspose(_ConvNd):
@@ -215,19 +210,13 @@ class _ConvTranspose(_ConvNd):
         return extra
 
 
-class ConvTranspose1d(_ConvTranspose):
+class ConvTranspose1d(_ConvTranspose, dims=1):
     """The transposed convolution of sequences (N, C, L) or (C, L)."""
 
-    dims = 1
 
-
-class ConvTranspose2d(_ConvTranspose):
+class ConvTranspose2d(_ConvTranspose, dims=2):
     """The transposed convolution of images (N, C, H, W) or (C, H, W)."""
 
-    dims = 2
 
-
-class ConvTranspose3d(_ConvTranspose):
+class ConvTranspose3d(_ConvTranspose, dims=3):
     """The transposed convolution of volumes (N, C, D, H, W) or (C, D, H, W)."""
-
-    dims = 3

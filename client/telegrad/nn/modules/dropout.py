@@ -22,37 +22,25 @@ class _Dropout(FunctionModule):
         return f"p={self.p}, inplace={self.inplace}"
 
 
-class Dropout(_Dropout):
+class Dropout(_Dropout, function="dropout"):
     """In training mode, zeroes each element with probability ``p`` and scales the rest by 1 / (1 - p)."""
 
-    _function = "dropout"
 
-
-class Dropout1d(_Dropout):
+class Dropout1d(_Dropout, function="dropout1d"):
     """In training mode, zeroes whole channels of (N, C, L) or (C, L) with probability ``p`` and scales up the rest."""
 
-    _function = "dropout1d"
 
-
-class Dropout2d(_Dropout):
+class Dropout2d(_Dropout, function="dropout2d"):
     """In training mode, zeroes whole channels of (N, C, H, W) with probability ``p`` and scales up the rest."""
 
-    _function = "dropout2d"
 
-
-class Dropout3d(_Dropout):
+class Dropout3d(_Dropout, function="dropout3d"):
     """In training mode, zeroes whole channels of (N, C, D, H, W) with probability ``p`` and scales up the rest."""
 
-    _function = "dropout3d"
 
-
-class AlphaDropout(_Dropout):
+class AlphaDropout(_Dropout, function="alpha_dropout"):
     """Dropout that keeps mean and variance, for use with SELU (Klambauer et al. 2017)."""
 
-    _function = "alpha_dropout"
 
-
-class FeatureAlphaDropout(_Dropout):
+class FeatureAlphaDropout(_Dropout, function="feature_alpha_dropout"):
     """``AlphaDropout`` for whole channels of (N, C, …)."""
-
-    _function = "feature_alpha_dropout"

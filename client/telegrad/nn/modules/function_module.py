@@ -10,14 +10,24 @@ from .. import functional as F
 from .module import Module, options
 
 
-class FunctionModule(Module):
+class DeclaredModule(Module):
+    """A module whose subclasses set class attributes in the class statement: ``class Conv1d(_Conv, dims=1)``."""
+
+    def __init_subclass__(cls, function: str | None = None, dims: Any = None, mode: str | None = None) -> None:
+        super().__init_subclass__()
+        for name, value in (("_function", function), ("dims", dims), ("mode", mode)):
+            if value is not None:
+                setattr(cls, name, value)
+
+
+class FunctionModule(DeclaredModule):
     """Calls a function of ``nn.functional`` with the input and attributes of the module.
 
     A subclass whose function takes more inputs overrides ``forward`` with their names and calls ``_call``.
     """
 
     _function: ClassVar[str]
-    """The function's name."""
+    """The function's name, the keyword ``function`` of the class statement."""
     _arguments: ClassVar[tuple[str, ...]] = ()
     """The attributes that are passed after the inputs, in order."""
     _keywords: ClassVar[tuple[str, ...]] = ()
@@ -25,8 +35,8 @@ class FunctionModule(Module):
     _shown: ClassVar[tuple[str, ...]] = ()
     """The attributes that ``extra_repr`` shows."""
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
+    def __init_subclass__(cls, **declared: Any) -> None:
+        super().__init_subclass__(**declared)
         if "forward" not in vars(cls):
             cls.forward = _named(cls.forward, f"{cls.__qualname__}.forward")  # type: ignore[method-assign]
 

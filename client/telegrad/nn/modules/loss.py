@@ -55,22 +55,17 @@ class WeightedLoss(Loss):
         self.register_buffer("weight", weight)
 
 
-class MSELoss(Loss):
+class MSELoss(Loss, function="mse_loss"):
     """The squared differences of two tensors of the same shape."""
 
-    _function = "mse_loss"
 
-
-class L1Loss(Loss):
+class L1Loss(Loss, function="l1_loss"):
     """The absolute differences of two tensors of the same shape."""
 
-    _function = "l1_loss"
 
-
-class SmoothL1Loss(Loss):
+class SmoothL1Loss(Loss, function="smooth_l1_loss"):
     """``difference ** 2 / (2 * beta)`` where ``|difference| < beta``, else ``|difference| - beta / 2``."""
 
-    _function = "smooth_l1_loss"
     _keywords = ("reduction", "beta")
 
     def __init__(
@@ -84,10 +79,9 @@ class SmoothL1Loss(Loss):
         self.beta = beta
 
 
-class HuberLoss(Loss):
+class HuberLoss(Loss, function="huber_loss"):
     """Half the squared differences up to ``delta``, linear beyond (Huber 1964)."""
 
-    _function = "huber_loss"
     _keywords = ("reduction", "delta")
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
@@ -182,22 +176,16 @@ class _PairLoss(_MarginLoss):
         return loss
 
 
-class CosineEmbeddingLoss(_PairLoss):
+class CosineEmbeddingLoss(_PairLoss, function="cosine_embedding_loss"):
     """``1 - cosine`` of two vectors where the target is 1, ``max(0, cosine - margin)`` where it is -1."""
 
-    _function = "cosine_embedding_loss"
 
-
-class MarginRankingLoss(_PairLoss):
+class MarginRankingLoss(_PairLoss, function="margin_ranking_loss"):
     """``max(0, -target * (input1 - input2) + margin)``, with targets 1 and -1."""
 
-    _function = "margin_ranking_loss"
 
-
-class HingeEmbeddingLoss(_MarginLoss):
+class HingeEmbeddingLoss(_MarginLoss, function="hinge_embedding_loss"):
     """The input where the target is 1, ``max(0, margin - input)`` where it is -1."""
-
-    _function = "hinge_embedding_loss"
 
     def __init__(
         self,
@@ -265,14 +253,13 @@ class TripletMarginWithDistanceLoss(Module):
         return loss
 
 
-class CrossEntropyLoss(WeightedLoss):
+class CrossEntropyLoss(WeightedLoss, function="cross_entropy"):
     """The cross entropy of logits (N, C, …) and class indices (N, …), or class probabilities (N, C, …).
 
     ``weight`` (C) scales the classes; targets equal to ``ignore_index`` do not count; ``label_smoothing`` mixes the
     target with the uniform distribution.
     """
 
-    _function = "cross_entropy"
     _keywords = ("ignore_index", "reduction", "label_smoothing")
 
     def __init__(
@@ -288,10 +275,9 @@ class CrossEntropyLoss(WeightedLoss):
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
 
-class NLLLoss(WeightedLoss):
+class NLLLoss(WeightedLoss, function="nll_loss"):
     """The negative log probability of the target class: input (N, C, …), target (N, …), ``weight`` (C)."""
 
-    _function = "nll_loss"
     _keywords = ("ignore_index", "reduction")
 
     def __init__(
@@ -306,16 +292,13 @@ class NLLLoss(WeightedLoss):
         self.ignore_index = ignore_index
 
 
-class BCELoss(WeightedLoss):
+class BCELoss(WeightedLoss, function="binary_cross_entropy"):
     """The binary cross entropy of probabilities and targets of the same shape; ``weight`` scales the elements."""
 
-    _function = "binary_cross_entropy"
 
-
-class BCEWithLogitsLoss(WeightedLoss):
+class BCEWithLogitsLoss(WeightedLoss, function="binary_cross_entropy_with_logits"):
     """The binary cross entropy of logits and targets; ``pos_weight`` scales the loss of positive targets."""
 
-    _function = "binary_cross_entropy_with_logits"
     _keywords = ("reduction", "pos_weight")
 
     pos_weight: Tensor | None
@@ -332,13 +315,12 @@ class BCEWithLogitsLoss(WeightedLoss):
         self.register_buffer("pos_weight", pos_weight)
 
 
-class KLDivLoss(Loss):
+class KLDivLoss(Loss, function="kl_div"):
     """``target * (log(target) - input)`` for log probabilities ``input``; ``reduction`` may also be "batchmean".
 
     With ``log_target``, the targets are log probabilities too.
     """
 
-    _function = "kl_div"
     _keywords = ("reduction", "log_target")
 
     def __init__(
@@ -370,10 +352,9 @@ class CTCLoss(Loss):
         return F.ctc_loss(log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity)
 
 
-class MultiMarginLoss(WeightedLoss):
+class MultiMarginLoss(WeightedLoss, function="multi_margin_loss"):
     """``sum(max(0, margin - x[target] + x[i]) ** p) / C`` over the other classes ``i`` of scores ``x`` (N, C)."""
 
-    _function = "multi_margin_loss"
     _arguments = ("p", "margin", "weight")
 
     def __init__(
@@ -393,22 +374,16 @@ class MultiMarginLoss(WeightedLoss):
         self.p, self.margin = p, margin
 
 
-class MultiLabelMarginLoss(Loss):
+class MultiLabelMarginLoss(Loss, function="multilabel_margin_loss"):
     """The hinge loss of other classes' scores (N, C) against those of the classes that ``target`` lists before a -1."""
 
-    _function = "multilabel_margin_loss"
 
-
-class SoftMarginLoss(Loss):
+class SoftMarginLoss(Loss, function="soft_margin_loss"):
     """``log(1 + exp(-target * input))``, with targets 1 and -1."""
 
-    _function = "soft_margin_loss"
 
-
-class MultiLabelSoftMarginLoss(WeightedLoss):
+class MultiLabelSoftMarginLoss(WeightedLoss, function="multilabel_soft_margin_loss"):
     """The binary cross entropy of logits (N, C) and targets, its mean over the classes weighted by ``weight`` (C)."""
-
-    _function = "multilabel_soft_margin_loss"
 
 
 class NLLLoss2d(NLLLoss):

@@ -11,11 +11,11 @@ from ...tensor.handle import Tensor, functions
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter, add_parameters
-from .function_module import FunctionModule
+from .function_module import DeclaredModule, FunctionModule
 from .module import Module, expanded, options
 
 
-class _Affine(Module):
+class _Affine(DeclaredModule):
     """A module with an optional weight, which starts at 1, and an optional bias, which starts at 0."""
 
     weight: Parameter | None
@@ -114,10 +114,10 @@ class RMSNorm(_Affine):
         return f"{self.normalized_shape}, {options(self, 'eps', 'elementwise_affine')}"
 
 
-class LocalResponseNorm(FunctionModule):
+class LocalResponseNorm(FunctionModule, function="local_response_norm"):
     """``input / (k + alpha * mean square of size neighbouring channels) ** beta`` (Krizhevsky et al. 2012)."""
 
-    _function, _arguments = "local_response_norm", ("size", "alpha", "beta", "k")
+    _arguments = ("size", "alpha", "beta", "k")
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()

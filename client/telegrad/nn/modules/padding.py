@@ -25,62 +25,44 @@ class _Pad(FunctionModule):
         return str(self.padding)
 
 
-class ReflectionPad1d(_Pad):
+class ReflectionPad1d(_Pad, dims=1, mode="reflect"):
     """Pads (…, L) by reflection, without repeating the border values."""
 
-    dims, mode = 1, "reflect"
 
-
-class ReflectionPad2d(_Pad):
+class ReflectionPad2d(_Pad, dims=2, mode="reflect"):
     """Pads (…, H, W) by reflection, without repeating the border values."""
 
-    dims, mode = 2, "reflect"
 
-
-class ReflectionPad3d(_Pad):
+class ReflectionPad3d(_Pad, dims=3, mode="reflect"):
     """Pads (…, D, H, W) by reflection, without repeating the border values."""
 
-    dims, mode = 3, "reflect"
 
-
-class ReplicationPad1d(_Pad):
+class ReplicationPad1d(_Pad, dims=1, mode="replicate"):
     """Pads (…, L) with its border values."""
 
-    dims, mode = 1, "replicate"
 
-
-class ReplicationPad2d(_Pad):
+class ReplicationPad2d(_Pad, dims=2, mode="replicate"):
     """Pads (…, H, W) with its border values."""
 
-    dims, mode = 2, "replicate"
 
-
-class ReplicationPad3d(_Pad):
+class ReplicationPad3d(_Pad, dims=3, mode="replicate"):
     """Pads (…, D, H, W) with its border values."""
 
-    dims, mode = 3, "replicate"
 
-
-class CircularPad1d(_Pad):
+class CircularPad1d(_Pad, dims=1, mode="circular"):
     """Pads (…, L) circularly, with values from the opposite side."""
 
-    dims, mode = 1, "circular"
 
-
-class CircularPad2d(_Pad):
+class CircularPad2d(_Pad, dims=2, mode="circular"):
     """Pads (…, H, W) circularly, with values from the opposite side."""
 
-    dims, mode = 2, "circular"
 
-
-class CircularPad3d(_Pad):
+class CircularPad3d(_Pad, dims=3, mode="circular"):
     """Pads (…, D, H, W) circularly, with values from the opposite side."""
 
-    dims, mode = 3, "circular"
 
-
-class _ConstantPad(_Pad):
-    _arguments, mode = ("padding", "mode", "value"), "constant"
+class _ConstantPad(_Pad, mode="constant"):
+    _arguments = ("padding", "mode", "value")
 
     def __init__(self, padding: int | Sequence[int], value: float) -> None:
         super().__init__(padding)
@@ -90,22 +72,16 @@ class _ConstantPad(_Pad):
         return f"padding={self.padding}, value={self.value}"
 
 
-class ConstantPad1d(_ConstantPad):
+class ConstantPad1d(_ConstantPad, dims=1):
     """Pads (…, L) with ``value``."""
 
-    dims = 1
 
-
-class ConstantPad2d(_ConstantPad):
+class ConstantPad2d(_ConstantPad, dims=2):
     """Pads (…, H, W) with ``value``."""
 
-    dims = 2
 
-
-class ConstantPad3d(_ConstantPad):
+class ConstantPad3d(_ConstantPad, dims=3):
     """Pads (…, D, H, W) with ``value``."""
-
-    dims = 3
 
 
 class _ZeroPad(_ConstantPad):

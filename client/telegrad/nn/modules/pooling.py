@@ -34,22 +34,16 @@ class _MaxUnpool(FunctionModule):
         return result
 
 
-class MaxUnpool1d(_MaxUnpool):
+class MaxUnpool1d(_MaxUnpool, function="max_unpool1d", dims=1):
     """Puts the maxima of ``MaxPool1d`` back at their positions in sequences (N, C, L) or (C, L)."""
 
-    _function, dims = "max_unpool1d", 1
 
-
-class MaxUnpool2d(_MaxUnpool):
+class MaxUnpool2d(_MaxUnpool, function="max_unpool2d", dims=2):
     """Puts the maxima of ``MaxPool2d`` back at their positions in images (N, C, H, W) or (C, H, W)."""
 
-    _function, dims = "max_unpool2d", 2
 
-
-class MaxUnpool3d(_MaxUnpool):
+class MaxUnpool3d(_MaxUnpool, function="max_unpool3d", dims=3):
     """Puts the maxima of ``MaxPool3d`` back at their positions in volumes (N, C, D, H, W) or (C, D, H, W)."""
-
-    _function, dims = "max_unpool3d", 3
 
 
 class _MaxPool(FunctionModule):
@@ -73,28 +67,21 @@ class _MaxPool(FunctionModule):
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
 
-class MaxPool1d(_MaxPool):
+class MaxPool1d(_MaxPool, function="max_pool1d"):
     """The maximum of each window of sequences (N, C, L) or (C, L)."""
 
-    _function = "max_pool1d"
 
-
-class MaxPool2d(_MaxPool):
+class MaxPool2d(_MaxPool, function="max_pool2d"):
     """The maximum of each window of images (N, C, H, W) or (C, H, W)."""
 
-    _function = "max_pool2d"
 
-
-class MaxPool3d(_MaxPool):
+class MaxPool3d(_MaxPool, function="max_pool3d"):
     """The maximum of each window of volumes (N, C, D, H, W) or (C, D, H, W)."""
 
-    _function = "max_pool3d"
 
-
-class AvgPool1d(FunctionModule):
+class AvgPool1d(FunctionModule, function="avg_pool1d"):
     """The mean of each window of sequences (N, C, L) or (C, L)."""
 
-    _function = "avg_pool1d"
     _arguments = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
     _shown = ("kernel_size", "stride", "padding")
 
@@ -134,16 +121,12 @@ class _AvgPool(FunctionModule):
         self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
 
 
-class AvgPool2d(_AvgPool):
+class AvgPool2d(_AvgPool, function="avg_pool2d"):
     """The mean of each window of images (N, C, H, W) or (C, H, W)."""
 
-    _function = "avg_pool2d"
 
-
-class AvgPool3d(_AvgPool):
+class AvgPool3d(_AvgPool, function="avg_pool3d"):
     """The mean of each window of volumes (N, C, D, H, W) or (C, D, H, W)."""
-
-    _function = "avg_pool3d"
 
 
 class _LPPool(FunctionModule):
@@ -163,22 +146,16 @@ class _LPPool(FunctionModule):
         return result
 
 
-class LPPool1d(_LPPool):
+class LPPool1d(_LPPool, function="lp_pool1d"):
     """The ``norm_type``-norm of each window of sequences (N, C, L) or (C, L)."""
 
-    _function = "lp_pool1d"
 
-
-class LPPool2d(_LPPool):
+class LPPool2d(_LPPool, function="lp_pool2d"):
     """The ``norm_type``-norm of each window of images (N, C, H, W) or (C, H, W)."""
 
-    _function = "lp_pool2d"
 
-
-class LPPool3d(_LPPool):
+class LPPool3d(_LPPool, function="lp_pool3d"):
     """The ``norm_type``-norm of each window of volumes (N, C, D, H, W) or (C, D, H, W)."""
-
-    _function = "lp_pool3d"
 
 
 class _FractionalMaxPool(FunctionModule):
@@ -213,16 +190,12 @@ class _FractionalMaxPool(FunctionModule):
             raise InvalidValue(f"output_ratio must be between 0 and 1 (got {output_ratio})")
 
 
-class FractionalMaxPool2d(_FractionalMaxPool):
+class FractionalMaxPool2d(_FractionalMaxPool, function="fractional_max_pool2d", dims=2):
     """Fractional max pooling of images (N, C, H, W) or (C, H, W)."""
 
-    _function, dims = "fractional_max_pool2d", 2
 
-
-class FractionalMaxPool3d(_FractionalMaxPool):
+class FractionalMaxPool3d(_FractionalMaxPool, function="fractional_max_pool3d", dims=3):
     """Fractional max pooling of volumes (N, C, D, H, W) or (C, D, H, W)."""
-
-    _function, dims = "fractional_max_pool3d", 3
 
 
 class _AdaptivePool(FunctionModule):
@@ -243,22 +216,16 @@ class _AdaptivePool(FunctionModule):
         return self._call(input, tuple(k if s is None else s for s, k in zip(sizes, kept, strict=True)))
 
 
-class AdaptiveAvgPool1d(_AdaptivePool):
+class AdaptiveAvgPool1d(_AdaptivePool, function="adaptive_avg_pool1d", dims=1):
     """Averages sequences (N, C, L) or (C, L) to (…, output_size)."""
 
-    _function, dims = "adaptive_avg_pool1d", 1
 
-
-class AdaptiveAvgPool2d(_AdaptivePool):
+class AdaptiveAvgPool2d(_AdaptivePool, function="adaptive_avg_pool2d", dims=2):
     """Averages images (N, C, H, W) or (C, H, W) to (…, *output_size)."""
 
-    _function, dims = "adaptive_avg_pool2d", 2
 
-
-class AdaptiveAvgPool3d(_AdaptivePool):
+class AdaptiveAvgPool3d(_AdaptivePool, function="adaptive_avg_pool3d", dims=3):
     """Averages volumes (N, C, D, H, W) or (C, D, H, W) to (…, *output_size)."""
-
-    _function, dims = "adaptive_avg_pool3d", 3
 
 
 class _AdaptiveMaxPool(_AdaptivePool):
@@ -271,19 +238,13 @@ class _AdaptiveMaxPool(_AdaptivePool):
         self.return_indices = return_indices
 
 
-class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+class AdaptiveMaxPool1d(_AdaptiveMaxPool, function="adaptive_max_pool1d", dims=1):
     """The maxima of ``output_size`` windows of sequences (N, C, L) or (C, L)."""
 
-    _function, dims = "adaptive_max_pool1d", 1
 
-
-class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+class AdaptiveMaxPool2d(_AdaptiveMaxPool, function="adaptive_max_pool2d", dims=2):
     """The maxima of a grid of ``output_size`` windows of images (N, C, H, W) or (C, H, W)."""
 
-    _function, dims = "adaptive_max_pool2d", 2
 
-
-class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+class AdaptiveMaxPool3d(_AdaptiveMaxPool, function="adaptive_max_pool3d", dims=3):
     """The maxima of a grid of ``output_size`` windows of volumes (N, C, D, H, W) or (C, D, H, W)."""
-
-    _function, dims = "adaptive_max_pool3d", 3

@@ -14,10 +14,9 @@ from .module import Module, options
 from .pooling import Sizes
 
 
-class Unfold(FunctionModule):
+class Unfold(FunctionModule, function="unfold"):
     """Extracts the windows of images (N, C, H, W) or (C, H, W) as columns (N, C * window, windows)."""
 
-    _function = "unfold"
     _arguments = _shown = ("kernel_size", "dilation", "padding", "stride")
 
     def __init__(self, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> None:
@@ -25,10 +24,9 @@ class Unfold(FunctionModule):
         self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
 
 
-class Fold(FunctionModule):
+class Fold(FunctionModule, function="fold"):
     """Combines columns (N, C * window, windows) into images (N, C, *output_size); overlapping values are summed."""
 
-    _function = "fold"
     _arguments = _shown = ("output_size", "kernel_size", "dilation", "padding", "stride")
 
     def __init__(
@@ -90,10 +88,9 @@ class Unflatten(Module):
         return options(self, "dim", "unflattened_size")
 
 
-class PixelShuffle(FunctionModule):
+class PixelShuffle(FunctionModule, function="pixel_shuffle"):
     """Rearranges (…, C r², H, W) to (…, C, H r, W r), with r the ``upscale_factor`` (Shi et al. 2016)."""
 
-    _function = "pixel_shuffle"
     _arguments = _shown = ("upscale_factor",)
 
     def __init__(self, upscale_factor: int) -> None:
@@ -101,10 +98,9 @@ class PixelShuffle(FunctionModule):
         self.upscale_factor = upscale_factor
 
 
-class PixelUnshuffle(FunctionModule):
+class PixelUnshuffle(FunctionModule, function="pixel_unshuffle"):
     """Rearranges (…, C, H r, W r) to (…, C r², H, W), with r the ``downscale_factor``."""
 
-    _function = "pixel_unshuffle"
     _arguments = _shown = ("downscale_factor",)
 
     def __init__(self, downscale_factor: int) -> None:
@@ -112,10 +108,9 @@ class PixelUnshuffle(FunctionModule):
         self.downscale_factor = downscale_factor
 
 
-class ChannelShuffle(FunctionModule):
+class ChannelShuffle(FunctionModule, function="channel_shuffle"):
     """Interleaves the channels (dim 1) of ``groups`` groups (Zhang et al. 2017)."""
 
-    _function = "channel_shuffle"
     _arguments = _shown = ("groups",)
 
     def __init__(self, groups: int) -> None:

@@ -40,14 +40,13 @@ class _Table(FunctionModule):
                 self.weight[self.padding_idx].fill_(0)
 
 
-class Embedding(_Table):
+class Embedding(_Table, function="embedding"):
     """A table of ``num_embeddings`` vectors: input (…) of indices, weight (num, dim), result (…, dim).
 
     The weight starts as normal numbers; its row ``padding_idx`` starts as zeros and gets no gradient. See
     ``functional.embedding`` for the options.
     """
 
-    _function = "embedding"
     _arguments = ("weight", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
 
     def __init__(
@@ -94,14 +93,12 @@ class Embedding(_Table):
         return cls(count, dim, *options, embeddings, freeze)
 
 
-class EmbeddingBag(_Table):
+class EmbeddingBag(_Table, function="embedding_bag"):
     """The sum, mean or maximum of the vectors for each bag of indices: (bags, dim).
 
     Bags are the rows of an input (B, n), or the parts of an input (n) that start at ``offsets``. See
     ``functional.embedding_bag`` for the options.
     """
-
-    _function = "embedding_bag"
 
     def __init__(
         self,
