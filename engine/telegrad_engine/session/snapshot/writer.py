@@ -63,6 +63,21 @@ def refusal(session: Session) -> str | None:
     return MUTABLE_DEVICE if device is not None and device.backend.aliases else None
 
 
+class Numbers(list[Any]):
+    """Objects in the order in which they were found. The number of one is its index."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_id: dict[int, int] = {}
+
+    def of(self, found: Any) -> int:
+        """Return the number of an object, which is a new one if it was not found before."""
+        number = self.by_id.setdefault(id(found), len(self))
+        if number == len(self):
+            self.append(found)
+        return number
+
+
 class Writer:
     """The walk over one session.
 
@@ -76,26 +91,14 @@ class Writer:
         self.arrays = Arrays()
         self.array: Callable[[Any], int] = self.arrays.number
         self.device = session.environment.device
-        self.device_arrays: list[Any] = []
+        self.device_arrays = Numbers()
         """The arrays of the session's device."""
-        self._device_numbers: dict[int, int] = {}
         self._array_type = None if self.device is None else type(self.device.backend.upload(np.zeros(())))
-        self._memories: dict[int, int] = {}
-        self._memory_list: list[Any] = []
-        self.tensors: list[Any] = []
-        self.nodes: list[Any] = []
+        self.tensors, self.nodes = Numbers(), Numbers()
+        self._memories, self._counters, self._functions = Numbers(), Numbers(), Numbers()
+        self._frames, self._sections = Numbers(), Numbers()
         self.holders: list[tuple[Any, str]] = [(session.checkpoints, "_packed")]
         """Objects besides tensors and nodes that may have arrays, each with the name of an attribute."""
-        self._tensors: dict[int, int] = {}
-        self._nodes: dict[int, int] = {}
-        self._counters: dict[int, int] = {}
-        self._counter_list: list[Any] = []
-        self._functions: dict[int, int] = {}
-        self._function_list: list[Any] = []
-        self._frames: dict[int, int] = {}
-        self._frame_list: list[Frame] = []
-        self._sections: dict[int, int] = {}
-        self._section_list: list[Section] = []
         self._retained: list[tuple[list[Any], Any]] = []
         self._records: dict[str, list[Any]] = {"tensors": [], "nodes": [], "frames": [], "sections": []}
         self._roots = self._describe_session(more)
@@ -108,19 +111,19 @@ class Writer:
 
         With ``download`` it names copies of the device's arrays on the host; else the reader must be given the arrays.
         """
-        memories = [[self.device_array(memory.array), memory.writes] for memory in self._memory_list]
+        memories = [[self.device_array(memory.array), memory.writes] for memory in self._memories]
         copies = []
         if download and self.device is not None:
             copies = [self.array(np.ascontiguousarray(self.device.backend.download(x))) for x in self.device_arrays]
         for record, tensor in self._retained:
-            record[0] = self._tensors.get(id(tensor), -1)
+            record[0] = self.tensors.by_id.get(id(tensor), -1)
         nodes = self.nodes
         return {
             **self._roots,
             **self._records,
             **({} if self.device is None else {"memories": memories, "device_arrays": copies}),
             "functions": self._function_records(),
-            "counters": [INFERENCE if type(c) is InferenceVersion else c[0] for c in self._counter_list],
+            "counters": [INFERENCE if type(c) is InferenceVersion else c[0] for c in self._counters],
             "order": sorted(range(len(nodes)), key=lambda number: nodes[number].sequence),
             "arrays": [
                 [spec.block, spec.offset, spec.shape, spec.strides, dtype_name(spec.dtype), spec.frozen]
@@ -176,8 +179,8 @@ class Writer:
         found: tuple[tuple[list[Any], list[Any], Callable[[Any], Any]], ...] = (
             (self.tensors, self._records["tensors"], self._describe_tensor),
             (self.nodes, self._records["nodes"], self._describe_node),
-            (self._frame_list, self._records["frames"], self._describe_frame),
-            (self._section_list, self._records["sections"], self._describe_section),
+            (self._frames, self._records["frames"], self._describe_frame),
+            (self._sections, self._records["sections"], self._describe_section),
         )
         while any(len(records) < len(objects) for objects, records, _ in found):
             for objects, records, describe in found:
@@ -193,37 +196,21 @@ class Writer:
 
     def tensor(self, tensor: Any) -> int:
         """Return the number of a tensor."""
-        found = self._tensors.get(id(tensor))
-        if found is None:
-            found = self._tensors[id(tensor)] = len(self.tensors)
-            self.tensors.append(tensor)
-        return found
+        return self.tensors.of(tensor)
 
     def device_array(self, value: Any) -> int | None:
         """Return the number of an array of the session's device; None for any other value."""
         if self._array_type is None or not isinstance(value, self._array_type):
             return None
-        found = self._device_numbers.get(id(value))
-        if found is None:
-            found = self._device_numbers[id(value)] = len(self.device_arrays)
-            self.device_arrays.append(value)
-        return found
+        return self.device_arrays.of(value)
 
     def _memory(self, memory: Any) -> int:
         """Return the number of the memory that tensors over immutable arrays share."""
-        found = self._memories.get(id(memory))
-        if found is None:
-            found = self._memories[id(memory)] = len(self._memory_list)
-            self._memory_list.append(memory)
-        return found
+        return self._memories.of(memory)
 
     def counter(self, counter: Any) -> int:
         """Return the number of a version counter."""
-        found = self._counters.get(id(counter))
-        if found is None:
-            found = self._counters[id(counter)] = len(self._counter_list)
-            self._counter_list.append(counter)
-        return found
+        return self._counters.of(counter)
 
     def edge(self, target: Any) -> Any:
         """Return the number of a node, the number of a leaf in a list, or None."""
@@ -231,22 +218,14 @@ class Writer:
             return None
         if target.leaf is not None:
             return [self.tensor(target.leaf)]
-        found = self._nodes.get(id(target))
-        if found is None:
-            found = self._nodes[id(target)] = len(self.nodes)
-            self.nodes.append(target)
-        return found
+        return self.nodes.of(target)
 
     def function(self, function: Any) -> int:
         """Return the number of a registered function; those that it applies come before it."""
-        found = self._functions.get(id(function))
-        if found is None:
-            if isinstance(function, FunctionProgram):
-                for other in function.uses.values():
-                    self.function(other)
-            found = self._functions[id(function)] = len(self._function_list)
-            self._function_list.append(function)
-        return found
+        if isinstance(function, FunctionProgram) and id(function) not in self._functions.by_id:
+            for other in function.uses.values():
+                self.function(other)
+        return self._functions.of(function)
 
     def packed(self, value: Packed) -> list[Any]:
         """Return the checkpoint that recomputes a saved tensor, and the tensor's number there."""
@@ -257,24 +236,16 @@ class Writer:
         return [self._frame(frame), value.kept]
 
     def _frame(self, frame: Frame) -> int:
-        found = self._frames.get(id(frame))
-        if found is None:
-            found = self._frames[id(frame)] = len(self._frame_list)
-            self._frame_list.append(frame)
-        return found
+        return self._frames.of(frame)
 
     def _section(self, section: Section) -> int:
-        found = self._sections.get(id(section))
-        if found is None:
-            found = self._sections[id(section)] = len(self._section_list)
-            self._section_list.append(section)
-        return found
+        return self._sections.of(section)
 
     def _function_records(self) -> list[Any]:
         records: list[Any] = []
-        for function in self._function_list:
+        for function in self._functions:
             if isinstance(function, FunctionProgram):
-                uses = {name: self._functions[id(other)] for name, other in function.uses.items()}
+                uses = {name: self.function(other) for name, other in function.uses.items()}
                 records.append({"definition": json_codec.dumps(function.definition).decode(), "uses": uses})
             else:
                 records.append({"installed": function.name})
