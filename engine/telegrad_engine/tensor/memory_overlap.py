@@ -13,15 +13,11 @@ from ..errors import InvalidOperation
 from ..memory_layout import Geometry, geometry_of, memory_of
 from ..schema.op import Op
 
-_CLONE = "Please clone() the tensor before performing the operation."
-OVERLAPPING = (
-    "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
-    + _CLONE
+TEXT = (
+    "unsupported operation: {} to a single memory location. Please clone() the tensor before performing the operation."
 )
-OVERLAPPED = (
-    "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory "
-    "location. " + _CLONE
-)
+OVERLAPPING = TEXT.format("more than one element of the written-to tensor refers")
+OVERLAPPED = TEXT.format("some elements of the input tensor and the written-to tensor refer")
 
 
 def check_overlap(op: Op, target: Any, inputs: Sequence[Any]) -> None:
@@ -54,18 +50,14 @@ def _overlaps(target: Any, x: Any, whole: bool) -> bool:
     """Whether a tensor over the same memory overlaps ``target`` partly or, if ``whole``, at all."""
     if x is target or (x._base is target._base and x._view_chain == target._view_chain and x._base is not None):
         return whole
-    places = [geometry_of(target), geometry_of(x)]
-    if not all(map(_is_dense, places)):
-        return False
-    (start, end), (begin, stop) = [
-        (
-            geometry.offset * tensor._data.dtype.itemsize,
-            (geometry.offset + tensor.numel()) * tensor._data.dtype.itemsize,
-        )
-        for geometry, tensor in zip(places, (target, x), strict=True)
-    ]
-    same = (start, end) == (begin, stop) and places[0].strides == places[1].strides
-    return whole if same else start < stop and begin < end
+    spans = []
+    for tensor in (target, x):
+        geometry, width = geometry_of(tensor), tensor._data.dtype.itemsize
+        if not _is_dense(geometry):
+            return False
+        spans.append((geometry.offset * width, (geometry.offset + tensor.numel()) * width, geometry.strides))
+    (start, end, _), (begin, stop, _) = spans
+    return whole if spans[0] == spans[1] else start < stop and begin < end
 
 
 def _is_dense(geometry: Geometry) -> bool:
