@@ -21,7 +21,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -164,46 +164,36 @@ def load(
     return _finished(found)
 
 
-@dataclass(eq=False)  # hashed by identity, since a set may have it
-class _SavedModule:
-    """A module of the file, whose class is called outside of the reading of the file."""
-
-    name: str
-    state: Mapping[str, Any]
-    frozen: Sequence[str]
-    eval: Sequence[str]
-
-
 def _finished(value: Any) -> Any:
     """Return a value of the file with its modules rebuilt."""
     if isinstance(value, dict):
         return {key: _finished(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set)):
         return type(value)([_finished(item) for item in value])
-    return _built(value) if isinstance(value, _SavedModule) else value
+    return value() if isinstance(value, partial) else value
 
 
-def _built(saved: _SavedModule) -> Module:
-    """Return the module, of the class that the user passed for its name."""
+def _module(name: str, state: Mapping[str, Any], frozen: Sequence[str], evaluated: Sequence[str]) -> Module:
+    """Return a module of the class that the user passed for its name. The class is called after the file was read."""
     known = {name: function for function, name in map(_named, _safe)}
-    if saved.name not in known:
+    if name not in known:
         raise InvalidValue(
-            f"Weights only load failed. Unsupported global: GLOBAL {saved.name} was not an allowed global by default. "
-            f"Please use `telegrad.serialization.add_safe_globals([{saved.name}])` or the "
-            f"`telegrad.serialization.safe_globals([{saved.name}])` context manager to allowlist this global if you "
+            f"Weights only load failed. Unsupported global: GLOBAL {name} was not an allowed global by default. "
+            f"Please use `telegrad.serialization.add_safe_globals([{name}])` or the "
+            f"`telegrad.serialization.safe_globals([{name}])` context manager to allowlist this global if you "
             "trust this class/function."
         )
-    module = known[saved.name]()
+    module = known[name]()
     if not isinstance(module, Module):
-        raise InvalidArgument(f"the safe global {saved.name} must return a Module, not {type(module).__name__}")
-    for name, own in module.state_dict(keep_vars=True).items():
-        if isinstance(value := saved.state.get(name), Tensor) and value.dtype != own.dtype:
+        raise InvalidArgument(f"the safe global {name} must return a Module, not {type(module).__name__}")
+    for key, own in module.state_dict(keep_vars=True).items():
+        if isinstance(value := state.get(key), Tensor) and value.dtype != own.dtype:
             own.data = own.data.to(value.dtype)
-    module.load_state_dict(saved.state)
-    for name, parameter in module.named_parameters():
-        parameter.requires_grad_(name not in saved.frozen)
-    for name, part in module.named_modules():
-        part.training = name not in saved.eval
+    module.load_state_dict(state)
+    for key, parameter in module.named_parameters():
+        parameter.requires_grad_(key not in frozen)
+    for key, part in module.named_modules():
+        part.training = key not in evaluated
     return module
 
 
@@ -309,7 +299,7 @@ def _rebuild(value: Any, arrays: Mapping[str, Any]) -> Any:
     if "scalar" in value:
         return arrays[value["scalar"]][()]
     if "module" in value:
-        return _SavedModule(value["module"], _rebuild(value["state"], arrays), value["frozen"], value["eval"])
+        return partial(_module, value["module"], _rebuild(value["state"], arrays), value["frozen"], value["eval"])
     for kind, read in READ.items():
         if kind in value:
             return read(value[kind])
