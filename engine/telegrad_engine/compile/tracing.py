@@ -25,6 +25,7 @@ from ..program.template import stand_in
 from ..program.verbs import VERBS
 from ..session.environment import Environment
 from ..session.memory_accounting import Accounts
+from ..session.numbering import Numbering
 from ..session.session import Session
 from .effects import Effects, Fetched, Made, Place, Save, Source
 from .graphs import (
@@ -215,21 +216,6 @@ NO_NUMBERS: Any = _NoNumbers()
 VIEW_ATTRIBUTES = ("_view_chain", "_seen_version", "_sealed")
 
 
-class Numbering:
-    """Numbers objects in the order in which they are first seen."""
-
-    def __init__(self, objects: Iterable[Any]) -> None:
-        self.objects = [*objects]
-        self._numbers = {id(x): i for i, x in enumerate(self.objects)}
-
-    def of(self, x: Any) -> int:
-        """Return the number of an object."""
-        number = self._numbers.setdefault(id(x), len(self.objects))
-        if number == len(self.objects):
-            self.objects.append(x)
-        return number
-
-
 class EffectsReader:
     """Reads the effects of a trace, and collects the arrays that the executable must return."""
 
@@ -257,23 +243,23 @@ class EffectsReader:
         new = {i: trace.tensors[name] for name, i in ids.items() if i not in trace.program.analysis.taken}
         names = [(i, self._tensors.of(tensor)) for i, tensor in new.items()]
         grads = [self._number(tensor._grad) for tensor in trace.taken]
-        for tensor in self._tensors.objects:  # the list grows during the loop
+        for tensor in self._tensors:  # the list grows during the loop
             self._check(tensor)
             self._number(tensor._base)
             self._number(tensor._grad)
         self._check_views()
         graph = self._graph()
         count = len(trace.taken)
-        made = [self._made(tensor) for tensor in self._tensors.objects[count:]]
-        placed = [(number, self._place(tensor)) for number, tensor in enumerate(self._tensors.objects)]
-        arrays = [self._source(memory.array) for memory in self._memories.objects[count:]]
+        made = [self._made(tensor) for tensor in self._tensors[count:]]
+        placed = [(number, self._place(tensor)) for number, tensor in enumerate(self._tensors)]
+        arrays = [self._source(memory.array) for memory in self._memories[count:]]
         fetched = [self._fetched(arrays, *fetch) for fetch in trace.fetches]
         before = [spec.grad for spec in trace.specs]
         return Effects(
             program=trace.program,
             arrays=arrays,
             writes=self._writes(),
-            increases=[counter[0] for counter in self._counters.objects],
+            increases=[counter[0] for counter in self._counters],
             made=made,
             placed=[(number, place) for number, place in placed if number >= count or self._is_moved(number, place)],
             grads=[(number, grad) for number, grad in enumerate(grads) if grad != before[number]],
@@ -300,9 +286,7 @@ class EffectsReader:
         for number, (tensor, spec) in enumerate(zip(self._trace.taken, self._trace.specs, strict=True)):
             before = nodes[places[number][0]] if number in places else None
             same = tensor._version_counter[0] == 0 and tensor._base is None and tensor._node is before
-            shown = any(
-                x is not tensor and x._version_counter is tensor._version_counter for x in self._tensors.objects
-            )
+            shown = any(x is not tensor and x._version_counter is tensor._version_counter for x in self._tensors)
             flows = tensor._requires_grad and before is None
             if (spec.view or spec.shared) and (shown or not same or flows or tensor._grad is not None):
                 raise Untraceable("a view that it takes is changed, or shown by another")
@@ -375,13 +359,13 @@ class EffectsReader:
         for leaf in [target.leaf for target in ends if target.leaf is not None]:
             self._check(leaf)
             self._tensors.of(leaf)
-        self._reachable = {(id(x._version_counter), id(x._memory.array)): x._memory for x in self._tensors.objects}
+        self._reachable = {(id(x._version_counter), id(x._memory.array)): x._memory for x in self._tensors}
         keeps_arrays = any(_keeps_arrays(node) for node in nodes)
         return GraphData([self._node(node) for node in nodes], keeps_arrays)
 
     def _made_nodes(self) -> list[Any]:
         """Return the new nodes behind the tensors that it leaves, oldest first."""
-        ends = [x._node for x in self._tensors.objects if x._node is not None]
+        ends = [x._node for x in self._tensors if x._node is not None]
         found = {id(node): node for node in ends if id(node) not in self._nodes}
         order = list(found.values())
         for node in order:
@@ -423,7 +407,7 @@ class EffectsReader:
         """Return whether an array shares memory with a reachable tensor that has this version counter."""
         roots = getattr(array, "roots", None)
         return roots is not None and any(
-            roots == x._memory.array.roots for x in self._tensors.objects if id(x._version_counter) == counter
+            roots == x._memory.array.roots for x in self._tensors if id(x._version_counter) == counter
         )
 
     def _freed_nodes(self) -> list[int]:

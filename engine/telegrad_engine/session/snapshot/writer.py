@@ -30,6 +30,7 @@ from ...tensor.eager import Tensor
 from ...tensor.in_place import IN_INFERENCE, IN_NO_GRAD, ONE_OF_SEVERAL
 from ...tensor.inference import InferenceVersion
 from ..checkpoint_sections import SavedResults, Section
+from ..numbering import Numbering
 from ..session import Session
 from .blocks import Arrays
 from .values import dtype_name, encode
@@ -63,21 +64,6 @@ def refusal(session: Session) -> str | None:
     return MUTABLE_DEVICE if device is not None and device.backend.aliases else None
 
 
-class Numbers(list[Any]):
-    """Objects in the order in which they were found. The number of one is its index."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.by_id: dict[int, int] = {}
-
-    def of(self, found: Any) -> int:
-        """Return the number of an object, which is a new one if it was not found before."""
-        number = self.by_id.setdefault(id(found), len(self))
-        if number == len(self):
-            self.append(found)
-        return number
-
-
 class Writer:
     """The walk over one session.
 
@@ -91,12 +77,12 @@ class Writer:
         self.arrays = Arrays()
         self.array: Callable[[Any], int] = self.arrays.number
         self.device = session.environment.device
-        self.device_arrays = Numbers()
+        self.device_arrays = Numbering()
         """The arrays of the session's device."""
         self._array_type = None if self.device is None else type(self.device.backend.upload(np.zeros(())))
-        self.tensors, self.nodes = Numbers(), Numbers()
-        self._memories, self._counters, self._functions = Numbers(), Numbers(), Numbers()
-        self._frames, self._sections = Numbers(), Numbers()
+        self.tensors, self.nodes = Numbering(), Numbering()
+        self._memories, self._counters, self._functions = Numbering(), Numbering(), Numbering()
+        self._frames, self._sections = Numbering(), Numbering()
         self.holders: list[tuple[Any, str]] = [(session.checkpoints, "_packed")]
         """Objects besides tensors and nodes that may have arrays, each with the name of an attribute."""
         self._retained: list[tuple[list[Any], Any]] = []
