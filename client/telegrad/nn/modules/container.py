@@ -67,8 +67,9 @@ class _Numbered(Module):
             self.append(module)
         return self
 
-    def _remove(self, key: Any) -> Any:
-        found = self[key]  # type: ignore[index]  # defined by the subclass
+    def pop(self, key: int | slice) -> Module:
+        """Remove a module, or a slice of them, and return it."""
+        found: Module = self[key]  # type: ignore[index]  # defined by the subclass
         del self[key]
         return found
 
@@ -100,11 +101,6 @@ class Sequential(_Numbered):
         if isinstance(index, slice):
             return type(self)(dict(list(self._stages().items())[index]))
         return self._stages()[self._name(index)]
-
-    def pop(self, key: int | slice) -> Module:
-        """Remove a module, or a slice of them, and return it."""
-        removed: Module = self._remove(key)
-        return removed
 
     def insert(self, index: int, module: Module) -> Self:
         """Insert a module before ``index``."""
@@ -153,11 +149,6 @@ class ModuleList(_Numbered):
         if isinstance(index, slice):
             return type(self)(list(self)[index])
         return self._stages()[self._name(index)]
-
-    def pop(self, key: int | slice) -> Module:
-        """Remove a module, or a slice of them, and return it."""
-        removed: Module = self._remove(key)
-        return removed
 
     def insert(self, index: int, module: Module) -> None:
         """Insert a module before ``index``."""
