@@ -22,12 +22,11 @@ from .. import __version__, problems
 from ..catalogue.schemas import DevicePage
 from ..database.database import Database, DatabaseUnavailable
 from ..health.endpoints import Readiness, get_health
-from ..http.media import speaks
 from ..http.origins import check_origins
 from ..keys import endpoints as keys
 from ..observability.ledger import Ledger
-from ..observability.metrics import CONTENT_TYPES, OPENMETRICS, TEXT, RequestCounts, render
-from ..routing.dependencies import Accepted, CurrentPrincipal
+from ..observability.metrics import RequestCounts
+from ..routing.dependencies import CurrentPrincipal
 from ..routing.idempotency import IdempotencyKeys
 from ..routing.pages import Paged
 from ..routing.route import Route
@@ -36,7 +35,7 @@ from ..server import NotServed, announce, check_exposure, serve
 from ..sessions.schemas import SessionPage
 from ..tenants.authentication import Authentication
 from ..tenants.authenticator import Authenticator
-from ..usage.endpoints import Usage
+from ..usage.endpoints import Usage, get_metrics
 from .directory import Directory, WorkerState
 from .gateway import Gateway
 from .gateway_metrics import GatewayCollector
@@ -88,6 +87,13 @@ def _gateway(request: Request) -> Gateway:
 
 
 router.get("/healthz", operation_id="get_health", summary="Is the gateway alive?")(get_health)
+router.get(
+    "/metrics",
+    operation_id="get_metrics",
+    summary="Read the metrics",
+    description="The metrics of this gateway. Those of programs and sessions are the workers'.",
+    response_class=Response,
+)(get_metrics)
 
 
 @router.get("/readyz", operation_id="get_readiness", summary="Does the cluster take work?")
@@ -106,15 +112,6 @@ async def get_readiness(request: Request) -> Readiness:
         sessions=sum(worker.report.sessions for worker in ready),
         max_sessions=sum(worker.report.max_sessions for worker in ready),
     )
-
-
-@router.get("/metrics", operation_id="get_metrics", summary="Read the metrics", response_class=Response)
-@speaks(writes=(TEXT, OPENMETRICS))
-async def get_metrics(request: Request, accepted: Accepted) -> Response:
-    """The metrics of this gateway. Those of programs and sessions are the workers'."""
-    collected = [*request.app.state.metrics.collect()]
-    body = await asyncio.to_thread(render, collected, accepted)
-    return Response(body, headers={"content-type": CONTENT_TYPES[accepted], "cache-control": "no-store"})
 
 
 @router.get("/v1/sessions", operation_id="list_sessions", summary="List the sessions")
