@@ -47,6 +47,12 @@ ORDERLY = {
     "an exception": "raise ValueError",
     "quit": "quit()",
     "SIGINT": "os.kill(os.getpid(), signal.SIGINT); time.sleep(60)",
+    "SIGTERM": "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)",
+    "SIGTERM while a lock is held": """
+        with session.recorder.lock:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+    """,
     "a handler of SIGTERM": """
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         os.kill(os.getpid(), signal.SIGTERM)
@@ -68,7 +74,6 @@ ORDERLY = {
     "a second session": "tg.connect(sys.argv[1])",
 }
 ABRUPT = {
-    "SIGTERM": "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)",
     "SIGHUP": "os.kill(os.getpid(), signal.SIGHUP); time.sleep(60)",
     "SIGKILL": "os.kill(os.getpid(), signal.SIGKILL); time.sleep(60)",
     "os._exit": "os._exit(0)",
@@ -126,7 +131,9 @@ def run(code: str, *arguments: str) -> str:
     return printed(code, *arguments).split()[0]
 
 
-@pytest.mark.parametrize(("path", "way"), both_paths(ORDERLY, "the end of the script", "SIGINT", "a second session"))
+@pytest.mark.parametrize(
+    ("path", "way"), both_paths(ORDERLY, "the end of the script", "SIGINT", "SIGTERM", "a second session")
+)
 def test_a_session_ends_with_its_script(own: str, path: str, way: str) -> None:
     session = run(OPENED + textwrap.dedent(ORDERLY[way]), own, path)
     assert session

@@ -1,4 +1,7 @@
-"""What a session does leaves the state of the user's process as it is: random numbers, warnings, signals, hooks."""
+"""What a session does leaves the state of the user's process as it is: random numbers, warnings, signals, hooks.
+
+One exception: a session on a server has a handler of SIGTERM installed if the program has none (docs/sessions.md).
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,17 @@ SCRIPT = """
 import atexit, gc, locale, logging, os, random, signal, socket, sys, threading, warnings
 import numpy as np
 
+own = "own handler" in sys.argv or not sys.argv[1]
+if "own handler" in sys.argv:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+
 def state():
     return {
         "random": random.getstate(),
         "numpy.random": repr(np.random.get_state()),
         "numpy": (np.geterr(), np.geterrcall(), repr(np.get_printoptions())),
         "warnings": (list(warnings.filters), warnings.showwarning, warnings.formatwarning),
-        "signal": [signal.getsignal(number) for number in signal.valid_signals()],
+        "signal": {n: signal.getsignal(n) for n in signal.valid_signals() if n != signal.SIGTERM or own},
         "trace": (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()),
         "hooks": (sys.excepthook, sys.unraisablehook, sys.displayhook, sys.breakpointhook, threading.excepthook),
         "limits": (sys.getrecursionlimit(), sys.getswitchinterval(), socket.getdefaulttimeout()),
@@ -106,7 +113,7 @@ def lost(tmp_path: Path) -> Iterator[tuple[list[str], Callable[[], None]]]:
                 time.sleep(0.05)
             cutter.refusing = False
 
-        yield [cutter.url, "durable"], lose
+        yield [cutter.url, "durable", "own handler"], lose
 
 
 @contextmanager

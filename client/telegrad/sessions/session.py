@@ -270,12 +270,14 @@ def _end_with_sigterm() -> None:
 
 def _terminate(number: int, frame: object) -> None:
     """End all sessions, then the process, as the signal does without a handler."""
-    # In a thread: this one may hold a lock.
-    ending = threading.Thread(target=_close_all, daemon=True)
-    ending.start()
-    ending.join(SIGTERM_S)
-    signal.signal(number, signal.SIG_DFL)
-    signal.raise_signal(number)
+    ending = threading.Thread(target=_close_all, daemon=True)  # this thread may hold a lock
+    try:
+        ending.start()
+        ending.join(SIGTERM_S)
+    finally:
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+        os._exit(128 + number)  # process 1 of a container ignores the signal
 
 
 def _close_at_exit(recorder: Recorder) -> None:
