@@ -218,7 +218,7 @@ class Backend:
         """The ``fold`` of windows that are 0 except for an element of ``grad`` (N, 1, *places) at position ``taps``."""
         places = grad.shape[2:]
         numbers = self.namespace.arange(math.prod(window)).reshape((-1, *(1,) * len(places)))
-        shares = self.masked(grad, taps == numbers).reshape((grad.shape[0], 1, *window, *places))
+        shares = self.namespace.where(taps == numbers, grad, self.zero(grad)).reshape((grad.shape[0], 1, *window, *places))
         return self.fold(shares, sizes, strides, dilation)
 
     def _window_index(self, first: Any, second: Any, first_steps: Any, second_steps: Any) -> list[Any]:
@@ -236,10 +236,6 @@ class Backend:
     def running(self, how: str, array: Any, axis: int) -> Any:
         """The running results of the ufunc named ``how`` along ``axis``, like ``ufunc.accumulate``."""
         return getattr(self.namespace, how).accumulate(array, axis=axis)
-
-    def masked(self, array: Any, mask: Any) -> Any:
-        """``array`` where ``mask`` is true, else 0, also in place of an infinity or NaN."""
-        return self.namespace.where(mask, array, self.zero(array))
 
     def sigmoid(self, array: Any) -> Any:
         """``1 / (1 + exp(-array))``."""

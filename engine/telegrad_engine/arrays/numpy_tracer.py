@@ -29,7 +29,7 @@ KNOWN = _names(
     affine all angle any arange argmax argmin argsort array as_strided asarray ascontiguousarray
     broadcast_arrays broadcast_to clip column_sums concatenate copy cross cumprod cumsum diagonal digamma dot
     einsum erf erfc erfinv expand_dims flip fold full imag index_add index_combine index_set lgamma linspace
-    log_softmax masked matmul_like max mean min moveaxis normal_cdf ones_like outer pad padded polygamma prod real
+    log_softmax matmul_like max mean min moveaxis normal_cdf ones_like outer pad padded polygamma prod real
     repeat reshape reshape_view roll row_sums running searchsorted sinc softmax solve_triangular sort split squeeze
     stack std strided_windows sum swapaxes take take_along_axis tensordot tile trace transpose tril triu unpool var
     where windows zeros_like

@@ -124,7 +124,7 @@ def vector_norm_grad(F: Any, grad: Any, input: Any, result: Any, ord: float, dim
     if ord == 1:
         return grad * F.sgn(input)
     if math.isinf(ord):
-        hits = F.eq(F.abs(input), norm)
+        hits = F.logical_or(F.eq(F.abs(input), norm), F.isnan(input))
         return F.div(grad, F.sum(hits, dim, True)) * F.sgn(input) * hits
     if ord < 1:
         powers = F.where(input == 0, 0.0, F.pow(F.abs(input), ord - 1))
@@ -274,8 +274,10 @@ def renorm(F: Any, input: Array, p: Number, dim: Int, maxnorm: Number) -> Any:
         raise InvalidOperation(f"renorm: expected maxnorm to be >= 0 but got {maxnorm:g}")
     axis = wrap_dim(dim, input.ndim)
     others = tuple(d for d in range(input.ndim) if d != axis)
-    norms = F.linalg_vector_norm(input, p, others, True)
-    return input * F.where(norms > maxnorm, maxnorm / (norms + 1e-7), 1.0)
+    above = F.linalg_vector_norm(input.detach(), p, others, True) > maxnorm
+    reduced = F.where(above, input, 0.0)
+    norms = F.linalg_vector_norm(reduced, p, others, True)
+    return F.where(above, reduced * (maxnorm / (norms + 1e-7)), input)
 
 
 @composite()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ...dtypes import bool_, float32, is_floating
@@ -79,17 +78,9 @@ def _bool_condition(condition: Any, *_: Any) -> None:
         )
 
 
-def _is_zero(value: Any) -> bool:
-    return type(value) in (int, float) and value == 0 and math.copysign(1, value) > 0
-
-
 @elementwise(guard=_bool_condition, variants=FUNCTION, promotion=Promotion(widens=True, unpromoted=1))
 def where(xp: Any, condition: Array, input: Operand, other: Operand) -> Any:
     """``input`` where the condition holds, else ``other``."""
-    if _is_zero(other) and hasattr(input, "dtype"):
-        return xp.masked(input, condition)
-    if _is_zero(input) and hasattr(other, "dtype"):
-        return xp.masked(other, xp.logical_not(condition))
     return xp.where(condition, input, other)
 
 

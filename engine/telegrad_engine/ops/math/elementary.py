@@ -167,20 +167,20 @@ clamp.derivative(input=_clamp_grad, min=_clamp_min_grad, max=_clamp_max_grad)
 
 
 def _half_on_ties(F: Any, grad: Any, loses: Any, ties: Any) -> Any:
-    return F.where(loses, 0.0, F.where(ties, grad * 0.5, grad))
+    return F.where(loses, 0.0, grad) + F.where(ties, grad * 0.5, 0.0)
 
 
 binary(
     "maximum", "The larger of two; where they are equal each gets half the gradient.", variants=FUNCTION | METHOD
 ).derivative(
-    input=lambda F, grad, input, other: _half_on_ties(F, grad, input < other, input == other),
-    other=lambda F, grad, input, other: _half_on_ties(F, grad, other < input, input == other),
+    input=lambda F, grad, input, other: _half_on_ties(F, grad, input <= other, input == other),
+    other=lambda F, grad, input, other: _half_on_ties(F, grad, other <= input, input == other),
 )
 binary(
     "minimum", "The smaller of two; where they are equal each gets half the gradient.", variants=FUNCTION | METHOD
 ).derivative(
-    input=lambda F, grad, input, other: _half_on_ties(F, grad, input > other, input == other),
-    other=lambda F, grad, input, other: _half_on_ties(F, grad, other > input, input == other),
+    input=lambda F, grad, input, other: _half_on_ties(F, grad, input >= other, input == other),
+    other=lambda F, grad, input, other: _half_on_ties(F, grad, other >= input, input == other),
 )
 
 

@@ -47,7 +47,7 @@ relu.derivative(input=lambda F, grad, result: F.relu_backward(grad, result))
 @elementwise(variants=PRIVATE, node="ThresholdBackwardBackward0")
 def relu_backward(xp: Any, grad_output: Array, result: Array) -> Any:
     """The gradient where relu let its input pass. An op, so that it requires grad when torch's does."""
-    return xp.masked(grad_output, result != xp.zero(result))
+    return xp.where(result != xp.zero(result), grad_output, 0)
 
 
 relu_backward.derivative(
@@ -221,7 +221,7 @@ def hardswish(xp: Any, input: Array) -> Any:
 
 
 hardswish.derivative(
-    input=lambda F, grad, input: F.where(input <= -3, 0.0, F.where(input < 3, grad * (input / 3 + 0.5), grad))
+    input=lambda F, grad, input: F.where(input <= -3, 0.0, F.where(input >= 3, grad, grad * (input / 3 + 0.5)))
 )
 
 # Exponential ---------------------------------------------------------------------------------------------
@@ -234,8 +234,8 @@ def _elu(xp: Any, input: Any, alpha: float, scale: float) -> Any:
 
 
 def _elu_grad(F: Any, grad: Any, input: Any, alpha: float, scale: float) -> Any:
-    below = F.where(input < 0, input, 0.0)  # the branch that is not selected would overflow
-    return F.where(input <= 0, grad * F.exp(below) * (alpha * scale), grad * scale)
+    below = F.where(input > 0, 0.0, input)  # the branch that is not selected would overflow
+    return F.where(input > 0, grad * scale, grad * F.exp(below) * (alpha * scale))
 
 
 @_activation("elu_cpu", variants=NN_FUNCTION | INPLACE_ARGUMENT, memory=scratch(1.25))
@@ -390,7 +390,7 @@ def celu(xp: Any, input: Array, alpha: Number = 1.0) -> Any:
 
 celu.derivative(
     # At 0 the second derivative is that of the linear side, as in torch.
-    input=lambda F, grad, input, alpha: F.where(input < 0, grad * F.exp(F.where(input < 0, input, 0.0) / alpha), grad)
+    input=lambda F, grad, input, alpha: F.where(input >= 0, grad, grad * F.exp(F.where(input >= 0, 0.0, input) / alpha))
 )
 
 

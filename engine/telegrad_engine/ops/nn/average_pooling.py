@@ -223,8 +223,11 @@ def _shared_back(F: Any, grad: Any, n: int) -> Any:
     shares = grad / (-((windows + 1) * -n // count) - windows * n // count)
     first, last = places * count // n, ((places + 1) * count - 1) // n
     most = max(((i + 1) * count - 1) // n - i * count // n for i in range(n)) + 1
-    parts = [F.index_select(shares, axis, F.clamp(first + i, max=count - 1)) for i in range(most)]
-    return sum(F.where(first + i <= last, part, 0.0) for i, part in enumerate(parts))
+    total = F.index_select(shares, axis, first)
+    for i in range(1, most):
+        part = F.index_select(shares, axis, F.clamp(first + i, max=count - 1))
+        total = total + F.where(first + i <= last, part, 0.0)
+    return total
 
 
 def _adaptive_grad(F: Any, grad: Any, input_shape: Any) -> Any:

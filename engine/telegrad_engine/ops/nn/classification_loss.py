@@ -154,7 +154,7 @@ def nll_loss(
     scale = kept.astype(input.dtype)
     if weight is not None:
         scale = scale * weight[safe]
-    losses = xp.masked(input[_at_class(xp, safe, input.ndim)] * -scale, kept)
+    losses = xp.where(kept, input[_at_class(xp, safe, input.ndim)] * -scale, 0)
     if reduction == "none":
         return losses, safe, scale
     total = xp.sum(losses)

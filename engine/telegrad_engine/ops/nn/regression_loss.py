@@ -275,9 +275,9 @@ def binary_cross_entropy_with_logits(
 
 
 def _logits_grad(F: Any, grad: Any, input: Any, target: Any, weight: Any, pos_weight: Any, reduction: str) -> Any:
-    below = F.sigmoid(-input)
-    slopes = 1 - target - (below if pos_weight is None else below * (1 + (pos_weight - 1) * target))
-    return _weighted(grad, input.shape, weight, reduction) * slopes
+    positive = target if pos_weight is None else pos_weight * target
+    total = 1 if pos_weight is None else positive + 1 - target
+    return _weighted(grad, input.shape, weight, reduction) * (total * F.sigmoid(input) - positive)
 
 
 def _logits_target_grad(F: Any, grad: Any, input: Any, weight: Any, pos_weight: Any, reduction: str) -> Any:
