@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad_engine.schema.op import CATALOGUE, FUNCTIONAL, Op
+from telegrad_engine.schema.parameters import OperandKind
 
 ATTENTION = "scaled_dot_product_attention"
 ATTENTION_KERNELS = {
@@ -86,6 +87,18 @@ KERNELS = {
 OTHER_NAMES = {*KERNELS.values(), *ATTENTION_KERNELS}
 """ATen names that the catalogue does not have."""
 aten = Aten()
+
+
+NUMBERS_AS_TENSORS = {"add", "sub", "mul", "div", "floor_divide"}
+"""The ops to which torch passes a number as a tensor."""
+
+
+def in_place_name(op: Op, inputs: tuple[Any, ...]) -> str:
+    """The qualified name of the in-place op that ATen dispatches to."""
+    overload = ""
+    if isinstance(op.tensor_params[-1].kind, OperandKind) and op.key not in ("copy", "index_put"):
+        overload = ".Tensor" if hasattr(inputs[-1], "_data") or op.key in NUMBERS_AS_TENSORS else ".Scalar"
+    return f"aten::{op.name}_{overload}"
 
 
 def overload_of(op: Op, inputs: tuple[Any, ...]) -> OpOverload:

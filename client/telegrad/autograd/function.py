@@ -14,10 +14,12 @@ from telegrad_engine.autograd.custom_function import Function as EngineFunction
 from telegrad_engine.autograd.custom_function import FunctionCtx, define
 from telegrad_engine.autograd.custom_function.outputs import Outputs
 from telegrad_engine.autograd.suspension import ClientNode
+from telegrad_engine.errors import InvalidOperation
 
 from ..ops import register_function
 from ..tape.transform_stack import active
 from ..tensor.handle import Tensor, recorder_of, refs
+from ..transforms.batched_tensor import EXTENDING, levels
 
 
 class RecordedOutputs(Outputs):
@@ -78,16 +80,17 @@ class Function(EngineFunction):
         return cls.vmap is not Function.vmap
 
     @classmethod
-    def _has_setup_context(cls) -> bool:
-        return cls.setup_context is not Function.setup_context
-
-    @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run forward, and record it as one node if gradients are recorded and an argument requires grad.
 
         Only tensors that are arguments themselves are differentiated, not those in lists. Raises InplaceOnLeaf or
         InvalidOperation if ``ctx.mark_dirty`` was used wrongly, and whatever forward raises.
         """
+        if (active.argument is not None or levels()) and cls.setup_context is Function.setup_context:
+            raise InvalidOperation(
+                "In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it "
+                f"must override the setup_context staticmethod. {EXTENDING}"
+            )
         for transform in reversed(active.stack):
             result = transform.apply_function(cls, args, kwargs)
             if result is not NotImplemented:

@@ -13,6 +13,7 @@ from telegrad_engine.errors import DTypeMismatch, InvalidOperation, InvalidValue
 from telegrad_engine.graph.node import walk
 from telegrad_engine.tensor.base import ONLY_FLOATING
 
+from ..tape.transform_stack import active
 from ..tensor.handle import Tensor, functions
 from ..transforms.batched_tensor import Batched, Level, levels, outside, unwrapped, wrapped
 from .differentiation import grad
@@ -44,7 +45,19 @@ class Arguments:
         if raw.requires_grad and self.recording:
             viewed: Tensor = raw.view(tuple(raw.shape))
             return viewed
-        return raw.detach().requires_grad_()
+        anew = raw.detach().requires_grad_()
+        anew._origin = None
+        return anew
+
+    @contextmanager
+    def differentiated(self) -> Iterator[None]:
+        """Within the block, record operations, and refuse in-place changes of all tensors that exist already."""
+        before, active.argument = active.argument, next(iter(self.raws), active.argument)
+        try:
+            with recorded():
+                yield
+        finally:
+            active.argument = before
 
 
 class Outputs:

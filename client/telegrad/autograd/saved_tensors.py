@@ -97,15 +97,19 @@ class _Packed(Function):
     """An op whose saved tensors are packed."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, *tensors: Any) -> Any:
+    def forward(call: _Call, *tensors: Any) -> Any:
+        result = functions._apply(call.op, call.inputs(tensors), call.attrs)
+        return tuple(result) if isinstance(result, tuple) else result
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        call, *tensors = inputs
         inputs = call.inputs(tensors)
-        result = functions._apply(call.op, inputs, call.attrs)
-        outputs = tuple(result) if isinstance(result, tuple) else (result,)
+        outputs = output if isinstance(output, tuple) else (output,)
         fixed = [o for i, o in enumerate(outputs) if o._data.dtype not in FLOATING or i in call.op.constants]
         ctx.mark_non_differentiable(*fixed)
         ctx.kept = [_kept(call, save, inputs, outputs) for save in call.plan.saves]
         ctx.call, ctx.specs = call, [t._data for t in tensors]
-        return outputs if isinstance(result, tuple) else result
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:

@@ -11,7 +11,7 @@ from telegrad_engine.errors import InvalidOperation, InvalidValue, ShapeMismatch
 from telegrad_engine.graph.differentiation import place
 from telegrad_engine.graph.node import walk
 
-from ..autograd.pullback import Arguments, Outputs, Pullback, recorded
+from ..autograd.pullback import Arguments, Outputs, Pullback
 from ..pytree import TreeSpec, described, tree_flatten, tree_map, tree_unflatten, treespec_pprint
 from ..tensor.handle import Tensor, functions
 from .vectorized_map import check_randomness
@@ -90,7 +90,7 @@ class _Evaluated:
     def __init__(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: Any, arguments: Arguments, has_aux: bool, what: str
     ) -> None:
-        with recorded():
+        with arguments.differentiated():
             self.result, self.aux = func(*args, **kwargs), None
             if has_aux:
                 self.result, self.aux = _with_aux(self.result, what)
@@ -121,7 +121,7 @@ def grad_and_value(func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         chosen = _Chosen(args, argnums)
         aux = None
-        with recorded():
+        with chosen.arguments.differentiated():
             value = func(*chosen.args, **kwargs)
             if has_aux:
                 value, aux = _with_aux(value, "grad_and_value(f)(*args)")

@@ -187,10 +187,14 @@ class Opaque(Function):
     """The client graph's node of a function of which only the results' specs are known."""
 
     @staticmethod
-    def forward(ctx: Any, name: str, specs: Sequence[Spec], *tensors: Any) -> Any:
+    def forward(name: str, specs: Sequence[Spec], *tensors: Any) -> Any:
         """Return stand-ins for the results."""
-        ctx.save_for_backward(*tensors)
         return tuple([Meta(spec) for spec in specs])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Save the tensors."""
+        ctx.save_for_backward(*inputs[2:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:

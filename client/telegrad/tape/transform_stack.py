@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.schema.op import Op
+
+from ..aten import in_place_name
 
 
 class Transform:
@@ -49,6 +52,8 @@ class Transform:
 class _Active(threading.local):
     stack: tuple[Transform, ...] = ()
     """The active transforms, from the outermost to the innermost."""
+    argument: Any = None
+    """Within a function that ``telegrad.func`` differentiates, its first argument: it captured all older tensors."""
 
 
 active = _Active()
@@ -78,6 +83,22 @@ def below(transform: Transform) -> Iterator[None]:
         yield
     finally:
         active.stack = before
+
+
+def refuse_captured(tensor: Any, op: Op, inputs: tuple[Any, ...]) -> None:
+    """Raise if ``op`` would change a tensor in place that the function being differentiated captured."""
+    own = active.argument
+    if tensor._recorder is own._recorder and _age(tensor._memory_id) < _age(own._id):
+        raise InvalidOperation(
+            "During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call in-place operation "
+            f"({in_place_name(op, inputs)}) that would mutate a captured Tensor. This is not supported; please rewrite "
+            "the function being transformed to explicitly accept the mutated Tensor(s) as inputs."
+        )
+
+
+def _age(name: str) -> tuple[int, str]:
+    """A key that sorts the ids of one recorder, which are numbered, in the order in which they were made."""
+    return len(name), name
 
 
 def concerned(op: Op, inputs: tuple[Any, ...]) -> Transform | None:

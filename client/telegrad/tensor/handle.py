@@ -41,7 +41,7 @@ from ..tape.lazy_graph import LazyGraph
 from ..tape.recorder import Recorder
 from ..tape.shadow import RecordedGraphValues, ShadowValues
 from ..tape.shortcut import check_values, raise_here
-from ..tape.transform_stack import active, concerned, tangent_of
+from ..tape.transform_stack import active, concerned, refuse_captured, tangent_of
 from ..transport.base import Transport
 from .devices import check_device, device, require_cuda
 from .host_values import ElementwisePython, host_array
@@ -110,6 +110,8 @@ class Tensor(ElementwisePython, Tracked):
     """The copying of a tensor into a fork, set by copies.py."""
     _lazy: LazyGraph | None = None
     """The lazy graph that will build the node (tape/lazy_graph.py), or None."""
+    _origin: str | None = None
+    """The id of the tensor whose memory this one shows, such as that of ``detach``, or None."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
         """torch's legacy constructor: a tensor of the default dtype from a shape, values or another tensor."""
@@ -361,10 +363,9 @@ class Tensor(ElementwisePython, Tracked):
         The result has its own version counter: autograd does not notice in-place changes through it.
         """
         result = handle(self._recorder, self._data)
-        if is_marked(self):
-            result._version_counter = self._version_counter
-        result._memory_owner = memory_of(self)
-        result._lie_as(self._strided())
+        result._show_memory_of(self)
+        if not is_marked(self):
+            result._version_counter = [0]
         self._recorder.emit("detach", [self._id], [result._id], {"shares_version": False})
         return result
 
@@ -382,7 +383,15 @@ class Tensor(ElementwisePython, Tracked):
 
     def _show_memory_of(self, source: Tensor) -> None:
         self._version_counter, self._memory_owner = source._version_counter, memory_of(source)
+        self._origin = source._memory_id
         self._lie_as(source._strided())
+
+    @property
+    def _memory_id(self) -> str:
+        """The id of the oldest tensor known to have this memory."""
+        base: Any = self if self._base is None else self._base
+        found: str = base._origin or base._id
+        return found
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
         """Return a new leaf with a copy of the value and of the gradient, if any."""
@@ -434,6 +443,8 @@ class Tensor(ElementwisePython, Tracked):
         self._recorder.emit("refresh", [self._id])  # nodes must have the same age in the session as in the client graph
 
     def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+        if active.argument is not None:
+            refuse_captured(self, op, inputs)
         if active.stack and (transform := concerned(op, inputs)) is not None:
             return transform.apply_inplace(self, op, inputs, attrs)
         result = super()._inplace(op, inputs, attrs)

@@ -78,6 +78,10 @@ class Batched(Tensor):
         raise InvalidOperation(ESCAPED)
 
     @property
+    def _memory_id(self) -> str:
+        return self.batch._memory_id
+
+    @property
     def _version_counter(self) -> list[int]:  # type: ignore[override]
         return self.batch._version_counter
 
@@ -305,11 +309,6 @@ class Level(Transform):
                 f"You tried to vmap over {name}, but it has both generate_vmap_rule=True and an overridden vmap "
                 "staticmethod. Please set generate_vmap_rule=False or delete the overridden vmap staticmethod to avoid "
                 f"ambiguity. {EXTENDING}"
-            )
-        if not own and not function.generate_vmap_rule and not function._has_setup_context():
-            raise InvalidOperation(
-                "In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it "
-                f"must override the setup_context staticmethod. {EXTENDING}"
             )
         if not own and not function.generate_vmap_rule:
             raise InvalidOperation(

@@ -106,6 +106,9 @@ class FunctionCtx:
     dirty_tensors: tuple[Any, ...] = ()
     non_differentiable: tuple[Any, ...] = ()
     materialize_grads: bool = True
+    _materialize_non_diff_grads = True
+    """Whether backward gets zeros, rather than None, for the outputs without a gradient; torch's private name."""
+    _without_gradient: frozenset[int] = frozenset()
 
     def __init__(self, args: tuple[Any, ...]) -> None:
         specs: list[Spec | None] = []

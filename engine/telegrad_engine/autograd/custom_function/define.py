@@ -161,9 +161,13 @@ class Error(Function):
     """The Function of gradients that cannot be differentiated again: its backward raises InvalidOperation."""
 
     @staticmethod
-    def forward(ctx: Any, *grads: Any) -> Any:
+    def forward(*grads: Any) -> Any:
         """Return the gradients unchanged."""
         return grads
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Save nothing."""
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:

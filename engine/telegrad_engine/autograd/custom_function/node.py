@@ -99,6 +99,8 @@ class FunctionNode(MultiOutputNode):
 
     def _backward(self, grads: Sequence[Any]) -> list[Any]:
         """Return the gradients from the user's backward, one for each tensor among forward's arguments."""
+        if absent := self.ctx._without_gradient:
+            grads = [None if i in absent else grad for i, grad in enumerate(grads)]
         results = self.ctx._forward_cls._choose_backward()(self.ctx, *grads)
         return self._checked(list(results) if isinstance(results, tuple) else [results])
 

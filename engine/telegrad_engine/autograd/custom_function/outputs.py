@@ -57,6 +57,10 @@ class Outputs:
     def enter(self) -> None:
         """Set ``outputs`` to the tensors that ``apply`` returns, and add them to the graph if the call is recorded."""
         self._note_dirty()
+        if not self.ctx._materialize_non_diff_grads:
+            self.ctx._without_gradient = frozenset(
+                [i for i, r in enumerate(self.results) if not (is_tensor(r) and self._differentiable(r))]
+            )
         self.outputs = tuple(
             [self._output(r, output_nr) if is_tensor(r) else r for output_nr, r in enumerate(self.results)]
         )

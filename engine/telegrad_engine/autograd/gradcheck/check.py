@@ -90,8 +90,8 @@ class Check:
         stack = Functions(type(output)._apply).stack
         places = [position for position, tensor in enumerate(self.inputs) if _is_tracked(tensor)]
         return [
-            stack([self._column(index, position, tangent) for tangent in tangents])
-            if (tangents := _units(tensor) if left is None else [shaped_like(tensor, left[which])])
+            stack([self._column(index, position, shaped_like(tensor, tangent)) for tangent in tangents])
+            if len(tangents := np.eye(tensor.numel()) if left is None else [left[which]])
             else tensor.detach().new_zeros((0, output.numel()))
             for which, (position, tensor) in enumerate(zip(places, self.tracked, strict=True))
         ]
@@ -102,7 +102,8 @@ class Check:
             dual = forward_ad.make_dual(self.inputs[position], tangent)
             outputs = outputs_of(self.func, [*self.inputs[:position], dual, *self.inputs[position + 1 :]])
             found = forward_ad.unpack_dual(outputs[index]).tangent
-        return (outputs[index]._zeros_like() if found is None else found.detach()).reshape(-1)
+        output = outputs[index].detach()
+        return output.new_zeros((output.numel(),)) if found is None else found.detach().reshape(-1)
 
     # Further checks ----------------------------------------------------------------------
 
@@ -183,14 +184,6 @@ def _check_inputs(inputs: Tensors) -> None:
         raise InvalidValue(
             "gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True."
         )
-
-
-def _units(tensor: Any) -> list[Any]:
-    """Return, for each element, the tangent that is 1 there."""
-    tangents = [tensor._zeros_like() for _ in range(tensor.numel())]
-    for tangent, place in zip(tangents, np.ndindex(*tensor.shape), strict=True):
-        tangent[place] = 1.0
-    return tangents
 
 
 def _as_columns(rows: list[Any], tensor: Any) -> Any:

@@ -1,0 +1,313 @@
+"""What functions under ``torch.func`` may not do: change captured tensors in place, apply Functions without setup."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import telegrad as tg
+
+from .parity import same, same_error
+
+pytestmark = [
+    pytest.mark.usefixtures("session"),
+    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),
+]
+
+TRANSFORMS: dict[str, Callable[[Any, Any], Any]] = {
+    "grad": lambda lib, f: lib.func.grad(lambda x: f(x).sum())(lib.ones(3)),
+    "grad_and_value": lambda lib, f: lib.func.grad_and_value(lambda x: f(x).sum())(lib.ones(3)),
+    "vjp": lambda lib, f: lib.func.vjp(f, lib.ones(3))[1](lib.ones(3)),
+    "jvp": lambda lib, f: lib.func.jvp(f, (lib.ones(3),), (lib.ones(3),)),
+    "jacrev": lambda lib, f: lib.func.jacrev(f)(lib.ones(3)),
+    "jacfwd": lambda lib, f: lib.func.jacfwd(f)(lib.ones(3)),
+    "hessian": lambda lib, f: lib.func.hessian(lambda x: f(x).sum())(lib.ones(3)),
+    "vmap of grad": lambda lib, f: lib.vmap(lib.func.grad(lambda x: f(x).sum()))(lib.ones(2, 3)),
+}
+CHANGES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "adding": lambda lib, c, x: c.add_(x),
+    "adding a number": lambda lib, c, x: c.add_(1),
+    "a power": lambda lib, c, x: c.pow_(2),
+    "a comparison": lambda lib, c, x: c.eq_(lib.ones(3)),
+    "zeros": lambda lib, c, x: c.zero_(),
+    "a fill": lambda lib, c, x: c.fill_(2.0),
+    "a fill with a tensor": lambda lib, c, x: c.fill_(lib.ones(())),
+    "an exponential": lambda lib, c, x: c.exp_(),
+    "an assignment": lambda lib, c, x: c.__setitem__(0, 2.0),
+    "an indexed assignment": lambda lib, c, x: c.__setitem__(lib.tensor([0, 1]), x[:2]),
+    "a view": lambda lib, c, x: c[:2].mul_(3),
+    "a dimension": lambda lib, c, x: c.unsqueeze_(0),
+    "the whole view": lambda lib, c, x: c.view(3).add_(1),
+    "one of several views": lambda lib, c, x: c.unbind()[0].add_(1),
+    "a detached tensor": lambda lib, c, x: c.detach().add_(1),
+    "a detached view": lambda lib, c, x: c[:2].detach()[:1].add_(1),
+    "data": lambda lib, c, x: c.data.add_(1),
+    "random numbers": lambda lib, c, x: c.normal_(),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_a_captured_tensor_is_not_changed(transform: str) -> None:
+    def function(lib: Any) -> Any:
+        captured = lib.zeros(3)
+
+        def f(x: Any) -> Any:
+            captured.add_(1)
+            return captured * x
+
+        return TRANSFORMS[transform](lib, f)
+
+    same_error(function, "would mutate a captured Tensor", whole=True)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_error_names_the_change(change: str) -> None:
+    def function(lib: Any) -> Any:
+        captured = lib.ones(3)
+
+        def f(x: Any) -> Any:
+            CHANGES[change](lib, captured, x)
+            return (captured * x).sum()
+
+        return lib.func.grad(f)(lib.ones(3))
+
+    same_error(function, "would mutate a captured Tensor", whole=True)
+
+
+def test_an_argument_of_an_outer_transform_is_captured_by_an_inner_one() -> None:
+    def function(lib: Any) -> Any:
+        def f(x: Any) -> Any:
+            y = x * 1
+
+            def g(z: Any) -> Any:
+                y.add_(z)
+                return y.sum()
+
+            return lib.func.grad(g)(x).sum()
+
+        return lib.func.grad(f)(lib.ones(3))
+
+    same_error(function, "would mutate a captured Tensor", whole=True)
+
+
+def test_statistics_of_a_module_are_captured() -> None:
+    def function(lib: Any) -> Any:
+        module = lib.nn.BatchNorm1d(3)
+        parameters = dict(module.named_parameters())
+        return lib.func.grad(lambda p: lib.func.functional_call(module, p, (lib.ones(4, 3),)).sum())(parameters)
+
+    same_error(function, "would mutate a captured Tensor", whole=True)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_own_tensors_may_be_changed(requires_grad: bool) -> None:
+    """Also repeatedly, when calls are recorded by shortcuts."""
+
+    def function(lib: Any) -> Any:
+        captured = lib.zeros(3)
+        argument = lib.ones(3, requires_grad=requires_grad)
+
+        def f(x: Any) -> Any:
+            y = x * 2
+            y[:2].mul_(x[:2])
+            z = captured + 1
+            z.add_(x)
+            x.detach().clone().add_(1)
+            out = lib.empty(3)
+            lib.mul(captured, 2, out=out)
+            return (y * z).sum() + out.sum()
+
+        gradients = []
+        for _ in range(4):
+            gradients.append(lib.func.grad(f)(argument))
+            captured.add_(1)
+        return gradients, argument, captured
+
+    same(function)
+
+
+@pytest.mark.parametrize("change", ["itself", "a view"])
+def test_an_argument_is_a_leaf(change: str) -> None:
+    def function(lib: Any) -> Any:
+        def f(x: Any) -> Any:
+            (x if change == "itself" else x[:2]).add_(1)
+            return x.sum()
+
+        return lib.func.grad(f)(lib.ones(3))
+
+    same_error(function, "leaf Variable", whole=True)
+
+
+@pytest.mark.parametrize("order", ["vmap of grad", "grad of vmap"])
+def test_a_captured_tensor_is_not_changed_by_samples(order: str) -> None:
+    def function(lib: Any) -> Any:
+        captured = lib.ones(3)
+
+        def f(x: Any) -> Any:
+            captured.add_(x)
+            return (captured * x).sum()
+
+        if order == "vmap of grad":
+            return lib.vmap(lib.func.grad(f))(lib.ones(2, 3))
+        return lib.func.grad(lambda xs: lib.vmap(f)(xs).sum())(lib.ones(2, 3))
+
+    same_error(function, "would mutate a captured Tensor", whole=True)
+
+
+def test_a_captured_batch_is_not_changed() -> None:
+    def function(lib: Any) -> Any:
+        def per_sample(x: Any) -> Any:
+            y = x * 1
+            return lib.func.grad(lambda z: y.add_(z).sum())(x)
+
+        return lib.vmap(per_sample)(lib.ones(2, 3))
+
+    same_error(function, "would mutate a captured Tensor", whole=True)
+
+
+def test_a_shared_session_knows_what_is_captured(server: str) -> None:
+    """The ids of its tensors have a prefix."""
+    with tg.connect(server) as first, tg.connect(server, session=first.id):
+        captured = tg.ones(3)
+        for _ in range(12):  # the number of digits changes
+            assert tg.func.grad(lambda x: (x * 2).add_(captured).sum())(captured).tolist() == [2.0, 2.0, 2.0]
+        with pytest.raises(RuntimeError, match="would mutate a captured Tensor"):
+            tg.func.grad(lambda x: captured.add_(x).sum())(tg.ones(3))
+
+
+def scaled(lib: Any, *, vmap: bool = False, generate: bool = False) -> Any:
+    """A Function without ``setup_context``."""
+
+    class Scaled(lib.autograd.Function):
+        generate_vmap_rule = generate
+
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return grad * 2
+
+    if vmap:
+        Scaled.vmap = staticmethod(lambda info, dims, x: (Scaled.apply(x), dims[0]))
+    return Scaled
+
+
+@pytest.mark.parametrize("transform", [*TRANSFORMS, "vmap"])
+def test_a_function_without_setup_context_is_refused(transform: str) -> None:
+    def function(lib: Any) -> Any:
+        apply = scaled(lib).apply
+        return lib.vmap(apply)(lib.ones(2, 3)) if transform == "vmap" else TRANSFORMS[transform](lib, apply)
+
+    same_error(function, "it must override the setup_context staticmethod", whole=True)
+
+
+@pytest.mark.parametrize("options", [{"vmap": True}, {"generate": True}])
+def test_a_rule_for_vmap_does_not_replace_setup_context(options: Any) -> None:
+    same_error(lambda lib: lib.vmap(scaled(lib, **options).apply)(lib.ones(2, 3)), whole=True)
+
+
+@pytest.mark.parametrize("transform", ["grad", "vmap of grad"])
+def test_it_is_refused_for_captured_tensors_too(transform: str) -> None:
+    def function(lib: Any) -> Any:
+        apply, captured = scaled(lib).apply, lib.ones(3)
+        return TRANSFORMS[transform](lib, lambda x: apply(captured) * x)
+
+    same_error(function, "setup_context", whole=True)
+
+
+def test_hooks_on_saved_tensors_work_under_transforms() -> None:
+    def function(lib: Any) -> Any:
+        x = lib.ones(3, requires_grad=True)
+        with lib.autograd.graph.saved_tensors_hooks(lambda t: t * 1, lambda t: t):
+            y = (x * x).sum()
+        y.backward()
+        return x.grad, lib.func.grad(lambda v: (v.exp() * v).sum())(lib.ones(3))
+
+    same(function)
+
+
+def cubed(lib: Any) -> Any:
+    """A Function with everything that ``gradcheck`` asks for."""
+
+    class Cubed(lib.autograd.Function):
+        @staticmethod
+        def forward(x: Any) -> Any:
+            return x * x * x
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.save_for_backward(*inputs)
+            ctx.save_for_forward(*inputs)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return grad * 3 * x * x
+
+        @staticmethod
+        def jvp(ctx: Any, tangent: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return tangent * 3 * x * x
+
+        @staticmethod
+        def vmap(info: Any, dims: Any, x: Any) -> Any:
+            return Cubed.apply(x), dims[0]
+
+    return Cubed
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"check_batched_grad": True},
+        {"check_forward_ad": True},
+        {"check_forward_ad": True, "check_batched_forward_grad": True},
+        {"check_forward_ad": True, "fast_mode": True},
+    ],
+)
+def test_gradcheck_of_a_function_with_setup_context_and_vmap(options: Any) -> None:
+    def function(lib: Any) -> Any:
+        x = lib.tensor([0.5, -1.0, 2.0], dtype=lib.float64, requires_grad=True)
+        return lib.autograd.gradcheck(cubed(lib).apply, (x,), **options)
+
+    same(function)
+
+
+def test_gradcheck_finds_a_wrong_jvp() -> None:
+    def function(lib: Any) -> Any:
+        wrong = cubed(lib)
+        wrong.jvp = staticmethod(lambda ctx, tangent: tangent * 3)
+        x = lib.tensor([0.5, -1.0, 2.0], dtype=lib.float64, requires_grad=True)
+        return lib.autograd.gradcheck(wrong.apply, (x,), check_forward_ad=True)
+
+    same_error(function, "Jacobian computed with forward mode mismatch for output 0 with respect to input 0")
+
+
+@pytest.mark.parametrize("filled", [True, False])
+def test_outputs_without_a_gradient_give_zeros_or_none(filled: bool) -> None:
+    def function(lib: Any) -> Any:
+        seen = []
+
+        class Several(lib.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                first, second = x.clone(), x.clone()
+                ctx.mark_non_differentiable(second)
+                ctx._materialize_non_diff_grads = filled
+                return first, second, (x * 2).long(), x * 3
+
+            @staticmethod
+            def backward(ctx: Any, *grads: Any) -> Any:
+                seen.append([None if grad is None else grad.tolist() for grad in grads])
+                return grads[0] + grads[3]
+
+        x = lib.ones(3, requires_grad=True)
+        Several.apply(x)[0].sum().backward()
+        return seen, x.grad
+
+    same(function)
