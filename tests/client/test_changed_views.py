@@ -242,3 +242,41 @@ def test_the_same_loop_raises_in_every_turn() -> None:
                 with pytest.raises(RuntimeError, match="Output 0 of Split is a view and its base"):
                     a * 2
                 assert first.item() == 12.0
+
+
+class Reads:
+    """What is read first of a view whose base was changed, in a mode that records nothing."""
+
+    def its_node(lib: Any, view: Any) -> Any:
+        return view.grad_fn is not None, view.grad_fn is view.grad_fn
+
+    def whether_it_is_a_leaf(lib: Any, view: Any) -> Any:
+        return view.is_leaf, view.requires_grad, view.output_nr
+
+    def its_next_nodes(lib: Any, view: Any) -> Any:
+        return len(view.grad_fn.next_functions)
+
+    def a_gradient(lib: Any, view: Any) -> Any:
+        view.retain_grad()
+        return lib.autograd.grad(view, view, lib.ones(2), retain_graph=True)
+
+
+@pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
+@pytest.mark.parametrize("change", ["base", "base in no_grad", "view"])
+@pytest.mark.parametrize("body", bodies(Reads), ids=lambda body: body.__name__)
+def test_the_first_look_at_a_changed_view_may_be_in_no_grad(body: Callable[..., Any], change: str, mode: str) -> None:
+    def function(lib: Any) -> Any:
+        x = lib.ones(4, requires_grad=True)
+        y = x * 2
+        view = y.view(2, 2)[0]
+        if change == "base in no_grad":
+            with lib.no_grad():
+                y.mul_(3)
+        else:
+            (y if change == "base" else view).mul_(3)
+        with getattr(lib, mode)():
+            found = body(lib, view)
+        (view * view).sum().backward()
+        return found, x.grad
+
+    same(function)

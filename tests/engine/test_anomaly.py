@@ -188,3 +188,25 @@ def test_gradients_are_the_same() -> None:
         return [s.detach() for s in seen], x.grad, w.grad
 
     both(run)
+
+
+def test_a_function_that_leads_to_no_wanted_place_is_left_out() -> None:
+    def run(t: Any) -> None:
+        class Doubled(t.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                return x * 2
+
+            @staticmethod
+            def backward(ctx: Any, grad: Any) -> Any:
+                return grad * 2
+
+        w, v = leaf(t, (1.0, 2.0)), leaf(t, (3.0, 4.0))
+        y = Doubled.apply(w)
+        z = (Doubled.apply(y) * Doubled.apply(v)).sum()
+        with watched(t):
+            found.append((t.autograd.grad(z, y, retain_graph=True)[0].tolist(), t.autograd.grad(z, w)[0].tolist()))
+
+    found: list[Any] = []
+    both_say(run)
+    assert found[0] == found[1]

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from telegrad_engine.errors import InvalidChoice, InvalidOperation, InvalidValue
-from telegrad_engine.graph.differentiation import place
+from telegrad_engine.graph.differentiation import place, spec_of
 from telegrad_engine.graph.node import Node as EngineNode
 from telegrad_engine.graph.node import accumulator, walk
 
 from ..exclusions import attribute_of
-from ..tensor.handle import Tensor
+from ..tensor.handle import Tensor, handle
 from ..tensor.nodes import shown
 from . import backward_callbacks
 from .saved_tensors import (
@@ -61,10 +61,28 @@ class _Edge(NamedTuple):
 class GradientEdge(_Edge):
     """A place in the graph where a gradient arrives: a node and the number of its output.
 
-    An edge from :func:`get_gradient_edge` can replace its tensor in ``grad`` and ``backward``.
+    It can replace a tensor in ``grad`` and ``backward``. An in-place change of the tensor does not move it. Raises
+    RuntimeError if the tensor from which the node was found is gone.
     """
 
     _tensor: Tensor
+    """The leaf, or a tensor in the session that stays at this place."""
+
+    def __new__(cls, node: Any, output_nr: int, ownership_token: Any = None) -> GradientEdge:
+        """Return the edge to an output of a node."""
+        edge = super().__new__(cls, node, output_nr, ownership_token)
+        if isinstance(node, EngineNode):
+            edge._tensor = _standing_at(node, output_nr) if node.leaf is None else node.leaf
+        return edge
+
+
+def _standing_at(node: Any, output_nr: int) -> Tensor:
+    source, path = node._source()
+    tensor = handle(source._recorder, spec_of(node, output_nr))
+    tensor._node, tensor._output_nr, tensor._requires_grad = node, output_nr, True
+    attrs = {"path": path, "output_nr": output_nr}
+    source._recorder.emit("gradient_edge", [source._id], [tensor._id], {k: v for k, v in attrs.items() if v})
+    return tensor
 
 
 def get_gradient_edge(tensor: Any) -> GradientEdge:
@@ -74,9 +92,7 @@ def get_gradient_edge(tensor: Any) -> GradientEdge:
             "It is not possible to get the gradient edge for a Tensor that does not require gradients"
         )
     node = tensor.grad_fn
-    edge = GradientEdge(shown(accumulator(tensor), tensor) if node is None else node, tensor.output_nr)
-    edge._tensor = tensor
-    return edge
+    return GradientEdge(shown(accumulator(tensor), tensor) if node is None else node, tensor.output_nr)
 
 
 def increment_version(tensor: Any) -> None:
@@ -105,8 +121,8 @@ class MultiHandle:
 
     def remove(self) -> None:
         """Remove the hook; a second call does nothing."""
-        for handle in self._handles:
-            handle.remove()
+        for each in self._handles:
+            each.remove()
 
     def __enter__(self) -> MultiHandle:
         return self

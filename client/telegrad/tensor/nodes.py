@@ -12,13 +12,14 @@ from functools import cache
 from typing import Any
 
 from telegrad_engine.autograd.suspension import NODE_HOOK, NODE_PREHOOK
-from telegrad_engine.errors import InvalidOperation
+from telegrad_engine.errors import InvalidOperation, TelegradError
+from telegrad_engine.graph.differentiation import node_at
 from telegrad_engine.graph.hooks import Handle, NodeHooks, around
 
 Path = tuple[int, ...]
 GONE = (
-    "a hook on a node needs a tensor from which the node can be found, and the one that it was found from is gone; "
-    "keep it, or register the hook while it lives"
+    "a hook or a gradient edge needs a tensor from which its node can be found, and the one that it was found from is "
+    "gone or was changed in place; keep it, or make the hook or the edge before"
 )
 
 
@@ -27,10 +28,19 @@ def shown(node: Any, tensor: Any, path: Path = ()) -> Any:
     if "_found" not in node.__dict__:
         kind: Any = type(node)
         node.__class__ = _shown_class(kind)
-    elif node._found[0]() is not None:
+    elif source_of(node) is not None:
         return node
     node._found = weakref.ref(tensor), path
     return node
+
+
+def source_of(node: Any) -> tuple[Any, Path] | None:
+    """The tensor from which the session can find a node that was shown, and the path; None if it no longer can."""
+    tensor, path = node._found[0](), node._found[1]
+    try:
+        return (tensor, path) if tensor is not None and node_at(tensor, path) is node else None
+    except TelegradError:  # an in-place change moved the tensor
+        return None
 
 
 @cache
@@ -58,10 +68,10 @@ def _shown_class(kind: Any) -> Any:
             return _register(around(self), self._source(), fn, NODE_HOOK)
 
         def _source(self) -> tuple[Any, Path]:
-            tensor = self._found[0]()
-            if tensor is None:
+            found = source_of(self)
+            if found is None:
                 raise InvalidOperation(GONE)
-            return tensor, self._found[1]
+            return found
 
     Shown.__name__ = Shown.__qualname__ = kind.__name__
     return Shown

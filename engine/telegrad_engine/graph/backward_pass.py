@@ -149,6 +149,8 @@ class _Pass:
         self.roots = roots
         self.order = self._discover([target for target, _, _ in roots])
         self.wanted = None if wanted is None else set(wanted)
+        self.ends: set[Any] = set() if wanted is None else {target for target, _ in wanted if target.leaf is None}
+        """The nodes whose gradients are wanted and that lead to no wanted place: their derivatives are not computed."""
         self.needed = None if wanted is None else self._needed()
 
     def _discover(self, targets: list[Target]) -> list[Node]:
@@ -175,13 +177,13 @@ class _Pass:
         return order
 
     def _needed(self) -> set[Any]:
-        """The nodes and leaves on a path to a wanted place."""
+        """The nodes and leaves on a path to a wanted place; removes from ``ends`` those that lead on."""
         assert self.wanted is not None
         needed: set[Any] = {target for target, _ in self.wanted}
-        ends = {target for target, _ in self.wanted}
         for node in reversed(self.order):
-            if any(target in needed for target in node.next_edges if target is not None) or node in ends:
+            if any(target in needed for target in node.next_edges if target is not None):
                 needed.add(node)
+                self.ends.discard(node)
         return needed
 
     def run(self) -> dict[tuple[Target, int], Any]:
@@ -203,7 +205,16 @@ class _Pass:
             return
         if self.wanted is not None:
             self._capture(node, grad)
-        self._evaluate(node, grad)
+        self._go_on(node, grad)
+
+    def _go_on(self, node: Node, grad: Any) -> None:
+        """Evaluate a node whose gradient is complete, unless the pass ends there."""
+        if node in self.ends:
+            self._skip(node)
+        elif node.hooks is not None and node.hooks.surround:
+            node_evaluation.evaluate(self, node, grad)
+        else:
+            self._evaluate(node, grad)
         self.may_mutate.discard(node)
 
     def finish(self) -> None:
@@ -306,7 +317,7 @@ class _Pass:
 
     def _skip(self, node: Node) -> None:
         """Skip a node that no gradient reached, or that leads to no wanted place."""
-        if node.evaluate is not None:
+        if node.evaluate is not None and (self.needed is None or (node in self.needed and node not in self.ends)):
             self._evaluate(node, [None] * node.width)  # as in torch, a custom backward runs nevertheless
             return
         for target in node.next_edges:
@@ -321,9 +332,9 @@ class _Pass:
 
     def _evaluate_hooked(self, node: Node, grad: Any) -> None:
         """Run the hooks of a node and evaluate it."""
-        hooks, needed = node.hooks, self.needed
+        hooks = node.hooks
         # As in torch, hooks change the captured gradient only if the pass ends at this node.
-        goes_on = needed is None or any(target in needed for target in node.next_edges)
+        goes_on = node not in self.ends
         if self.wanted is not None and goes_on:
             self._capture(node, grad)
         if node.many:
@@ -332,11 +343,7 @@ class _Pass:
             grad = self.values.run_hooks(hooks.get(0), grad)
         if self.wanted is not None and not goes_on:
             self._capture(node, grad)
-        if hooks.surround:
-            node_evaluation.evaluate(self, node, grad)
-        else:
-            self._evaluate(node, grad)
-        self.may_mutate.discard(node)
+        self._go_on(node, grad)
 
     def explaining(self, node: Node) -> AbstractContextManager[None]:
         """A context for evaluating ``node`` outside of this pass."""

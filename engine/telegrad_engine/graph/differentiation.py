@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import GradRequired, InvalidOperation, InvalidValue, ShapeMismatch
-from ..shapes import torch_size
+from ..shapes import Spec, torch_size
 from . import node_evaluation
 from .backward_pass import run
 from .node import accumulator, walk
@@ -187,6 +187,24 @@ def place(tensor: Any) -> Place:
     """Where a tensor's gradient arrives: its node and output number."""
     tensor._refresh()
     return (accumulator(tensor), 0) if tensor._node is None else (tensor._node, tensor._output_nr)
+
+
+def node_at(tensor: Any, path: Sequence[int]) -> Any:
+    """Return the node at the end of a path of edges from a tensor. Raises InvalidValue if there is none."""
+    found = place(tensor)[0]
+    for edge in path:
+        if not 0 <= edge < len(found.next_edges) or found.next_edges[edge] is None:
+            raise InvalidValue(f"no node is at the end of the path {list(path)!r:.60}")
+        found = found.next_edges[edge]
+    return found
+
+
+def spec_of(node: Any, output_nr: int) -> Spec:
+    """Return the shape and dtype of one of a node's outputs. Raises InvalidValue if it has no such output."""
+    specs = node.specs if node.many else [(node.shape, node.dtype)]
+    if not 0 <= output_nr < len(specs) or specs[output_nr] is None:
+        raise InvalidValue(f"{node.name()} has no output {output_nr}")
+    return Spec(*specs[output_nr])
 
 
 def _roots(tensors: Sequence[Any], gradients: Sequence[Any] | None, values: Any, create_graph: bool) -> list[Root]:

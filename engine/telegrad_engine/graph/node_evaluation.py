@@ -30,15 +30,10 @@ class Pass(Protocol):
     def inspect(self, node: Node, results: Sequence[Any]) -> None:
         """Inspect the gradients that the derivatives of ``node`` returned."""
 
-    def _skip(self, node: Node) -> None: ...
-
 
 def evaluate(run: Pass, node: Node, grad: Any) -> None:
     """Evaluate ``node`` for the gradient or gradients of its outputs, and send the results to its next edges."""
     hooks: NodeHooks = node.hooks or NodeHooks()
-    if not any(wants(run, target) for target in node.next_edges):
-        run._skip(node)  # the pass ends here
-        return
     grads: Grads = tuple(grad) if node.many else (grad,)
     if hooks.before is not None:
         grads = _hooked(run, lambda given: run_before(hooks, given), grads)

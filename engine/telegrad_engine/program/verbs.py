@@ -19,9 +19,21 @@ from ..autograd.anomaly import located, under
 from ..autograd.suspension.derivation import Derivation
 from ..context import generator
 from ..dtypes import FLOATING, from_numpy
-from ..errors import DTypeMismatch, InvalidArgument, InvalidValue
+from ..errors import DTypeMismatch, GradRequired, InvalidArgument, InvalidValue
+from ..graph.differentiation import node_at, spec_of
 from ..optim import algorithms
-from ..schema.parameters import Array, Arrays, Bool, DTypeArg, Int, OptionalBool, OptionalDType, OptionalItems, Str
+from ..schema.parameters import (
+    Array,
+    Arrays,
+    Bool,
+    DTypeArg,
+    Int,
+    Ints,
+    OptionalBool,
+    OptionalDType,
+    OptionalItems,
+    Str,
+)
 from ..schema.promotion import default_float
 from ..schema.signature import Signature, read_params
 from ..tensor.conversion import as_array
@@ -149,6 +161,26 @@ def fetch(session: Any, out: Sequence[str], tensors: Arrays, *, values: Bool = T
 def alias(session: Any, out: Sequence[str], input: Array) -> Sequence[Any]:
     """Give a tensor another name."""
     return [input]
+
+
+@verb_with(local=True, repeatable=True)
+def gradient_edge(
+    session: Any, out: Sequence[str], input: Array, *, path: Ints = (), output_nr: Int = 0
+) -> Sequence[Any]:
+    """Return a tensor at a place in the graph, for ``backward`` and ``grad``; it stays there if ``input`` moves on.
+
+    The place is output ``output_nr`` of the tensor's ``grad_fn``, or of the node at the end of a ``path`` of edges from
+    there; for a leaf it is the leaf. The values are zeros.
+    """
+    if not input.requires_grad:
+        raise GradRequired("It is not possible to get the gradient edge for a Tensor that does not require gradients")
+    node = node_at(input, path)
+    if node.leaf is not None:
+        return [node.leaf]
+    spec = spec_of(node, output_nr)
+    zeros = input.detach().new_zeros((), dtype=from_numpy(spec.dtype)).expand(spec.shape).detach()
+    zeros._node, zeros._output_nr, zeros._requires_grad = node, output_nr, True
+    return [zeros]
 
 
 @verb_with(local=True, repeatable=True)

@@ -22,7 +22,7 @@ from ..autograd.suspension.passes import (
 )
 from ..context import state
 from ..errors import GradRequired, InvalidOperation, InvalidValue, UnknownCall
-from ..graph.differentiation import place
+from ..graph.differentiation import node_at
 from ..graph.hooks import Hooks, around, check_replacement
 from ..program.instructions import Instruction, check_id
 
@@ -125,8 +125,9 @@ class Suspensions:
         """Add a client hook before or after the node at the end of a path of edges from a tensor."""
         if check_id(client_id) in self._hooks:
             raise InvalidValue(f"there is a hook {client_id!r} already")
-        node = _node_at(tensor, path)
-        hooks = around(node)
+        if not tensor.requires_grad:
+            raise GradRequired("cannot register a hook on a tensor that doesn't require gradient")
+        hooks = around(node_at(tensor, path))
         add = hooks.add_before if before else hooks.add_after
         self._hooks[client_id] = add(ClientHook(client_id, NODE_PREHOOK if before else NODE_HOOK)).hooks
 
@@ -246,18 +247,6 @@ def _replaced(waiting: Waiting, gradients: Sequence[Any]) -> Sequence[Any]:
     return [
         None if new is None else check_replacement(source, new, old) for new, old in zip(gradients, given, strict=True)
     ]
-
-
-def _node_at(tensor: Any, path: Sequence[int]) -> Any:
-    """Return the node at the end of a path of edges. Raises GradRequired or InvalidValue if there is none."""
-    if not tensor.requires_grad:
-        raise GradRequired("cannot register a hook on a tensor that doesn't require gradient")
-    found = place(tensor)[0]
-    for edge in path:
-        if not 0 <= edge < len(found.next_edges) or found.next_edges[edge] is None:
-            raise InvalidValue(f"no node is at the end of the path {list(path)!r:.60}")
-        found = found.next_edges[edge]
-    return found
 
 
 def _picked(results: Sequence[Any], output_nrs: Sequence[int], what: str) -> tuple[Any, ...]:

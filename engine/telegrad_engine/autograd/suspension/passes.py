@@ -165,7 +165,7 @@ def suspendable(kind: Any) -> Any:
             if not stops and awaited_around(node.hooks) == (None, None):
                 super()._evaluate_hooked(node, grad)
                 return
-            goes_on = self.needed is None or any(target in self.needed for target in node.next_edges)
+            goes_on = node not in self.ends
             if self.wanted is not None and goes_on:
                 self._capture(node, grad)
             grads = list(grad) if node.many else [grad]
@@ -187,21 +187,14 @@ def suspendable(kind: Any) -> Any:
             grad = grads if node.many else grads[0]
             if self.wanted is not None and not goes_on:
                 self._capture(node, grad)
-            if awaited_around(node.hooks) != (None, None):
+            if goes_on and awaited_around(node.hooks) != (None, None):
                 self._surround(node, grads)
-                return
-            if node.hooks.surround:
-                node_evaluation.evaluate(self, node, grad)
             else:
-                self._evaluate(node, grad)
-            self.may_mutate.discard(node)
+                self._go_on(node, grad)
 
         # Hooks before and after a node's derivatives ----------------------------------------
 
         def _surround(self, node: Node, grads: list[Any]) -> None:
-            if not any(node_evaluation.wants(self, target) for target in node.next_edges):
-                self._skip(node)
-                return
             before, _ = awaited_around(node.hooks)
             if before is not None:
                 self.due.append(Stop(before, before.kind, grads, _specs(node), _replacing(grads, self.values)))
