@@ -5,48 +5,39 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
 _T = TypeVar("_T")
 
-
 class LinalgSlogdetResult(NamedTuple, Generic[_T]):
     sign: _T
     logabsdet: _T
-
 
 class LinalgQrResult(NamedTuple, Generic[_T]):
     Q: _T
     R: _T
 
-
 class LinalgEighResult(NamedTuple, Generic[_T]):
     eigenvalues: _T
     eigenvectors: _T
-
 
 class LinalgSvdResult(NamedTuple, Generic[_T]):
     U: _T
     S: _T
     Vh: _T
 
-
 class TriangularSolveResult(NamedTuple, Generic[_T]):
     solution: _T
     cloned_coefficient: _T
-
 
 class SlogdetResult(NamedTuple, Generic[_T]):
     sign: _T
     logabsdet: _T
 
-
 class QrResult(NamedTuple, Generic[_T]):
     Q: _T
     R: _T
-
 
 class SvdResult(NamedTuple, Generic[_T]):
     U: _T
     S: _T
     V: _T
-
 
 class LinalgLstsqResult(NamedTuple, Generic[_T]):
     solution: _T
@@ -54,136 +45,78 @@ class LinalgLstsqResult(NamedTuple, Generic[_T]):
     rank: _T
     singular_values: _T
 
-
 class SortResult(NamedTuple, Generic[_T]):
     values: _T
     indices: _T
-
 
 class TopkResult(NamedTuple, Generic[_T]):
     values: _T
     indices: _T
 
-
 class KthvalueResult(NamedTuple, Generic[_T]):
     values: _T
     indices: _T
-
 
 class MedianResult(NamedTuple, Generic[_T]):
     values: _T
     indices: _T
 
-
 class ModeResult(NamedTuple, Generic[_T]):
     values: _T
     indices: _T
-
 
 class AminmaxResult(NamedTuple, Generic[_T]):
     min: _T
     max: _T
 
-
 class MaxResult(NamedTuple, Generic[_T]):
     values: _T
     indices: _T
-
 
 class MinResult(NamedTuple, Generic[_T]):
     values: _T
     indices: _T
 
-
 class CummaxResult(NamedTuple, Generic[_T]):
     values: _T
     indices: _T
-
 
 class CumminResult(NamedTuple, Generic[_T]):
     values: _T
     indices: _T
 
-
 class FrexpResult(NamedTuple, Generic[_T]):
     mantissa: _T
     exponent: _T
-
-
-class Unique2Result(NamedTuple, Generic[_T]):
-    values: _T
-    inverse: _T
-    counts: _T
-
-
-class UniqueDimResult(NamedTuple, Generic[_T]):
-    values: _T
-    inverse: _T
-    counts: _T
-
-
-class RunsResult(NamedTuple, Generic[_T]):
-    values: _T
-    inverse: _T
-    counts: _T
-
 
 class HistogramResult(NamedTuple, Generic[_T]):
     hist: _T
     bin_edges: _T
 
-
 class NanmedianResult(NamedTuple, Generic[_T]):
     values: _T
     indices: _T
-
-
-class BatchNormWithMomentsResult(NamedTuple, Generic[_T]):
-    result: _T
-    batch_mean: _T
-    batch_var: _T
-
-
-class LargestResult(NamedTuple, Generic[_T]):
-    result: _T
-    taps: _T
-
-
-class AdaptiveLargestResult(NamedTuple, Generic[_T]):
-    result: _T
-    indices: _T
-
 
 class LstmResult(NamedTuple, Generic[_T]):
     output: _T
     h_n: _T
     c_n: _T
 
-
 class GruResult(NamedTuple, Generic[_T]):
     output: _T
     h_n: _T
-
 
 class RnnTanhResult(NamedTuple, Generic[_T]):
     output: _T
     h_n: _T
 
-
 class RnnReluResult(NamedTuple, Generic[_T]):
     output: _T
     h_n: _T
 
-
 class LstmCellResult(NamedTuple, Generic[_T]):
     h: _T
     c: _T
-
-
-class LstmLayerResult(NamedTuple, Generic[_T]):
-    result: _T
-    last: _T
-
 
 class OpMethods:
     def __getitem__(self, index: Any) -> Self: ...
