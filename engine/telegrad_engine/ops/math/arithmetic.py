@@ -155,7 +155,7 @@ def remainder(xp: Any, input: Operand, other: Operand) -> Any:
 
 remainder.derivative(
     input=lambda F, grad: grad,
-    other=lambda F, grad, input, other: -grad * F.floor_divide(input, other),
+    other=lambda F, grad, input, other: -grad * F.div_mode(input, other, rounding_mode="floor"),
 )
 
 

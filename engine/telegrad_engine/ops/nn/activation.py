@@ -234,7 +234,7 @@ def _elu(xp: Any, input: Any, alpha: float, scale: float) -> Any:
 
 
 def _elu_grad(F: Any, grad: Any, input: Any, alpha: float, scale: float) -> Any:
-    below = F.where(input > 0, 0.0, input)  # the branch that is not selected would overflow
+    below = F.where(input >= 0, 0.0, input)  # the branch that is not selected would overflow
     return F.where(input > 0, grad * scale, grad * F.exp(below) * (alpha * scale))
 
 
