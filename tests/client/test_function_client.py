@@ -475,3 +475,90 @@ def test_stops_in_another_order_than_the_shadow_expects(session: tg.Session) -> 
     assert x.grad.tolist() == [5, 14, 27]
     assert sorted(seen) == ["view", "y"]
     nothing_waits(session)
+
+
+def checked_cube(lib: Any) -> Any:
+    """A Function with everything that ``gradcheck`` asks for."""
+
+    class Cubed(lib.autograd.Function):
+        @staticmethod
+        def forward(x: Any) -> Any:
+            return x * x * x
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.save_for_backward(*inputs)
+            ctx.save_for_forward(*inputs)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return grad * 3 * x * x
+
+        @staticmethod
+        def jvp(ctx: Any, tangent: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return tangent * 3 * x * x
+
+        @staticmethod
+        def vmap(info: Any, dims: Any, x: Any) -> Any:
+            return Cubed.apply(x), dims[0]
+
+    return Cubed
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"check_batched_grad": True},
+        {"check_forward_ad": True},
+        {"check_forward_ad": True, "check_batched_forward_grad": True},
+        {"check_forward_ad": True, "fast_mode": True},
+    ],
+)
+def test_gradcheck_of_a_function_with_setup_context_and_vmap(options: Any) -> None:
+    def function(lib: Any) -> Any:
+        x = lib.tensor([0.5, -1.0, 2.0], dtype=lib.float64, requires_grad=True)
+        return lib.autograd.gradcheck(checked_cube(lib).apply, (x,), **options)
+
+    same(function)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+def test_gradcheck_finds_a_wrong_jvp() -> None:
+    def function(lib: Any) -> Any:
+        wrong = checked_cube(lib)
+        wrong.jvp = staticmethod(lambda ctx, tangent: tangent * 3)
+        x = lib.tensor([0.5, -1.0, 2.0], dtype=lib.float64, requires_grad=True)
+        return lib.autograd.gradcheck(wrong.apply, (x,), check_forward_ad=True)
+
+    same_error(function, "Jacobian computed with forward mode mismatch for output 0 with respect to input 0")
+
+
+@pytest.mark.parametrize("materialize", [True, False])
+@pytest.mark.parametrize("filled", [True, False])
+def test_outputs_without_a_gradient_give_zeros_or_none(filled: bool, materialize: bool) -> None:
+    def function(lib: Any) -> Any:
+        seen = []
+
+        class Several(lib.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                first, second = x.clone(), x.clone()
+                ctx.mark_non_differentiable(second)
+                ctx.set_materialize_grads(materialize)
+                ctx._materialize_non_diff_grads = filled
+                return first, second, (x * 2).long(), x * 3
+
+            @staticmethod
+            def backward(ctx: Any, *grads: Any) -> Any:
+                seen.append([None if grad is None else grad.tolist() for grad in grads])
+                return grads[0] * 2
+
+        x = lib.ones(3, requires_grad=True)
+        Several.apply(x)[0].sum().backward()
+        return seen, x.grad
+
+    same(function)
