@@ -1,4 +1,7 @@
-"""Gradient edges as roots and as inputs of ``backward`` and ``grad``: an edge stays where it was made."""
+"""Gradient edges as roots and as inputs of ``backward`` and ``grad``: an edge stays where it was made.
+
+Internals: a wrong instruction that the SDK would not send is recorded by hand.
+"""
 
 from __future__ import annotations
 
