@@ -20,7 +20,12 @@ from telegrad_engine.lru import LRU
 OURS = ("telegrad.", "telegrad_engine.")
 _own: set[int] = set()
 """The ids of our modules' globals, which live as long as the process."""
-ASSERTIONS = {("unittest.case", "handle"), ("_pytest.raises", "raises"), ("_pytest.python_api", "raises")}
+CATCHING = {
+    ("contextlib", "inner"),  # of a context that is a decorator
+    ("unittest.case", "handle"),
+    ("_pytest.raises", "raises"),
+    ("_pytest.python_api", "raises"),
+}
 """The functions of libraries, by module and name, that call the user's function and catch its error for the user."""
 EXPRESSION = ("BINARY", "BUILD", "CALL", "COPY", "DICT", "FORMAT", "KW", "LIST", "LOAD", "PRECALL", "PUSH_NULL", "SWAP")
 """How the names of the instructions begin that an expression after ``except`` or ``with`` usually consists of."""
@@ -99,7 +104,7 @@ def _examine(frame: FrameType) -> tuple[bool, bool, CodeType]:
         caught = not ours and _catches(code, frame.f_globals, frame.f_lasti)
     except Exception:  # bytecode of a Python that this module does not know: an unnecessary wait does no harm
         caught = True
-    found = _known[id(code), frame.f_lasti] = caught, library and (module, code.co_name) not in ASSERTIONS, code
+    found = _known[id(code), frame.f_lasti] = caught, library and (module, code.co_name) not in CATCHING, code
     return found
 
 
@@ -120,7 +125,9 @@ def _catches(code: CodeType, space: Mapping[str, Any], offset: int) -> bool:
                 if any(map(_may_catch, _values(kinds, space))):
                     return True
                 place = places[steps[end + 1].argval]  # where the next except begins
-            if steps[place].opname == "POP_TOP":  # an except without a class; otherwise, a finally
+            # An except without a class, or one whose expression is not that simple; otherwise, a finally.
+            rest = takewhile(lambda step: step.opname not in ("PUSH_EXC_INFO", "RERAISE"), steps[place:])
+            if steps[place].opname == "POP_TOP" or any(step.opname.startswith("CHECK_E") for step in rest):
                 return True
     return False
 
@@ -157,4 +164,6 @@ def _may_catch(made: Any = None) -> bool:
         return leave is None  # that of a file or a lock is not written in Python
     ends = [pair for pair in pairwise(dis.get_instructions(leave)) if pair[1].opname.startswith("RETURN_")]
     given = [before if end.opname == "RETURN_VALUE" else end for before, end in ends]
+    if leave.__module__ not in sys.stdlib_module_names:  # one of the user's may raise another error instead
+        given += [step for step in dis.get_instructions(leave) if step.opname == "RAISE_VARARGS"]
     return any(step.opname not in ("LOAD_CONST", "RETURN_CONST") or step.argval for step in given)

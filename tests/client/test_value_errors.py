@@ -8,6 +8,7 @@ import importlib.util
 import os
 import threading
 import unittest
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -140,6 +141,45 @@ def in_a_coroutine(call: Call) -> type[Exception] | None:
     return asyncio.run(outer())
 
 
+def chosen(more: bool = False) -> tuple[type[Exception], ...]:
+    return ERRORS if more else ERRORS[:1]
+
+
+def in_a_try_with_a_long_expression(call: Call) -> type[Exception] | None:
+    try:
+        call()
+    except (chosen(more=True) if call else ERRORS) or KeyError:  # noqa: B030
+        return Exception
+    return None
+
+
+class Translating:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            raise LookupError(str(error)) from error
+
+
+def translated(call: Call) -> type[Exception] | None:
+    try:
+        with Translating():
+            call()
+    except LookupError:
+        return Exception
+    return None
+
+
+def swallowed_by_a_decorator(call: Call) -> type[Exception] | None:
+    @swallowing()
+    def decorated() -> type[Exception] | None:
+        call()
+        return KeyError
+
+    return None if decorated() else Exception
+
+
 WAYS = [
     in_a_try,
     in_a_bare_try,
@@ -153,6 +193,9 @@ WAYS = [
     called_by_raises,
     called_by_unittest,
     in_a_coroutine,
+    in_a_try_with_a_long_expression,
+    translated,
+    swallowed_by_a_decorator,
 ]
 
 
@@ -303,7 +346,15 @@ def without_anything(step: Call) -> None:
 
 
 def with_contexts_that_swallow_nothing(step: Call) -> None:
-    with tg.no_grad(), open(os.devnull), threading.Lock(), tg.autocast("cpu", **OFF), timed(), Progress(**OFF):
+    with (
+        tg.no_grad(),
+        open(os.devnull),
+        threading.Lock(),
+        tg.autocast("cpu", **OFF),
+        warnings.catch_warnings(),
+        timed(),
+        Progress(**OFF),
+    ):
         step()
 
 

@@ -138,7 +138,7 @@ def randperm(xp: Any, rng: Any, n: Int) -> Any:
 @op(same_floating("bernoulli_tensor_cpu_p_"), memory=scratch(4.0), may_raise=True)
 def bernoulli(xp: Any, rng: Any, input: Array) -> Any:
     """Ones with the probability that ``input`` gives for each element, else zeros."""
-    if input.size and (float(input.min()) < 0 or float(input.max()) > 1):
+    if input.size and not (float(input.min()) >= 0 and float(input.max()) <= 1):  # NaN is refused, too
         raise InvalidOperation(
             "Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error message be improved?  If "
             "so, please report an enhancement request to PyTorch.)"
