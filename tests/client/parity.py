@@ -16,6 +16,7 @@ BUILTINS = (
     NotImplementedError,
     RuntimeError,
     IndexError,
+    OverflowError,
     KeyError,
     AttributeError,
     TypeError,

@@ -362,6 +362,29 @@ def test_an_error_inside_leaves_the_session_as_it_was(session: tg.Session) -> No
     torch.testing.assert_close(torch.tensor(x.grad.tolist()), torch.ones(2).exp())
 
 
+@pytest.mark.every
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lib, factor: setattr(factor, "data", lib.ones(1)),
+        lambda lib, factor: setattr(factor, "data", lib.ones(3, dtype=lib.float64)),
+        lambda lib, factor: factor.requires_grad_(False),
+    ],
+    ids=["shape", "dtype", "number of tensors"],
+)
+def test_a_recomputation_that_saves_other_tensors_raises(change: Any) -> None:
+    def run(lib: Any) -> str:
+        x, factor = lib.ones(3, requires_grad=True), lib.ones(3, requires_grad=True)
+        y = lib.utils.checkpoint.checkpoint(lambda a: (a * factor).sin().sum(), x, use_reentrant=False)
+        change(lib, factor)
+        with pytest.raises(lib.utils.checkpoint.CheckpointError) as raised:
+            y.backward()
+            x.grad.tolist()
+        return str(raised.value).splitlines()[0]
+
+    assert run(tg) == run(torch)
+
+
 @pytest.mark.parametrize("texts", ["checkpoint", "checkpoint_sequential"])
 def test_warnings_are_torchs(texts: str) -> None:
     def warned(lib: Any) -> Any:

@@ -96,6 +96,7 @@ def test_wide_unsigned_integers_are_torchs(kind: Any) -> None:
         lambda lib, t: lib.tensor([2**40], dtype=lib.uint32),
         lambda lib, t: lib.finfo(t.dtype),
         lambda lib, t: lib.tensor([2**63]),
+        lambda lib, t: lib.tensor([1, -1], dtype=lib.uint64),
         lambda lib, t: lib.arange(5)[lib.tensor([1], dtype=lib.int16)],
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,12 +13,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-import trustme
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "authentication.md").read_text()
 COMMANDS, WAY_BACK, EXPORTS = (
-    [line.partition("  # ")[0].strip() for line in block.splitlines()]
+    [line.partition("  # ")[0].strip() for line in block.replace("\\\n", " ").splitlines()]
     for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
 )
 WAIT_S = 110
@@ -60,16 +60,14 @@ def user(tmp_path: Path) -> User:
 
 
 def test_a_new_user_follows_the_page_and_the_demo_still_runs(user: User, tmp_path: Path) -> None:
-    authority = trustme.CA()
-    certificate = authority.issue_cert("127.0.0.1")
-    certificate.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "server.pem"))
-    certificate.private_key_pem.write_to_path(str(tmp_path / "server.key"))
-    create, show, serve = COMMANDS
+    create, show, certify, serve = COMMANDS
     key = user.types(create)
     assert key.startswith("tg_") and key.split("_")[1] in user.types(show)
+    user.types(certify)
+    trusted = ssl.create_default_context(cafile=tmp_path / "server.pem")
     with user.serves(serve.replace("0.0.0.0", "127.0.0.1")) as url:
-        assert httpx.get(f"{url}/v1/sessions", verify=False).status_code == 401
-        answer = httpx.get(f"{url}/v1/sessions", verify=False, headers={"Authorization": f"Bearer {key}"})
+        assert httpx.get(f"{url}/v1/sessions", verify=trusted).status_code == 401
+        answer = httpx.get(f"{url}/v1/sessions", verify=trusted, headers={"Authorization": f"Bearer {key}"})
         assert answer.status_code == 200
     for export in EXPORTS:
         user.types(export)

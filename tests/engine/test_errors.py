@@ -276,6 +276,7 @@ t([1.0], dtype="nonsense")
 t([1.0]).relu_(1)
 t([1, 2]).clamp_(0.5)
 torch.bernoulli(t([2.0]))
+torch.bernoulli(t([0.5, float("nan")]))
 """
 
 

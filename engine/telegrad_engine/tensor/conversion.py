@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
-from ..errors import DTypeMismatch, InvalidArgument, InvalidOperation, InvalidValue
+from ..errors import DTypeMismatch, InvalidArgument, InvalidOperation, InvalidValue, NumberTooLarge
 from ..schema.promotion import default_float
 
 ndarray = np.ndarray
@@ -49,6 +49,8 @@ def as_array(data: Any, dtype: Any = None, copy: bool = True) -> Any:
         if array.max() > limits.max or array.min() < min(limits.min, -limits.max):
             name = dtypes.from_numpy(wanted).name
             raise InvalidOperation(f"value cannot be converted to type {name} without overflow")
+        if wanted == dtypes.uint64.numpy and array.min() < 0:  # in narrower unsigned dtypes, it wraps around
+            raise NumberTooLarge("can't convert negative int to unsigned")
     return array.astype(wanted)
 
 
