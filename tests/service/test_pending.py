@@ -131,6 +131,79 @@ def test_a_program_stops_and_says_where(cube: SessionClient) -> None:
     assert (again.json().get("grads") or again.json()["outputs"])[0]["data"] == [480, 1920]
 
 
+ON_THE_WAY: list[Instruction] = [
+    {"op": "tensor", "out": ["x"], "attrs": {"data": [1.0, 2.0], "requires_grad": True}},
+    {"op": "mul", "in": ["x", 2], "out": ["a"]},
+    {"op": "client_hook", "in": ["a"], "attrs": {"hook": "on_a"}},
+    {"op": "client_hook", "in": ["x"], "attrs": {"hook": "on_x"}},
+    {"op": "sum", "in": ["a"], "out": ["loss"]},
+]
+AT_A, AT_X = {"next_call": "first", "next_ctx": "on_a"}, {"next_call": "second", "next_ctx": "on_x"}
+
+
+def test_a_program_goes_on_at_stops_that_the_client_knows(session: SessionClient) -> None:
+    answer = session.run(
+        *ON_THE_WAY,
+        {"op": "grad", "in": [["loss"], ["x"]], "out": ["g", "at_a"], "attrs": AT_A},
+        {"op": "mul", "in": ["at_a", 3], "out": ["for_a"]},
+        {"op": "resume", "in": [["for_a"]], "out": ["at_x"], "attrs": {"call": "first", **AT_X}},
+        {"op": "mul", "in": ["at_x", 10], "out": ["for_x"]},
+        {"op": "fetch", "in": [["at_a", "at_x"]]},
+    ).json()
+    assert answer["pending"] is None
+    assert {name: value["data"] for name, value in answer["values"].items()} == {"at_a": [1, 1], "at_x": [6, 6]}
+    (pending,) = session.get("/pending").json()["items"]
+    assert pending == {
+        "call": "second", "kind": "hook", "function": None, "ctx": "on_x", "gradients": ["at_x"], "outputs": ["g"]
+    }  # fmt: skip
+    done = resume(session, pending, "for_x").json()
+    assert (done["pending"], done["outputs"][0]["data"]) == (None, [60, 60])
+    assert waiting(session) == []
+
+
+@pytest.mark.parametrize(
+    ("attrs", "outputs"),
+    [
+        ({**AT_A, "next_ctx": "on_x"}, ["at_a"]),
+        ({"next_call": "first"}, ["at_a"]),
+        (AT_A, []),
+        (AT_A, ["at_a", "more"]),
+        ({**AT_A, "next_call": "taken"}, ["at_a"]),
+    ],
+)
+def test_a_program_ends_at_another_stop(session: SessionClient, attrs: dict[str, Any], outputs: list[str]) -> None:
+    start: Instruction = {"op": "backward", "in": [["loss"]], "attrs": {"retain_graph": True}}
+    session.run(
+        *ON_THE_WAY,
+        {**start, "out": ["before"], "attrs": {**start["attrs"], **AT_A, "next_call": "taken"}},
+    )
+    assert waiting(session) == ["taken"]
+    answer = session.run({**start, "out": outputs, "attrs": {**start["attrs"], **attrs}}, {"op": "exp", "in": ["a"]})
+    pending = answer.json()["pending"]
+    assert (pending["instruction"], pending["ctx"], pending["outputs"]) == (0, "on_a", [])
+    assert session.data(pending["gradients"][0]) == [1, 1]
+    assert len(waiting(session)) == 2
+    assert resume(session, pending).json()["pending"]["ctx"] == "on_x"
+    session.assert_usable()
+
+
+def test_a_pass_that_does_not_stop_is_refused_the_gradients(session: SessionClient) -> None:
+    session.run(*ON_THE_WAY[:2], ON_THE_WAY[4])
+    found = session.run({"op": "backward", "in": [["loss"]], "out": ["at_a"], "attrs": AT_A})
+    assert (
+        problem(found, 422, "invalid-argument")["detail"] == "backward has 0 outputs, but 1 names were given for them"
+    )
+    assert waiting(session) == []
+
+
+def test_an_id_of_a_call_must_be_one(session: SessionClient) -> None:
+    found = session.run(
+        *ON_THE_WAY, {"op": "backward", "in": [["loss"]], "out": ["at_a"], "attrs": {**AT_A, "next_call": "a b"}}
+    )
+    assert problem(found, 400, "malformed-request")
+    session.assert_usable()
+
+
 def test_functions_and_hooks_one_after_another(session: SessionClient) -> None:
     session.run(
         *CUBE,

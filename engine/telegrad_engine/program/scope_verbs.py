@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import InvalidArgument, InvalidOperation, InvalidValue
 from ..schema.parameters import Array, Arrays, Bool, Int, Ints, Str
-from .verb_params import Id, Tensors
+from .verb_params import Id, OptionalId, Tensors
 from .verbs import verb
 
 MAX_EVENTS, MAX_RANGES = 200_000, 1_000
@@ -167,8 +167,20 @@ def remove_client_hook(session: Any, out: Sequence[str], *, hook: Id) -> None:
 
 
 @verb
-def resume(session: Any, out: Sequence[str], gradients: Tensors = (), *, call: Id) -> None:
-    """Resume the backward pass that waits for ``call`` with the gradients that the client computed."""
+def resume(
+    session: Any,
+    out: Sequence[str],
+    gradients: Tensors = (),
+    *,
+    call: Id,
+    next_call: OptionalId = None,
+    next_ctx: OptionalId = None,
+) -> None:
+    """Resume the backward pass that waits for ``call`` with the gradients that the client computed.
+
+    A client that knows the hook or ctx at which the pass stops next, ``next_ctx``, gives an id to the call there,
+    ``next_call``, and in ``outputs`` to the gradients. If the pass stops there, the program continues.
+    """
     session.suspensions.resume(session, call, gradients)
 
 

@@ -95,6 +95,7 @@ class ValuesKind(OptionalTensorsKind):
 
 _NUMBERS = NumberKind()
 Id = Annotated[str, IdKind()]
+OptionalId = Annotated[str | None, IdKind()]
 Data = Annotated[Any, DataKind()]
 Settings = Annotated[dict[str, Any], SettingsKind()]
 Options = Annotated[dict[str, Any], OptionsKind()]

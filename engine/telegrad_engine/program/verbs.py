@@ -41,7 +41,7 @@ from ..tensor.eager import upload
 from .json_codec import from_lists
 from .members import Members
 from .uploads import uploaded
-from .verb_params import Data, Names, Options, Settings, States, Tensors
+from .verb_params import Data, Names, OptionalId, Options, Settings, States, Tensors
 
 Handler = Callable[..., Sequence[Any] | None]
 NONE: Mapping[str, str] = {}
@@ -299,11 +299,14 @@ def backward(
     create_graph: Bool = False,
     detect_anomaly: Bool = False,
     check_nan: Bool = True,
+    next_call: OptionalId = None,
+    next_ctx: OptionalId = None,
 ) -> None:
     """Accumulate the gradients of tensors into the leaves, or only into ``inputs``.
 
     With ``detect_anomaly`` an error in a derivative has as ``node`` the index of its node among the nodes that the
-    tensors depend on, newest first, and with ``check_nan`` a NaN is an error.
+    tensors depend on, newest first, and with ``check_nan`` a NaN is an error. ``next_call`` and ``next_ctx`` are as in
+    ``resume``.
     """
     if not tensors:
         raise InvalidArgument("backward needs at least one tensor")
@@ -327,11 +330,14 @@ def grad(
     is_grads_batched: Bool = False,
     detect_anomaly: Bool = False,
     check_nan: Bool = True,
+    next_call: OptionalId = None,
+    next_ctx: OptionalId = None,
 ) -> Sequence[Any]:
     """Return the gradients of ``outputs`` with respect to ``inputs``, one per input, without changing ``.grad``.
 
     With ``is_grads_batched`` the ``grad_outputs`` and the results have a leading batch dimension; such a pass cannot
-    wait for client functions and hooks. ``detect_anomaly`` and ``check_nan`` are as in ``backward``.
+    wait for client functions and hooks. ``detect_anomaly`` and ``check_nan`` are as in ``backward``, ``next_call`` and
+    ``next_ctx`` as in ``resume``, with the gradients' ids after those of the results.
     """
     arguments = outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
     with under(located(check_nan)) if detect_anomaly else nullcontext():

@@ -305,6 +305,8 @@ class Session:
                     for name in instruction.inputs[0]:
                         self.tensors.pop(name, None)
             except Suspended as stop:
+                if self.suspensions.is_known(self, stop.pending, instruction):
+                    continue
                 return Answer(values, {**stop.pending, "instruction": index})
             except TelegradError as error:
                 raise self._locate(error, index, instruction) from None

@@ -173,6 +173,23 @@ class Suspensions:
         session._check_names(names)
         session._bind(Instruction("resume", outputs=names), found)
 
+    def is_known(self, session: Any, pending: dict[str, Any], instruction: Instruction) -> bool:
+        """Whether an instruction's pass stopped where the client knew it would; then use the client's ids for it."""
+        waiting, attrs, names = self.waiting[pending["call"]], instruction.attrs, list(instruction.outputs or ())
+        call, made = attrs.get("next_call"), [name for name in pending["gradients"] if name is not None]
+        if call is None:
+            return False
+        if instruction.op != "resume":
+            width = waiting.derivation.width
+            pending["outputs"], names = names[:width], names[width:]
+        if check_id(call) in self.waiting or (pending["ctx"], len(made)) != (attrs.get("next_ctx"), len(names)):
+            return False
+        self.waiting[call] = self.waiting.pop(pending["call"])
+        named = dict(zip(made, names, strict=True))
+        session.tensors.update([(new, session.tensors.pop(name)) for name, new in named.items()])
+        pending |= {"call": call, "gradients": [named.get(name) for name in pending["gradients"]]}
+        return True
+
     def cancel(self, session: Any, call: str) -> None:
         """Cancel a waiting pass: gradients that it has accumulated remain, the rest is dropped."""
         session.accounts.uncount_bytes(self.find(call).nbytes)
