@@ -13,7 +13,7 @@ import torch.utils.checkpoint
 import telegrad as tg
 
 from .parity import bodies, error_of, same, same_error
-from .test_function_client import leaf
+from .test_function_client import leaf, nothing_waits
 
 pytestmark = pytest.mark.usefixtures("session")
 BOTH_WAYS = pytest.mark.parametrize("reentrant", [True, False])
@@ -304,6 +304,27 @@ def test_hooks_inside_run_once() -> None:
         return seen, x.grad
 
     same(run)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_a_pass_with_hooks_inside(session: tg.Session, use_reentrant: bool) -> None:
+    def run(lib: Any) -> Any:
+        x = leaf(lib)
+
+        def function(a: Any) -> Any:
+            with lib.enable_grad():
+                y = a.detach().clone().requires_grad_()
+                z = y * 2
+                z.register_hook(lambda grad: grad * 3)
+                (g,) = lib.autograd.grad((z * z).sum(), y)
+            return (a * g).sin()
+
+        lib.utils.checkpoint.checkpoint(function, x * 1, use_reentrant=use_reentrant).sum().backward()
+        return x.grad
+
+    same(run)
+    nothing_waits(session)
 
 
 class Mistakes:

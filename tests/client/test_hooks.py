@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 import telegrad as tg
+from telegrad_engine.autograd.custom_function import Function as EngineFunction
+from telegrad_engine.program.registered_functions import SHARED, Installed
+from telegrad_engine.schema.parameters import Array
 
 from .parity import held, same, same_error
 from .test_function_client import function, leaf, nothing_waits
@@ -262,18 +265,159 @@ def test_an_error_of_a_hook_is_the_users(session: tg.Session) -> None:
     assert x.grad.tolist() == [2, 4, 6]
 
 
-def test_all_hooks_of_a_tensor_cost_one_round_trip_and_removed_ones_none(session: tg.Session) -> None:
+class ValuelessBodies:
+    """Functions whose hooks ask for no values."""
+
+    def on_a_chain(lib: Any) -> Any:
+        x = y = leaf(lib)
+        for _ in range(5):
+            y = y * 2
+            y.register_hook(lambda grad: grad * 0.5)
+            y.register_hook(lambda grad: None)
+        y.sum().backward()
+        return x.grad
+
+    def of_all_kinds(lib: Any) -> Any:
+        x, w = leaf(lib), leaf(lib, 4, 5, 6)
+        y = x * w
+        y.register_hook(lambda grad: grad.mul_(2))
+        x.register_hook(lambda grad: grad + y)
+        w.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", p.grad * 3))
+        y.grad_fn.register_prehook(lambda grads: (grads[0] * 5,))
+        y.grad_fn.register_hook(lambda given, grads: (given[0] + 1, given[1]))
+        function(lib, forward=lambda ctx, y: y * 2, backward=lambda ctx, grad: grad * 2).apply(y).sum().backward()
+        return x.grad, w.grad
+
+    def some_gradients_missing(lib: Any) -> Any:
+        x, w = leaf(lib), leaf(lib)
+        y = w * 2
+        y.register_hook(lambda grad: grad)
+        fn = function(lib, forward=lambda ctx, a, b: (a * 2, b * 3), backward=lambda ctx, a, b: (a + b, None))
+        fn.apply(x, y)[0].sum().backward()
+        return x.grad, w.grad
+
+    def by_grad(lib: Any) -> Any:
+        x, w = leaf(lib), leaf(lib, 2, 3, 4)
+        y = x * x
+        y.register_hook(lambda grad: grad * w * y)
+        (g,) = lib.autograd.grad(y.sum(), x, create_graph=True)
+        return lib.autograd.grad((g * g).sum(), [x, w])
+
+    def inside_a_hook(lib: Any) -> Any:
+        x, w = leaf(lib), leaf(lib, 4, 5, 6)
+        w.register_hook(lambda grad: grad * 2)
+
+        def inner(grad: Any) -> Any:
+            with lib.enable_grad():
+                (w * w * grad.detach()).sum().backward()
+            return grad + w.grad
+
+        y = x * 3
+        y.register_hook(inner)
+        y.sum().backward()
+        return x.grad, w.grad
+
+
+VALUELESS = [body for name, body in vars(ValuelessBodies).items() if not name.startswith("_")]
+
+
+@pytest.mark.filterwarnings("ignore:Using backward")
+@pytest.mark.parametrize("body", VALUELESS, ids=lambda body: body.__name__)
+def test_hooks_that_ask_for_no_values_take_no_round_trip(session: tg.Session, body: Callable[[Any], Any]) -> None:
+    before = session.recorder.waits
+    body(tg)
+    assert session.recorder.waits == before
+    same(body)
+    nothing_waits(session)
+
+
+def test_a_stop_takes_one_round_trip_for_each_value_read(session: tg.Session) -> None:
+    x = y = leaf(tg)
+    for _ in range(4):
+        y = y * 2
+        y.register_hook(lambda grad: grad / grad.norm().item())
+    before = session.recorder.waits
+    y.sum().backward()
+    assert session.recorder.waits == before + 4
+    assert x.grad is not None
+
+
+def test_all_hooks_of_a_tensor_run_and_removed_ones_do_not(session: tg.Session) -> None:
     x = leaf(tg)
     handles = [x.register_hook(lambda grad: grad * 2) for _ in range(3)]
-    before = session.requests
     (x * 2).sum().backward()
-    assert session.requests == before + 1
     for handle in handles:
         handle.remove()
     (x * 2).sum().backward()
-    assert session.requests == before + 1
     assert x.grad is not None
     assert x.grad.tolist() == [18, 18, 18]
+
+
+def test_what_fails_in_the_session_takes_back_the_gradients_after_it(session: tg.Session) -> None:
+    x, w = leaf(tg), leaf(tg, 4, 5, 6)
+    y = x * 2
+    y.register_hook(lambda grad: grad * tg.linalg.inv(tg.zeros(3, 3, dtype=tg.float64)).sum())
+    (y * w).sum().backward()
+    with pytest.raises(RuntimeError, match="singular"):
+        (y + 1).sum().item()
+    nothing_waits(session)
+    assert w.grad is not None
+    assert w.grad.tolist() == [2, 4, 6]
+    assert x.grad is None
+    same(Bodies.replaced_on_the_way)
+
+
+def test_gradients_at_earlier_stops_are_freed_meanwhile() -> None:
+    size = 1_000_000
+    with tg.connect("local://", max_bytes=40 * size) as session:
+        x = y = tg.ones(size, requires_grad=True)
+        for _ in range(20):
+            y = y * 2
+            session.flush()
+            y.register_hook(lambda grad: grad * 0.5)
+        y.sum().backward()
+        assert x.grad is not None
+        assert x.grad.sum().item() == size
+
+
+def test_a_debugged_pass_is_sent_at_once_and_fails_at_the_hooks_line(session: tg.Session) -> None:
+    y = leaf(tg) * 2
+    y.register_hook(lambda grad: tg.linalg.inv(tg.zeros(3, 3)))
+    loss = y.sum()
+    tg.debug(True)
+    try:
+        with pytest.raises(RuntimeError, match="singular"):
+            loss.backward()
+    finally:
+        tg.debug(False)
+    nothing_waits(session)
+
+
+def test_a_hook_behind_a_gradient_that_only_the_session_knows_to_be_missing() -> None:
+    class First(EngineFunction):
+        @staticmethod
+        def forward(ctx: Any, x: Array, y: Array) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return grad * 2, None
+
+    with tg.connect("local://") as session:
+        SHARED.add(Installed("first_of_two", First))
+        try:
+            seen: list[Any] = []
+            x, w = leaf(tg), leaf(tg)
+            a, b = x * 3, w * 3
+            a.register_hook(lambda grad: seen.append("a"))
+            b.register_hook(lambda grad: seen.append("b"))
+            tg.ops.first_of_two(a, b).sum().backward()
+            assert seen == ["a"]
+            assert x.grad is not None
+            assert x.grad.tolist() == [6, 6, 6]
+            nothing_waits(session)
+        finally:
+            SHARED.remove("first_of_two")
 
 
 def test_nothing_is_left_in_the_session(session: tg.Session) -> None:

@@ -1,15 +1,15 @@
 """``backward`` and ``grad`` through the user's Python code: the session's pass and the client's run in lock step.
 
-Both passes stop at the same points. At each, the client sends what was recorded, the session names the gradients that
-have arrived, the user's code computes with them as with any tensors, and both passes continue with its results. Each
-stop costs one round trip; after the last one the client does not wait.
+Both passes stop at the same points. At each, the user's code computes with the gradients that have arrived as with any
+tensors, and both passes continue with its results. The client knows where the session's pass stops, so it records the
+whole exchange without waiting. Only if values decide that (see :func:`_is_known`), it waits at each stop.
 """
 
 from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,10 +30,12 @@ from telegrad_engine.errors import InternalError, InvalidOperation
 from telegrad_engine.graph.differentiation import place
 from telegrad_engine.graph.hooks import NodeHooks, TensorHooks, run_after, run_before, run_hooks, run_stored
 from telegrad_engine.graph.node import walk
+from telegrad_engine.schema.memory_admission import LARGE
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
 
-from ..tape.recorder import Recorder
+from ..tape.effects import Effect
+from ..tape.recorder import NO_ATTRS, Recorder
 from ..tensor.handle import Tensor, handle, refs
 
 
@@ -91,11 +93,11 @@ class _Current(threading.local):
 current = _Current()
 
 
-def run(recorder: Recorder, derivation: Derivation, begin: Callable[[], None]) -> tuple[Any, ...]:
+def run(recorder: Recorder, derivation: Derivation, begin: Callable[..., None]) -> tuple[Any, ...]:
     """Run the pass in the client graph and in the session, and return the client graph's results.
 
-    ``begin`` records the instruction. After an error, including one of the user's code, no pass is left waiting in the
-    session.
+    ``begin`` records the instruction, with the ids of the gradients at a known stop and attributes for it. After an
+    error, including one of the user's code, no pass is left waiting in the session.
     """
     dialogue = _Dialogue(recorder, derivation.values, begin)
     outer, current.derivation = current.derivation, derivation
@@ -103,6 +105,7 @@ def run(recorder: Recorder, derivation: Derivation, begin: Callable[[], None]) -
         # No other thread may record while both passes are at the same stop.
         with recorder.lock, derivation.values:
             shadow = derivation.new_pass()
+            dialogue.known = _is_known(shadow)
             stop = shadow.begin()
             while stop is not None:
                 with _explaining(shadow, stop):
@@ -133,10 +136,9 @@ def _explaining(shadow: Any, stop: Stop) -> Iterator[None]:
 class _Dialogue:
     """The exchange with the session during one pass."""
 
-    def __init__(self, recorder: Recorder, values: Any, begin: Callable[[], None]) -> None:
-        self.recorder = recorder
-        self.values = values
-        self.begin: Callable[[], None] | None = begin
+    def __init__(self, recorder: Recorder, values: Any, begin: Callable[..., None]) -> None:
+        self.recorder, self.values, self.known = recorder, values, False
+        self.begin: Callable[..., None] | None = begin
         self.pending: dict[str, Any] | None = None
         """The stop that the session's pass is waiting at."""
         self.reply: list[Any] | None = None
@@ -146,7 +148,7 @@ class _Dialogue:
         """Run the user's code for a stop that the client's pass and the session's have reached."""
         self.values.commit()
         if self.begin is not None or self.reply is not None:
-            self._go_on()
+            self._go_on(stop)
         pending = self.pending
         if pending is None or (pending["ctx"], pending["kind"]) != (stop.source.client_id, stop.kind):
             # A derivative produced no gradient, which the client's pass cannot know. It continues as if there were one.
@@ -165,17 +167,29 @@ class _Dialogue:
         if self.pending is not None and not self.recorder.closed:
             self.recorder.emit("cancel", (), (), {"call": self.pending["call"]})
 
-    def _go_on(self) -> None:
-        """Let the session's pass run to its next stop."""
-        self.pending = self.recorder.advance(self._record)
+    def _go_on(self, stop: Stop) -> None:
+        """Let the session's pass run to its next stop, which is this one if stops are known."""
+        if not self.known:
+            self.pending = self.recorder.advance(self._record)
+            return
+        source, call = stop.source, self.recorder.new_id()
+        fills = isinstance(source, ClientNode) and source.ctx.materialize_grads  # zeros for gradients that are None
+        specs = [s if g is not None or fills else None for g, s in zip(stop.grads, stop.specs, strict=True)]
+        if sum([Spec(*spec).nbytes for spec in specs if spec is not None]) > LARGE:
+            self.recorder.free_dead()  # the gradients of earlier stops
+        gradients = [None if spec is None else self.recorder.new_id() for spec in specs]
+        next_stop = {"next_call": call, "next_ctx": source.client_id}
+        self._record([name for name in gradients if name is not None], next_stop)
+        self.pending = {"call": call, "kind": stop.kind, "ctx": source.client_id, "gradients": gradients}
 
-    def _record(self) -> None:
+    def _record(self, given: Sequence[str] = (), next_stop: Mapping[str, Any] = NO_ATTRS) -> None:
         if self.begin is not None:
             begin, self.begin = self.begin, None
-            begin()
+            begin(given, next_stop)
         elif self.pending is not None and self.reply is not None:
-            self.recorder.emit("resume", [refs(self.reply)], (), {"call": self.pending["call"]})
-            self.reply = None
+            reply, attrs, self.reply = refs(self.reply), {"call": self.pending["call"], **next_stop}, None
+            effect, self.recorder.received = Effect(received=self.recorder.received), []
+            self.recorder.emit("resume", [reply], given, attrs, effect=effect)
 
     def _answer(self, stop: Stop, pending: dict[str, Any]) -> None:
         grads = [
@@ -216,6 +230,11 @@ class _Dialogue:
             tensor._adopt(grad)
             tensor._version_counter = grad._version_counter
         return tensor
+
+
+def _is_known(shadow: Any) -> bool:
+    """Whether the client knows all stops of a pass: no value decides which gradients the session has."""
+    return state.anomaly is None and all(n.evaluate is None or isinstance(n, ClientNode) for n in shadow.order)
 
 
 def _assumed(stop: Stop) -> list[Any]:

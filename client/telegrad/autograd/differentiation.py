@@ -7,7 +7,7 @@ when a value is requested.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -22,7 +22,7 @@ from telegrad_engine.tensor.abstract import Meta
 
 from ..tape.effects import Effect
 from ..tape.lazy_graph import pass_over
-from ..tape.recorder import Recorder
+from ..tape.recorder import NO_ATTRS, Recorder
 from ..tape.transform_stack import active
 from ..tensor.handle import Tensor, functions, handle, recorder_of, refs
 from . import anomaly_mode, backward_callbacks
@@ -59,7 +59,7 @@ def backward(
     if inputs is not None:
         backward_callbacks.check_partial(recorder, tensors, inputs)
 
-    def record() -> None:
+    def record(given: Sequence[str] = (), next_stop: Mapping[str, Any] = NO_ATTRS) -> None:
         names: list[Any] = [refs(tensors)]
         if gradients is not None or inputs is not None:
             names.append(None if gradients is None else refs(gradients))
@@ -68,7 +68,7 @@ def backward(
         options = _options(retain_graph=retain_graph, create_graph=create_graph or None)
         with recorder.lock:
             effect, recorder.received = Effect(received=recorder.received), []
-            recorder.emit("backward", names, (), options, effect=effect)
+            recorder.emit("backward", names, given, {**options, **next_stop}, effect=effect)
 
     recorder.received = []
     arguments = tensors, gradients, retain_graph, create_graph, inputs
@@ -123,7 +123,7 @@ def grad(
     # An unused input's id is allocated but never bound.
     names = [recorder.new_id() for _ in ins]
 
-    def record() -> None:
+    def record(given: Sequence[str] = (), next_stop: Mapping[str, Any] = NO_ATTRS) -> None:
         seeds = None
         if grad_outputs is not None:
             seeds = refs(listed(grad_outputs))
@@ -133,7 +133,7 @@ def grad(
             allow_unused=allow_unused,
             materialize_grads=materialize_grads or None,
         )
-        recorder.emit("grad", [refs(outs), refs(ins), seeds], names, options)
+        recorder.emit("grad", [refs(outs), refs(ins), seeds], [*names, *given], {**options, **next_stop})
 
     arguments = outs, ins, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
     with nullcontext() if state.anomaly is None else anomaly_mode.explained(recorder, outs):

@@ -58,8 +58,7 @@ class Function(EngineFunction):
 
     Static methods of the subclass: ``forward(ctx, *args)``, or ``forward(*args)`` and
     ``setup_context(ctx, inputs, output)``; and ``backward(ctx, *grads)``, which returns a gradient or None for each
-    of forward's arguments. Each is plain Python on tensors of the session. A ``backward`` or ``grad`` that reaches
-    such an operation takes one round trip to the session for it.
+    of forward's arguments. Each is plain Python on tensors of the session.
     """
 
     _outputs_cls = RecordedOutputs
