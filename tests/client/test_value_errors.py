@@ -148,7 +148,7 @@ def chosen(more: bool = False) -> tuple[type[Exception], ...]:
 def in_a_try_with_a_long_expression(call: Call) -> type[Exception] | None:
     try:
         call()
-    except (chosen(more=True) if call else ERRORS) or KeyError:  # noqa: B030
+    except (chosen(more=True) if TIMES else ERRORS) or KeyError:  # noqa: B030
         return Exception
     return None
 

@@ -147,46 +147,18 @@ class Torch:
         return getattr(torch, name, None) or getattr(torch.nn.functional, name)
 
 
+OF_ONE = (
+    "relu relu6 hardtanh hardsigmoid hardswish hardshrink softshrink leaky_relu elu celu selu gelu silu mish "
+    "logsigmoid softplus softsign tanhshrink glu abs sinc nan_to_num logit frac max min median amax amin"
+)
+OF_TWO = "maximum minimum fmax fmin huber_loss smooth_l1_loss l1_loss hypot copysign"
+ALONG = ("max", "min", "median")
 SELECTIONS: dict[str, Any] = {
-    **{
-        name: lambda F, make, x, y, name=name: getattr(F, name)(x)
-        for name in ("relu", "relu6", "hardtanh", "hardsigmoid", "hardswish", "hardshrink", "softshrink", "leaky_relu")
-        + (
-            "elu",
-            "celu",
-            "selu",
-            "gelu",
-            "silu",
-            "mish",
-            "logsigmoid",
-            "softplus",
-            "softsign",
-            "tanhshrink",
-            "glu",
-            "abs",
-        )
-        + ("sinc", "nan_to_num", "logit", "frac", "max", "min", "median", "amax", "amin")
-    },
-    **{
-        f"{name} along a dimension": lambda F, make, x, y, name=name: getattr(F, name)(x, 1)[0]
-        for name in ("max", "min", "median")
-    },
+    **{name: lambda F, make, x, y, name=name: getattr(F, name)(x) for name in OF_ONE.split()},
+    **{f"{name} along": lambda F, make, x, y, name=name: getattr(F, name)(x, 1)[0] for name in ALONG},
+    **{name: lambda F, make, x, y, name=name: getattr(F, name)(x, y) for name in OF_TWO.split()},
     "clamp": lambda F, make, x, y: F.clamp(x, -0.5, 0.5),
     "threshold": lambda F, make, x, y: F.threshold(x, 0.5, 2.0),
-    **{
-        name: lambda F, make, x, y, name=name: getattr(F, name)(x, y)
-        for name in (
-            "maximum",
-            "minimum",
-            "fmax",
-            "fmin",
-            "huber_loss",
-            "smooth_l1_loss",
-            "l1_loss",
-            "hypot",
-            "copysign",
-        )
-    },
     "where": lambda F, make, x, y: F.where(y > 0, x, 0.0),
     "masked_fill": lambda F, make, x, y: F.masked_fill(x, y > 0, 0.0),
     "max_pool1d": lambda F, make, x, y: F.max_pool1d(x, 2),

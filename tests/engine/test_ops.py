@@ -53,10 +53,10 @@ class NothingToCompare(Exception):
     """torch has no such value or derivative, or says what depends on values; the text says which."""
 
 
-def arrays_of(case: Case, dtype: str) -> list[Any]:
+def arrays_of(case: Case, dtype: str) -> dict[int, Any]:
     """What the case's tensors hold in this dtype."""
     try:
-        return oracle.arrays_of(case, np.dtype(dtype))  # type: ignore[return-value]
+        return oracle.arrays_of(case, np.dtype(dtype))
     except (ValueError, OverflowError):
         raise NothingToCompare("the case has no values of this dtype") from None
 

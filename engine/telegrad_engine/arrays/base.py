@@ -218,7 +218,9 @@ class Backend:
         """The ``fold`` of windows that are 0 except for an element of ``grad`` (N, 1, *places) at position ``taps``."""
         places = grad.shape[2:]
         numbers = self.namespace.arange(math.prod(window)).reshape((-1, *(1,) * len(places)))
-        shares = self.namespace.where(taps == numbers, grad, self.zero(grad)).reshape((grad.shape[0], 1, *window, *places))
+        shares = self.namespace.where(taps == numbers, grad, self.zero(grad)).reshape(
+            (grad.shape[0], 1, *window, *places)
+        )
         return self.fold(shares, sizes, strides, dilation)
 
     def _window_index(self, first: Any, second: Any, first_steps: Any, second_steps: Any) -> list[Any]:
