@@ -17,9 +17,8 @@ from telegrad_engine.autograd.suspension import ClientNode
 from telegrad_engine.errors import InvalidOperation
 
 from ..ops import register_function
-from ..tape.transform_stack import active
+from ..tape.transform_stack import EXTENDING, active
 from ..tensor.handle import Tensor, recorder_of, refs
-from ..transforms.batched_tensor import EXTENDING, levels
 
 
 class RecordedOutputs(Outputs):
@@ -85,7 +84,8 @@ class Function(EngineFunction):
         Only tensors that are arguments themselves are differentiated, not those in lists. Raises InplaceOnLeaf or
         InvalidOperation if ``ctx.mark_dirty`` was used wrongly, and whatever forward raises.
         """
-        if (active.argument is not None or levels()) and cls.setup_context is Function.setup_context:
+        transformed = active.argument is not None or any(t.batches for t in active.stack)
+        if transformed and cls.setup_context is Function.setup_context:
             raise InvalidOperation(
                 "In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it "
                 f"must override the setup_context staticmethod. {EXTENDING}"

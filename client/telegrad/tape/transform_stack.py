@@ -12,9 +12,14 @@ from telegrad_engine.schema.op import Op
 
 from ..aten import in_place_name
 
+EXTENDING = "For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
+
 
 class Transform:
     """An active transform, which handles ops before they are recorded."""
+
+    batches = False
+    """Whether it is a ``vmap``."""
 
     def concerns(self, op: Op, inputs: tuple[Any, ...]) -> bool:
         """Whether this transform applies an op on these inputs."""

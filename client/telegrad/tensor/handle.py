@@ -26,7 +26,6 @@ from telegrad_engine.tensor.abstract import Meta, apply_spec, finish_without_val
 from telegrad_engine.tensor.base import Tracked
 from telegrad_engine.tensor.call_cache import preparing
 from telegrad_engine.tensor.conversion import as_array
-from telegrad_engine.tensor.eager import item, one_number, truth
 from telegrad_engine.tensor.fast_paths import remember
 from telegrad_engine.tensor.formatting import format_tensor
 from telegrad_engine.tensor.inference import is_marked
@@ -44,7 +43,7 @@ from ..tape.shortcut import check_values, raise_here
 from ..tape.transform_stack import active, concerned, refuse_captured, tangent_of
 from ..transport.base import Transport
 from .devices import check_device, device, require_cuda
-from .host_values import ElementwisePython, host_array
+from .host_values import HostValues, host_array
 from .nodes import shown
 from .notebook import show_values, tensor_html
 
@@ -84,7 +83,7 @@ NON_LEAF_GRAD = (
 
 
 @explain_missing
-class Tensor(ElementwisePython, Tracked):
+class Tensor(HostValues, Tracked):
     """A tensor in a session, created by :func:`telegrad.tensor` or by an op."""
 
     __module__ = "telegrad"  # the public module, as in torch
@@ -140,52 +139,14 @@ class Tensor(ElementwisePython, Tracked):
         """Return the value as a new NumPy array, without blocking the event loop."""
         return (await in_worker_thread(self._recorder.fetch, [self._id]))[self._id].array.copy()
 
-    def tolist(self) -> Any:
-        """Return the value as nested lists of Python numbers."""
-        return self._fetch().tolist()
-
-    def item(self) -> Any:
-        """Return the value of a one-element tensor as a Python number."""
-        return item(self._data if self.numel() != 1 else self._fetch())
-
-    def __bool__(self) -> bool:
-        return truth(self._data if self.numel() != 1 else self._fetch())
-
-    def __float__(self) -> float:
-        return float(self._one_number())
-
-    def __int__(self) -> int:
-        return int(self._one_number())
-
-    def __complex__(self) -> complex:
-        return complex(self._one_number())
-
-    def _one_number(self) -> Any:
-        return one_number(self._data if self.numel() != 1 else self._fetch())
-
-    def __index__(self) -> int:
-        if self.numel() != 1 or self.dtype.is_floating_point:
-            raise TypeError("only integer tensors of a single element can be converted to an index")
-        return int(self.item())
-
     def __format__(self, spec: str) -> str:
         if self.dim() == 0 and type(self) is Tensor:
             return format(self.item(), spec)
         return object.__format__(self, spec)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return np.asarray(self.numpy(), dtype=dtype)
-
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Tensor:
         """Convert the results of NumPy functions to tensors, with bools as uint8, as in torch."""
         return upload(self._recorder, array.astype(np.uint8) if array.dtype == bool else array)
-
-    def __dlpack__(self, **options: Any) -> Any:
-        """Return a DLPack capsule with a copy of the value."""
-        return self.numpy().__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)  # the CPU, where the copy is
 
     def __repr__(self) -> str:
         return format_tensor(self, show_values(self), self.shape, tangent_of(self))

@@ -1,4 +1,4 @@
-"""Values as NumPy arrays on the client, and methods that apply a Python function to each element."""
+"""A tensor's values in this process: as arrays, as Python numbers, and changed by a Python function."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any, Self
 
 import ml_dtypes
 import numpy as np
+
+from telegrad_engine.tensor.eager import item, one_number, truth
 
 
 def host_array(tensor: Any) -> Any:
@@ -19,8 +21,48 @@ def host_array(tensor: Any) -> Any:
     return host.numpy()
 
 
-class ElementwisePython:
-    """``apply_``, ``map_`` and ``map2_``. All raise TypeError for a tensor that requires grad."""
+class HostValues:
+    """What a tensor's methods make of its values in this process."""
+
+    def tolist(self: Any) -> Any:
+        """Return the value as nested lists of Python numbers."""
+        return self._fetch().tolist()
+
+    def item(self: Any) -> Any:
+        """Return the value of a one-element tensor as a Python number."""
+        return item(self._data if self.numel() != 1 else self._fetch())
+
+    def __bool__(self: Any) -> bool:
+        return truth(self._data if self.numel() != 1 else self._fetch())
+
+    def __float__(self: Any) -> float:
+        return float(self._one_number())
+
+    def __int__(self: Any) -> int:
+        return int(self._one_number())
+
+    def __complex__(self: Any) -> complex:
+        return complex(self._one_number())
+
+    def _one_number(self: Any) -> Any:
+        return one_number(self._data if self.numel() != 1 else self._fetch())
+
+    def __index__(self: Any) -> int:
+        if self.numel() != 1 or self.dtype.is_floating_point:
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(self.item())
+
+    def __array__(self: Any, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self.numpy(), dtype=dtype)
+
+    def __dlpack__(self: Any, **options: Any) -> Any:
+        """Return a DLPack capsule with a copy of the value."""
+        return self.numpy().__dlpack__(**options)
+
+    def __dlpack_device__(self: Any) -> tuple[int, int]:
+        return (1, 0)  # the CPU, where the copy is
+
+    # A Python function of each element: all raise TypeError for a tensor that requires grad.
 
     def apply_(self, callable: Callable[[Any], Any]) -> Self:
         """Replace each element by ``callable(element)``."""

@@ -13,7 +13,7 @@ from telegrad_engine.schema.op import CATALOGUE, NO_ATTRS, Op
 from telegrad_engine.shapes import Spec
 
 from ..pytree import broadcast_prefix, described, tree_map, tree_structure, tree_unflatten
-from ..tape.transform_stack import Transform, active, below, entered
+from ..tape.transform_stack import EXTENDING, Transform, active, below, entered
 from ..tensor.handle import Tensor, functions
 from .vmap_errors import (
     BACKWARD,
@@ -35,7 +35,6 @@ from .vmap_errors import (
 FILLS = frozenset({"bernoulli.fill", "cauchy", "exponential", "geometric", "log_normal", "normal.fill", "random",
     "random.between", "uniform"})  # fmt: skip
 """The random ops that do not read the tensor that they fill."""
-EXTENDING = "For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
 _looping: set[str] = set()
 """The ops for which a warning has been issued."""
 
@@ -195,6 +194,8 @@ class Batched(Tensor):
 
 class Level(Transform):
     """One ``vmap``: its batch size, and the behavior of random ops."""
+
+    batches = True
 
     def __init__(self, size: int, randomness: str) -> None:
         self.size = size
