@@ -95,7 +95,7 @@ def test_every_in_place_op_refuses_the_same_overlaps(session: tg.Session, key: s
             run(tg)
         except (RuntimeError, IndexError) as error:
             assert not str(error).startswith(TEXT), (how, at)
-    assert session.requests == 0
+    assert session.requests == 0 or IN_PLACE[key].may_raise
 
 
 @pytest.mark.parametrize("name", ["normal_", "bernoulli_", "uniform_", "exponential_", "cauchy_", "log_normal_"])

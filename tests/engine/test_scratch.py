@@ -68,6 +68,7 @@ OWN: dict[str, Callable[[int], object]] = {
     **{key: lambda size, key=key: getattr(f, key)((size,)) for key in SIZED},
     "adaptive_largest": lambda size: f.adaptive_max_pool1d(f.ones(1, 1, size), 7),
     "arange": lambda size: f.arange(size),
+    "arange.end": lambda size: f.arange(end=size),
     "as_strided_scatter": lambda size: f.as_strided_scatter(_vector(size), _vector(size // 2), (size // 2,), (2,)),
     "attend": lambda size: f.scaled_dot_product_attention(*[_sequences(size)] * 3),
     "average": lambda size: f.avg_pool1d(f.ones(1, 1, size), 3),

@@ -35,7 +35,15 @@ class PostgreSQL:
 
     def __init__(self, binaries: Path, data: Path, as_user: dict[str, Any]) -> None:
         self._binaries, self._folder, self._as_user = binaries, data, as_user
-        setup = [str(binaries / "initdb"), "--auth=trust", "--username=tester", "--no-sync", "--pgdata", str(data)]
+        setup = [
+            str(binaries / "initdb"),
+            "--auth=trust",
+            "--username=tester",
+            "--no-sync",
+            "--no-locale",
+            "--pgdata",
+            str(data),
+        ]
         subprocess.run(setup, check=True, capture_output=True, cwd=data, timeout=2 * WAIT_S, **as_user)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

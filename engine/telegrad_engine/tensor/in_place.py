@@ -14,6 +14,7 @@ from ..dtypes import DType, can_cast, from_numpy
 from ..errors import DTypeMismatch, InplaceOnLeaf, InvalidOperation, ShapeMismatch
 from ..graph import hooks
 from ..graph.node import Node, kind, record
+from ..memory_layout import memory_of
 from ..schema.declaration import CHECKED
 from ..schema.op import CATALOGUE, NO_ATTRS, Op
 from . import inference
@@ -202,11 +203,11 @@ class Changeable(TensorMethods):
             change_geometry(self, op, attrs)
             return self
         tensors = [x for x in inputs if isinstance(x, Changeable)]
-        cell, tracked = self._version_counter, False
-        apart = op.overlap is CHECKED and self._memory_owner is None
+        memory, tracked = memory_of(self), False
+        apart = op.overlap is CHECKED
         for x in tensors:
             tracked = tracked or (x._requires_grad if x._plain else x.requires_grad)
-            if x is not self and (x._version_counter is cell or x._memory_owner is not None):
+            if x is not self and memory_of(x) is memory:
                 apart = False
         tracked = tracked and state.grad_enabled and op.differentiable
         if op.composite:

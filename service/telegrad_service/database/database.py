@@ -137,7 +137,8 @@ class Database:
 
     def _connect(self) -> Engine:
         if self.file is None:
-            arguments = {"connect_timeout": LOCK_TIMEOUT_S}
+            # A database that has no encoding (SQL_ASCII), as initdb makes without a locale, would give bytes for text.
+            arguments = {"connect_timeout": LOCK_TIMEOUT_S, "client_encoding": "utf8"}
             return create_engine(self.url, pool_pre_ping=True, pool_size=4, connect_args=arguments)
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.file.is_dir():

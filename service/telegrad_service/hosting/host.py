@@ -11,7 +11,6 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from telegrad_engine import dtypes
-from telegrad_engine.compile import COMPILED, PLANNED, Compiler
 from telegrad_engine.devices import device
 from telegrad_engine.errors import (
     InvalidValue,
@@ -103,6 +102,9 @@ class SessionHost:
         """The memory account of programs, executables and functions, which sessions share."""
         self.ledger = Ledger()
         self._memory = Memory(settings.remembered_programs, settings.remembered_bytes)
+        # A gateway, which has this module for its routes, computes nothing.
+        from telegrad_engine.compile import COMPILED, PLANNED, Compiler
+
         most = settings.remembered_programs
         self._planner = Compiler(settings.plan_after, most, tier=PLANNED) if settings.plan_after and most else None
         self._compiler = Compiler(settings.compile_after, tier=COMPILED, fallback=self._planner)
