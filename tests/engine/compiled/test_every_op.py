@@ -30,6 +30,9 @@ NOT_PLANNED = (
     "it draws random numbers",
     "shown by another",  # of a result that came earlier, where the size of another was wanted
     "has a history, from an earlier program",  # likewise, on JAX
+    # An op whose values may be refused ends its program, since `run` catches the error: the others take its results.
+    "leaves a graph to differentiate later",
+    "has gaps in memory",
     "after more runs",  # sizes differ from run to run, or under JAX numbers
 )
 """Why an op may stay as it is."""
