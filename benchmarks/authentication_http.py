@@ -15,7 +15,7 @@ import telegrad as tg
 from telegrad_service.cli import main
 from telegrad_service.launch import running_server
 
-from .compiling import PLANNED, settle
+from .compiling import settle
 from .mlp_http import data, network
 from .timing import Call, Side, Timed
 
@@ -38,7 +38,7 @@ def step(url: str, key: str | None, stack: ExitStack) -> Call:
     def turn() -> None:
         train(x, y).item()
 
-    settle(opened, turn, PLANNED)
+    settle(opened, turn)
     return turn
 
 

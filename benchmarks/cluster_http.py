@@ -20,7 +20,7 @@ import numpy as np
 import telegrad as tg
 from telegrad_service.launch import running_server
 
-from .compiling import PLANNED, settle
+from .compiling import settle
 from .members import cluster
 from .mlp_http import WHAT, Pairs, fresh, loop, network, resident_ours
 from .peers import peer
@@ -65,7 +65,7 @@ def _prepared(url: str, direct: bool, batches: Callable[[], Pairs], read_every: 
     opened = tg.connect(url, direct=direct)
     ending.callback(opened.close)
     turn = loop(network(tg)[1], batches(), read_every)
-    settle(opened, turn, PLANNED)
+    settle(opened, turn)
     return turn
 
 

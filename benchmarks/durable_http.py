@@ -13,7 +13,7 @@ from typing import Any
 import telegrad as tg
 from telegrad_service.launch import running_server
 
-from .compiling import PLANNED, settle
+from .compiling import settle
 from .mlp_http import WHAT, Pairs, fresh, loop, network, resident_ours
 from .timing import Call, Side, Timed
 
@@ -39,7 +39,7 @@ def _prepared(url: str, durable: bool, batches: Callable[[], Pairs], ending: Exi
     opened = tg.connect(url, durable=durable)
     ending.callback(opened.close)
     turn = loop(network(tg)[1], batches(), 10)
-    settle(opened, turn, PLANNED)
+    settle(opened, turn)
     return turn
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import telegrad as tg
 from telegrad_service.launch import running_server
 
-from .compiling import PLANNED, settle
+from .compiling import settle
 from .mlp_http import WHAT, loop, network, resident_ours
 from .timing import Call, Side, Timed
 
@@ -63,7 +63,7 @@ def near_and_far() -> Iterator[tuple[Side, Side]]:
     def turns(url: str) -> Call:
         opened = stack.enter_context(tg.connect(url))
         turn = loop(network(tg)[1], resident_ours(), READ_EVERY)
-        settle(opened, turn, PLANNED)
+        settle(opened, turn)
         return turn
 
     with running_server() as url, relay(url) as far, ExitStack() as stack:

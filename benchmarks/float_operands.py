@@ -9,7 +9,7 @@ from typing import Any
 
 import telegrad as tg
 
-from .compiling import PLANNED, session, settle
+from .compiling import session, settle
 from .mlp_http import Step, fresh, loop
 from .timing import Call, Side, Timed
 
@@ -43,7 +43,7 @@ def sides() -> Iterator[tuple[Side, Side]]:
 
         def turns(weights: Iterator[float]) -> Call:
             turn = loop(weighted(weights), fresh(tg), 10)
-            settle(opened, turn, PLANNED)
+            settle(opened, turn)
             return turn
 
         yield turns(annealed()), turns(itertools.repeat(0.9))

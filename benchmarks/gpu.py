@@ -1,7 +1,7 @@
 """``make bench-gpu``: training steps and transfers on a GPU, against torch on the same GPU.
 
 Each net is written once, over a namespace: ``torch`` or the SDK. A side runs some steps and then reads the last loss,
-which waits for the GPU. Sessions are in this process, and on a server that compiles programs with XLA.
+which waits for the GPU. Sessions are in this process, and on a server.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from telegrad_engine.arrays import available
 from telegrad_service.launch import running_server
 
 from .__main__ import table
-from .compiling import COMPILED, need_compiled, settle
-from .timing import Call, Comparison, Missing, Result, Side, Timed, Unavailable
+from .timing import Call, Comparison, Missing, Result, Side, Timed
 
 AGAINST = "torch CUDA"
 STEPS = 10
@@ -121,13 +120,9 @@ def local(device: str) -> Iterator[tg.Session]:
 
 
 @contextmanager
-def compiled(device: str) -> Iterator[tg.Session]:
-    """A session on a server that compiles with XLA. Raises Unavailable if XLA finds no GPU."""
-    import jax
-
-    if device != "cpu" and not any(each.platform == "gpu" for each in jax.devices()):
-        raise Unavailable("JAX finds no GPU: pip install 'jax[cuda12]'")
-    with running_server() as url, tg.connect(url, device=device, compile=True) as opened:
+def served(device: str) -> Iterator[tg.Session]:
+    """A session on a server."""
+    with running_server() as url, tg.connect(url, device=device) as opened:
         yield opened
 
 
@@ -137,14 +132,11 @@ Where = Callable[[str], AbstractContextManager[tg.Session]]
 @contextmanager
 def training(net: Net, where: Where, ours: str, theirs: str) -> Iterator[tuple[Side, Side]]:
     """The steps of a net in a session and in torch, both warm."""
-    with where(ours) as opened:
+    with where(ours):
         sides = steps(net, tg, ours), steps(net, torch, theirs)
         for side in sides:
             for _ in range(WARM_UP):
                 side()
-        if where is compiled:
-            settle(opened, sides[0], COMPILED)
-            need_compiled(opened)
         yield sides
 
 
@@ -158,7 +150,7 @@ def transfer(make: Callable[[Any, str], Call], where: Where, ours: str, theirs: 
 def suites(ours: str, theirs: str) -> list[Timed]:
     """All comparisons, on these devices. There are no limits yet: none was measured on a GPU."""
     found = []
-    for label, where in (("local", local), ("compiled, over loopback", compiled)):
+    for label, where in (("local", local), ("over loopback", served)):
         for net in NETS:
             sides = partial(training, net, where, ours, theirs)
             found.append(Timed(f"{net.name}, {STEPS} steps, {label}", AGAINST, None, sides, block=2, repeats=15))
@@ -170,7 +162,7 @@ def suites(ours: str, theirs: str) -> list[Timed]:
 def missing() -> str | None:
     """Why nothing can be measured here; None if there is a GPU that both sides can use."""
     if not any(info.is_gpu for info in available()):
-        return "no GPU is here that CuPy or JAX can use"
+        return "no GPU is here that CuPy can use"
     if not torch.cuda.is_available():
         return "torch cannot use the GPU that is here: it was built without CUDA, or finds no driver for it"
     return None

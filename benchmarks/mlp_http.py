@@ -3,7 +3,7 @@ Monarch's tensor engine.
 
 Each step sends a new batch, or the dataset is uploaded once and each step selects its rows. The loss is read after
 every tenth step, or after every step, which waits for the server each time. Both sides read equally often. A version by
-hand, with a socket and NumPy, and one with JAX and no server are included for scale.
+hand, with a socket and NumPy, is included for scale.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ import torch
 
 import telegrad as tg
 
-from .compiling import COMPILED, PLANNED, need_compiled, session, settle
+from .compiling import session, settle
 from .peers import OWN, peer
 from .timing import Call, Side, Timed
 
@@ -92,18 +91,14 @@ def loop(step: Step, batches: Pairs, read_every: int) -> Call:
 
 
 @contextmanager
-def in_process(
-    read_every: int, ours: Callable[[], Pairs], theirs: Callable[[], Pairs], compile: bool
-) -> Iterator[tuple[Side, Side]]:
+def in_process(read_every: int, ours: Callable[[], Pairs], theirs: Callable[[], Pairs]) -> Iterator[tuple[Side, Side]]:
     """A step on a server, and the same step with torch in this process."""
     net, torch_step = network(torch)
-    with session(compile) as opened:
+    with session() as opened:
         our_net, step = network(tg)
         our_net.load_state_dict(net.state_dict())
         turn = loop(step, ours(), read_every)
-        settle(opened, turn, COMPILED if compile else PLANNED)
-        if compile:
-            need_compiled(opened)
+        settle(opened, turn)
         yield turn, loop(torch_step, theirs(), read_every)
 
 
@@ -113,7 +108,7 @@ def beside(script: str, *arguments: str, python: Path = OWN) -> Iterator[tuple[S
     with session() as opened, peer(script, *arguments, python=python) as theirs:
         _, step = network(tg)
         turn = loop(step, fresh(tg), 10)
-        settle(opened, turn, PLANNED)
+        settle(opened, turn)
         yield turn, theirs
 
 
@@ -124,53 +119,20 @@ def bare(under_way: int) -> Iterator[tuple[Side, Side]]:
         yield ours, loop(network(torch)[1], fresh(torch), 10 if under_way > 1 else 1)
 
 
-@contextmanager
-def by_jax() -> Iterator[tuple[Side, Side]]:
-    """The step compiled by JAX, in this process and on all cores, and with torch in this process."""
-    jax = import_module("jax")
-    jnp = jax.numpy
-    net, torch_step = network(torch)
-
-    def loss_of(parameters: Any, x: Any, y: Any) -> Any:
-        w, b, v, c = parameters
-        logs = jax.nn.log_softmax(jax.nn.relu(x @ w.T + b) @ v.T + c)
-        return -logs[jnp.arange(BATCH), y].mean()
-
-    @jax.jit
-    def updated(parameters: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
-        loss, gradients = jax.value_and_grad(loss_of)(parameters, x, y)
-        return loss, [p - 0.01 * g for p, g in zip(parameters, gradients, strict=True)], gradients
-
-    parameters = [jnp.asarray(p.detach().numpy()) for p in net.parameters()]
-
-    def step(x: Any, y: Any) -> Any:
-        nonlocal parameters
-        loss, parameters, _ = updated(parameters, x, y)
-        return loss
-
-    images, labels = data()
-    batches = itertools.cycle((images[i : i + BATCH], labels[i : i + BATCH]) for i in range(0, len(labels), BATCH))
-    yield loop(step, batches, 10), loop(torch_step, fresh(torch), 10)
-
-
 WHAT = "MLP 784-128-10 step over loopback"
 
 
-def suite(how: str, limit: float, read_every: int, resident: bool = False, compile: bool = False) -> Timed:
+def suite(how: str, limit: float, read_every: int, resident: bool = False) -> Timed:
     """A row against torch in this process."""
     ours, theirs = (resident_ours, resident_torch) if resident else (partial(fresh, tg), partial(fresh, torch))
-    sides: Callable[[], AbstractContextManager[tuple[Side, Side]]] = partial(
-        in_process, read_every, ours, theirs, compile
-    )
+    sides: Callable[[], AbstractContextManager[tuple[Side, Side]]] = partial(in_process, read_every, ours, theirs)
     return Timed(f"{WHAT}, {how}", IN_PROCESS, limit, sides)
 
 
 SUITES = [
     suite("fresh batch, loss read every 10 steps", 1.2, 10),
     suite("fresh batch, loss read every step", 1.2, 1),
-    suite("fresh batch, compiled", 0.9, 10, compile=True),
     suite("dataset uploaded once", 0.9, 10, resident=True),
-    suite("dataset uploaded once, compiled", 0.6, 10, resident=True, compile=True),
     Timed(
         f"{WHAT}, fresh batch, loss read every 10 steps",
         RPC,
@@ -189,5 +151,4 @@ SUITES = [
     ),
     Timed(f"{WHAT}, by hand: a socket and NumPy, four under way", IN_PROCESS, None, partial(bare, 4)),
     Timed(f"{WHAT}, by hand, each waited for", IN_PROCESS, None, partial(bare, 1)),
-    Timed("MLP 784-128-10 step compiled by JAX in this process, loss read every 10 steps", IN_PROCESS, None, by_jax),
 ]

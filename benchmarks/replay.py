@@ -22,7 +22,7 @@ import telegrad as tg
 from telegrad.transport.websocket import WebSocket, binary_header
 from telegrad_service.launch import running_server
 
-from .compiling import PLANNED, settle
+from .compiling import settle
 from .timing import Call
 
 WINDOW = 4
@@ -49,7 +49,7 @@ def record(prepare: Callable[[], Call], steps: int) -> Recording:
     """
     with running_server() as url, _recorded() as frames, tg.connect(url) as opened:
         turn = prepare()
-        settle(opened, turn, PLANNED)
+        settle(opened, turn)
         warm = len(frames)
         for _ in range(steps):
             turn()

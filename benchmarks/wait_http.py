@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import telegrad as tg
 from telegrad_service.launch import running_server
 
-from .compiling import PLANNED, settle
+from .compiling import settle
 from .peers import peer
 from .timing import Call, Side, Timed
 
@@ -65,7 +65,7 @@ def sizes(url: str) -> tuple[int, int]:
     relay = Relay(urlsplit(url).port or 80)
     with tg.connect(relay.url) as opened:
         call = wait()
-        settle(opened, call, PLANNED)
+        settle(opened, call)
         before = relay.sent, relay.received
         for _ in range(COUNTED):
             call()
@@ -80,7 +80,7 @@ def sides() -> Iterator[tuple[Side, Side]]:
         sent, received = sizes(url)
         opened = stack.enter_context(tg.connect(url))
         call = wait()
-        settle(opened, call, PLANNED)
+        settle(opened, call)
         echo = stack.enter_context(peer("echo.py", f"{sent}:{received}", python=Path(sys.executable)))
         yield call, echo
 

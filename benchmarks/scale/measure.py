@@ -37,7 +37,7 @@ from telegrad_service.database.database import Database
 from telegrad_service.journal.frames import decode
 from telegrad_service.launch import running_server
 
-from ..compiling import PLANNED, settle
+from ..compiling import settle
 from ..machine import machine
 from ..members import member
 from ..mlp_http import Pairs, fresh, loop, network, resident_ours
@@ -130,7 +130,7 @@ def _trained(url: str, folder: Path, batches: Callable[[], Pairs]) -> tuple[dict
     work: dict[str, list[float]] = {"server": [], "client": []}
     with tg.connect(url, durable=True) as opened:
         turn = loop(network(tg)[1], batches(), 10)
-        settle(opened, turn, PLANNED)
+        settle(opened, turn)
         files = folder / "sessions" / opened.id
         for _ in range(REPEATS):
             before, held, clock = metrics(url), _journal(files), time.process_time()
@@ -403,7 +403,7 @@ def gateway(folder: Path) -> Found:
             def message() -> None:
                 (x * 2).sum().item()
 
-            settle(opened, message, PLANNED)
+            settle(opened, message)
             small = least(partial(timed, message, 200, partial(cpu_of, pid)))
             values = np.zeros(4 * MIB // 4, np.float32)
 
