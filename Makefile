@@ -10,7 +10,6 @@ PIP_VERSION := 26.3
 PROJECTS := engine/pyproject.toml client/pyproject.toml service/pyproject.toml
 BACKENDS := tests/engine/test_ops.py tests/engine/test_backends.py
 GPU := tests/engine/test_gpu.py tests/service/test_gpu.py
-COMPILED := tests/engine/compiled tests/client/test_compiled_replay.py
 TOOLCHAINS := postgresql golang-go golang-gopkg-validator.v2-dev default-jdk-headless libjakarta-annotation-api-java curl
 PACKAGES := 'import sysconfig; print(sysconfig.get_path("purelib"))'
 INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check \
@@ -29,8 +28,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: .first-demo .first-test help demo test test-all test-jax test-jax-ops test-gpu test-gateway test-clients \
-	test-versions coverage toolchains bench-gpu chaos serve check bench load openapi stubs dist format clean
+.PHONY: .first-demo .first-test help demo test test-all test-gpu test-gateway test-clients test-versions \
+	coverage toolchains bench-gpu chaos serve check bench load openapi stubs dist format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,20 +50,13 @@ test-all: .first-test $(VENV)/.stamp-test toolchains ## Run all tests, with all 
 coverage: $(VENV)/.stamp-coverage ## Run the tests of make test, and print which lines they do not reach, by file
 	$(BIN)/python -m pytest --numprocesses 2 --cov --cov-report=term-missing $(ARGS)
 
-test-jax: test-jax-ops ## Run the ops, and what else depends on a backend, on JAX
-	$(BIN)/python -m pytest $(COMPILED) --numprocesses 2 $(ARGS)
-
-# A target of its own, because 'make test-all' covers the compiled programs, on JAX where that is installed.
-test-jax-ops: $(VENV)/.stamp-jax
-	$(BIN)/python -m pytest $(BACKENDS) --device jax --numprocesses 2 --dist loadgroup $(ARGS)
-
-test-gpu: $(VENV)/.stamp-gpu ## The same on CuPy; without an NVIDIA GPU, on a stand-in, and that CuPy has what they use
-	$(BIN)/python -m pytest tests/engine/test_cupy_names.py tests/engine/compiled $(ARGS) -k "cupy or cuda"
+test-gpu: $(VENV)/.stamp-gpu ## Run the ops on CuPy; without an NVIDIA GPU, on a stand-in, and that CuPy has what they use
+	$(BIN)/python -m pytest tests/engine/test_cupy_names.py $(ARGS)
 	PYTHONPATH=tests/fake_gpu $(BIN)/python -m pytest $(BACKENDS) --device cuda:1 --numprocesses 2 $(ARGS)
 	$(BIN)/python -m pytest $(GPU) $(ARGS)
 	@if nvidia-smi --list-gpus > /dev/null 2>&1; then \
 		$(MAKE) --no-print-directory $(VENV)/.stamp-cuda && \
-		$(BIN)/python -m pytest $(BACKENDS) tests/engine/compiled --device cuda $(ARGS); \
+		$(BIN)/python -m pytest $(BACKENDS) --device cuda $(ARGS); \
 	else echo "test-gpu: nvidia-smi finds no NVIDIA GPU here, so nothing was computed on one"; fi
 
 test-gateway: $(VENV)/.stamp-test ## The tests of the SDK and REST once more, through a gateway with two workers
@@ -144,7 +136,7 @@ $(VENV)/.stamp-packages: $(VENV)/.stamp-venv $(PROJECTS) constraints.txt
 
 # One stamp for each dependency group of pyproject.toml.
 $(VENV)/.stamp-%: $(VENV)/.stamp-packages pyproject.toml
-	@echo "Installing the dependency group '$*'$(if $(filter test jax gpu cuda bench clients coverage,$*), (PyTorch is large and may take a while))"
+	@echo "Installing the dependency group '$*'$(if $(filter test gpu cuda bench clients coverage,$*), (PyTorch is large and may take a while))"
 	@$(INSTALL) --group $*
 	@touch $@
 

@@ -44,7 +44,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Read ``--all``, ``--device`` and ``--through-gateway``."""
     parser.addoption("--all", action="store_true", dest="everything", help="all tests, with all sets of parameters")
-    parser.addoption("--device", default="cpu", help="where the engine's tensors live: cpu, jax or cuda")
+    parser.addoption("--device", default="cpu", help="where the engine's tensors live: cpu or cuda")
     parser.addoption(
         "--through-gateway",
         type=int,

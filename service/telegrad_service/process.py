@@ -140,7 +140,7 @@ LARGEST_KEPT = 32 * MIB
 
 
 def tune(blas_threads: int) -> None:
-    """Keep freed memory for the next program, and limit the threads of BLAS and XLA (0: all cores but one).
+    """Keep freed memory for the next program, and limit the threads of BLAS (0: all cores but one).
 
     By default, glibc returns arrays freed in threads other than the main one to the operating system, and BLAS leaves
     no core for the event loop. docs/explanation/tuning.md has the measurements.
@@ -150,7 +150,6 @@ def tune(blas_threads: int) -> None:
     threadpool_limits(threads, user_api="blas")
     if threads == 1 and any(library.get("architecture") in KERNELS for library in threadpool_info()):
         NUMPY.multiply_in_pieces()
-    os.environ.setdefault("PJRT_NPROC", str(threads))  # XLA reads it when JAX starts
 
 
 def default_blas_threads(cores: int) -> int:

@@ -194,7 +194,7 @@ class ComputeSettings(EnvironmentSettings):
         default=0,
         ge=0,
         le=1024,
-        description="threads of one matrix product, NumPy's or XLA's; 0 is all usable cores but one",
+        description="threads of one matrix product; 0 is all usable cores but one",
     )
     remembered_programs: int = Field(
         default=512, ge=0, description="how many programs are remembered, so that clients can send them by name"
@@ -206,11 +206,6 @@ class ComputeSettings(EnvironmentSettings):
         default=2,
         ge=0,
         description="how often a program runs before it is planned as a list of NumPy calls; 0 is never",
-    )
-    compile_after: int = Field(
-        default=20,
-        ge=0,
-        description="how often a program runs before it is compiled, in sessions that ask for it; 0 is never",
     )
 
 

@@ -140,24 +140,6 @@ def test_gradients_that_the_step_looks_at() -> None:
     assert calls(twins(scenario)) >= 3
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_server_with_jax_compiles_what_is_behind_the_name(name: str) -> None:
-    pytest.importorskip("jax")
-    from telegrad_engine.compile import Compiler
-
-    from ..engine.compiled.remembering import connect
-
-    session = connect(Compiler(after=2, choose=False))
-
-    def scenario(lib: Any, compile_: Any) -> list[Any]:
-        read = (lambda i, model, optimizer: tg.current().flush()) if lib is tg else (lambda i, model, optimizer: None)
-        return training(lib, compile_, name, read)
-
-    assert calls(twins(scenario)) == STEPS - 2
-    assert sum(report.compiled_runs for report in session.reports) >= STEPS - 8
-    assert all(name.startswith("t") for name in session.tensors)
-
-
 def test_one_message_a_step_and_no_waiting(server: str) -> None:
     with tg.connect(server) as session:
         model = model_of(tg)

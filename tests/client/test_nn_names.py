@@ -95,7 +95,7 @@ def test_every_name_in_scope_is_there(module: str, capsys: pytest.CaptureFixture
 def test_every_method_is_there(cls: str) -> None:
     left_out = {
         "T_destination": INTERNAL,
-        **dict.fromkeys(["ipu", "mtia", "xpu"], "Telegrad's devices are cpu, jax and cuda"),
+        **dict.fromkeys(["ipu", "mtia", "xpu"], "Telegrad's devices are cpu and cuda"),
         "cuda": "comes with Module.to(device)",
         "compile": "use telegrad.compile(module)",
         **dict.fromkeys(["OptimizerPreHook", "OptimizerPostHook", "profile_hook_step"], INTERNAL),

@@ -228,7 +228,7 @@ def running() -> Iterator[Running]:
         ray = started(deployment.start("ray-head", f"--node-ip-address={LOOPBACK}", f"--temp-dir={folder / 'ray'}"))
         # A container's worker listens at the address by which Ray knows it; this one listens on loopback alone.
         worker = started(deployment.start("worker", f"--advertise=http://{LOOPBACK}:{deployment.ports['worker']}"))
-        gateway = started(deployment.start("gateway", without=("scipy", "ray", "s3fs", "cupy", "jax")))
+        gateway = started(deployment.start("gateway", without=("scipy", "ray", "s3fs", "cupy")))
         yield Running(gateway, worker, ray, deployment)
 
 

@@ -54,7 +54,7 @@ class Programs:
         self._sent_before, self._planned_before = self._sent(), self._planned()
 
     def since(self) -> tuple[int, int, frozenset[str]]:
-        """How many programs ran planned or compiled since this was made, how many were sent, and why some were not."""
+        """How many programs ran planned since this was made, how many were sent, and why some were not."""
         sent = self._sent() - self._sent_before
         planned = sum(runs - self._planned_before.get(which, 0) for which, runs in self._planned().items())
         return planned, sent, frozenset(report["reason"] for _, report in self._reports() if report["reason"])
@@ -63,10 +63,7 @@ class Programs:
         return sum(recorder.requests for recorder in self._recorders)
 
     def _planned(self) -> dict[tuple[str, str], int]:
-        return {
-            (session, report["digest"]): report["planned_runs"] + report["compiled_runs"]
-            for session, report in self._reports()
-        }
+        return {(session, report["digest"]): report["planned_runs"] for session, report in self._reports()}
 
     def _reports(self) -> list[tuple[str, dict[str, Any]]]:
         return [(each.transport.session_id, report) for each in self._recorders for report in each.transport.compiled()]

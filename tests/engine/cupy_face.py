@@ -318,6 +318,3 @@ class Facade(CupyBackend):
         self.namespace.cuda = Cuda(cupy.cuda)
         self.special = Namespace(cupyx.scipy.special, scipy.special)
         self.triangular = SimpleNamespace(solve_triangular=solve_triangular)
-
-    def jax_device(self, jax: Any) -> Any:
-        return jax.devices("cpu")[0]

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import telegrad_engine as tg
-from telegrad_engine.compile import PLANNED, Compiler
+from telegrad_engine.compile import Compiler
 from telegrad_engine.errors import TimeLimitExceeded
 from telegrad_engine.program import parse_program
 from telegrad_engine.program.program_cache import Memory
@@ -211,7 +211,7 @@ def test_a_planned_program_gives_the_same_bits(name: str) -> None:
         "std over rows": op("std", ["_0"], "_1", dim=[0]),
         "cdist of the 3.0-norm": op("cdist", ["_0", "_0"], "_1", p=3.0),
     }
-    memory, planner = Memory(), Compiler(2, 16, tier=PLANNED)
+    memory, planner = Memory(), Compiler(2, 16)
     session = Session(memory=memory, compiler=planner)
     shape = (1400, 8) if "attention" not in name else (2, 1500, 8)
     if "std" in name:

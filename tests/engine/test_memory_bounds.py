@@ -18,8 +18,6 @@ from telegrad_engine.program import json_codec
 from telegrad_engine.program.program_cache import STEP_CALLS, Memory
 from telegrad_engine.session.session import Session
 
-from .compiled.remembering import ALWAYS
-
 pytestmark = pytest.mark.full
 
 MIB = 2**20
@@ -54,7 +52,7 @@ def grown() -> Iterator[Callable[[], int]]:
 
 
 def test_many_different_programs_take_no_more_than_is_granted(grown: Callable[[], int]) -> None:
-    session = Session(memory=Memory(10**6, MIB), compiler=Compiler(2, 10**6, False, ALWAYS, most_bytes=MIB))
+    session = Session(memory=Memory(10**6, MIB), compiler=Compiler(2, 10**6, choose=False, most_bytes=MIB))
     run(session, 0.5, [4] * RUNS)
     before = grown()
     for number in range(120):  # without bounds they take 12 MiB

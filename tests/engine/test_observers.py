@@ -19,7 +19,7 @@ from telegrad_engine.autograd import forward_ad, set_detect_anomaly
 from telegrad_engine.compile import Compiler
 from telegrad_engine.program import Instruction
 
-from .compiled.remembering import ALWAYS, Remembering
+from .compiled.remembering import Remembering
 
 Context = Callable[[], AbstractContextManager[Any]]
 
@@ -145,7 +145,7 @@ PROGRAM = [
 @pytest.fixture
 def session() -> Remembering:
     """A session whose program is planned."""
-    session = Remembering(Compiler(after=2, choose=False, tier=ALWAYS))
+    session = Remembering(Compiler(after=2, choose=False))
     session.run([Instruction("tensor", (), ("x",), {"data": np.float32([1.0, 2.0]), "requires_grad": True})])
     for _ in range(5):
         session.run(PROGRAM)
@@ -168,7 +168,7 @@ def test_the_programs_of_other_sessions_stay_planned(session: Remembering, conte
 
 
 def test_a_profile_of_one_session_leaves_the_programs_of_another_planned(session: Remembering) -> None:
-    profiled = Remembering(Compiler(after=2, choose=False, tier=ALWAYS))
+    profiled = Remembering(Compiler(after=2, choose=False))
     profiled.run([Instruction("tensor", (), ("x",), {"data": np.float32([1.0, 2.0]), "requires_grad": True})])
     profiled.profile = profile = profiler.profile()
     before = planned_runs(session)

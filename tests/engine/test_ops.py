@@ -295,11 +295,6 @@ def in_place(op: Op, case: Case, dtype: str) -> None:
             )
 
 
-MASKED = "XLA takes a product with a mask for a choice, so infinity times 0 is 0"
-APART_ON_JAX = {("lp_pool1d", 2, derivative): MASKED, ("nanmean", 7, derivative): MASKED}
-"""First derivatives in float64 in which JAX and torch are known to differ, and why."""
-
-
 def comparisons(op: Op, everything: bool) -> Iterator[tuple[int, Callable[..., None], dict[str, Any]]]:
     """The checks that concern an op: number of the case, check, and its dtype and order.
 
@@ -348,13 +343,8 @@ def test_op(op: Op, device: str, everything: bool, subtests: pytest.Subtests, re
     for number, check, options in comparisons(op, everything):
         if device != "cpu" and not concerns_device(op, number, check, options):
             continue
-        known_apart = device == "jax" and options == {"dtype": "float64", "order": 1} and (op.key, number, check)
         try:
-            if known_apart in APART_ON_JAX:
-                with pytest.raises(AssertionError):
-                    check(op, cases_of(op)[number], **options)
-            else:
-                check(op, cases_of(op)[number], **options)
+            check(op, cases_of(op)[number], **options)
         except NothingToCompare:
             continue
         except Exception as failure:

@@ -17,7 +17,6 @@ from telegrad_engine.program.procedures import MAX_INSTRUCTIONS, MAX_PROCEDURES
 from telegrad_engine.program.program_cache import Memory
 from telegrad_engine.session.session import Session
 
-from .compiled.remembering import ALWAYS
 from .compiled.verification import VerifyingCompiler
 from .templates import bound
 from .test_session import fetch, run, upload
@@ -296,7 +295,7 @@ OUT = ["loss", "g", "gw", "c", "r", "e"]
 
 
 def planning() -> Session:
-    compiler = VerifyingCompiler(tier=ALWAYS, after=2, choose=False)
+    compiler = VerifyingCompiler(after=2, choose=False)
     return Session(seed=0, memory=Memory(), compiler=compiler)
 
 

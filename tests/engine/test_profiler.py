@@ -7,7 +7,6 @@ import gzip
 import json
 import threading
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +22,7 @@ from telegrad_engine.devices import on
 from telegrad_engine.program import Instruction
 from telegrad_engine.session.session import Session
 
+from .. import fake_gpu
 from .twins import OURS, THEIRS, both_raise, leaf
 
 WORLDS: list[tuple[Any, Any]] = [(OURS, profiler), (THEIRS, torch.profiler)]
@@ -126,9 +126,8 @@ def test_derivatives_of_many_rows_at_once_are_recorded() -> None:
     assert {"MulBackward0", "ExpBackward0"} <= set(counts(profile))
 
 
-@pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed")
 def test_a_backend_other_than_numpy_is_recorded_too() -> None:
-    with on("jax"), profiler.profile(profile_memory=True) as profile:
+    with fake_gpu.installed(), on("cuda"), profiler.profile(profile_memory=True) as profile:
         x = tg.tensor([[1.0, 2.0]], requires_grad=True)
         y = (x * x) @ x.t()
         y.detach().mul_(2)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from telegrad_engine.compile import COMPILED, PLANNED, Compiler
+from telegrad_engine.compile import Compiler
 from telegrad_engine.program.program_cache import Memory
 from telegrad_engine.session.session import Session
 
@@ -39,8 +39,7 @@ def _loop(number: int) -> str:
 
 def test_different_loops_end_where_they_were() -> None:
     memory = Memory(PROGRAMS)
-    planner = Compiler(2, PROGRAMS, tier=PLANNED)
-    compiler = Compiler(2**30, PROGRAMS, tier=COMPILED, fallback=planner)
+    compiler = Compiler(2, PROGRAMS)
     taken: list[int] = []
     tracemalloc.start()
     try:

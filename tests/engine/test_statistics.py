@@ -10,7 +10,7 @@ from hashlib import sha256
 
 import pytest
 
-from telegrad_engine.compile import PLANNED, Compiler
+from telegrad_engine.compile import Compiler
 from telegrad_engine.errors import TelegradError
 from telegrad_engine.program import VERBS, Instruction
 from telegrad_engine.program.program_cache import Memory
@@ -42,7 +42,7 @@ def test_what_ran_of_a_program_that_failed() -> None:
 
 def test_tiers_and_many_programs() -> None:
     memory = Memory()
-    session = Session(memory=memory, compiler=Compiler(tier=PLANNED))
+    session = Session(memory=memory, compiler=Compiler())
     session.source = "test"
     session.run([ONES])
     total = Statistics()

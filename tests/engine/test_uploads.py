@@ -17,8 +17,6 @@ from telegrad_engine.program.program_cache import Memory
 from telegrad_engine.program.template import digest
 from telegrad_engine.session.session import Session
 
-from .compiled.remembering import ALWAYS
-
 LARGE = np.random.default_rng(0).standard_normal((600, 500))
 SMALL = np.arange(4.0)
 
@@ -122,7 +120,7 @@ def _named(program: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("askew", [0, 1])
 def test_what_an_executable_keeps_is_no_part_of_its_message(kept: bool, askew: int) -> None:
     """It reads the message, be it aligned or not; a tensor of a few bytes must not keep all of it."""
-    compiler = Compiler(2, choose=False, tier=ALWAYS)
+    compiler = Compiler(2, choose=False)
     session = Session(memory=Memory(), compiler=compiler)
     ends: list[dict[str, Any]] = [] if kept else [{"op": "free", "in": [["_0"]]}]
     program = [

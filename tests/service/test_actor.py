@@ -20,7 +20,7 @@ import pytest
 from safetensors.numpy import save
 from starlette.responses import Response
 
-from telegrad_engine.compile import PLANNED, Compiler
+from telegrad_engine.compile import Compiler
 from telegrad_engine.errors import SequenceConflict, ServerBusy
 from telegrad_engine.program.program_cache import Memory
 from telegrad_engine.session.session import NotAtOnce
@@ -175,7 +175,7 @@ def test_a_message_that_could_not_run_at_once_goes_on_where_it_stopped() -> None
         calls = json.dumps([{"template": digest, "ids": ["x"]} for digest in digests])
         return save({}, {**templates, "calls": calls, "seen": str(number - 1), "sequence": str(number)})
 
-    planner = Compiler(tier=PLANNED._replace(longest_s=math.inf), after=2, choose=False)
+    planner = Compiler(after=2, choose=False)
     session = hosted(memory=Memory(), compiler=planner)
     add, double = [{"op": op, "in": ["_0", number]} for op, number in (("add_", 1), ("mul_", 2))]
 

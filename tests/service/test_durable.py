@@ -361,31 +361,6 @@ def test_the_time_until_a_session_expires_goes_on_after_a_restart(tmp_path: Path
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("stop", ["killed", "in order"])
-def test_a_session_on_jax_survives(tmp_path: Path, stop: str) -> None:
-    pytest.importorskip("jax")
-    view = {"op": "select", "in": ["w"], "out": ["view"], "attrs": {"dim": 0, "index": 0}}
-    with served(tmp_path) as (client, process):
-        session = SessionClient(client, durable=True, device="jax")
-        assert session.run(LEAF, SQUARED, SUMMED, view, DRAWN).status_code == 200
-        noise = session.data("noise")
-        if stop == "killed":
-            process.kill()
-    snapshot = tmp_path / "sessions" / session.id / "snapshot-1.safetensors"
-    assert snapshot.exists() == (stop == "in order")
-    with served(tmp_path) as (client, _):
-        session = again(client, session)
-        assert session.get().json()["device"] == "jax"
-        assert session.data("noise") == noise
-        assert session.run(BACKWARD).status_code == 200
-        assert session.get("/tensors/w/grad").json()["data"] == [2.0, 4.0, 6.0]
-        fork = client.post(f"{session.path}/fork", json={})
-        assert fork.status_code == 201, fork.text
-        copy = again(client, session, fork.json()["id"])
-        assert copy.data("noise") == noise and copy.data("view") == 1.0
-
-
-@pytest.mark.full
 def test_a_server_that_stops_in_order_saves_snapshots(tmp_path: Path) -> None:
     with served(tmp_path) as (client, _):
         session = SessionClient(client, durable=True)

@@ -27,7 +27,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "observability.md"
 OPENMETRICS = "application/openmetrics-text"
 LABELS = {
     "source": {"http", "stream"},
-    "tier": {"interpreted", "planned", "compiled"},
+    "tier": {"interpreted", "planned"},
     "reason": {"deleted", "expired"},
     "result": {"hit", "miss"},
     "method": {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET", "OTHER"},

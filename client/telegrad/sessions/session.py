@@ -108,8 +108,8 @@ class Session:
         return self.recorder.closed
 
     def compiled(self) -> list[dict[str, Any]]:
-        """Reports on the programs that recur in the session: how often each ran, how many of these runs were planned
-        or, in a session opened with ``compile``, compiled, and why the last one was not (docs/compiled.md).
+        """Reports on the programs that recur in the session: how often each ran, how many of these runs were planned,
+        and why the last one was not (docs/compiled.md).
 
         The last report, whose ``digest`` is None, is on the newest program: one that was sent for the first time. Its
         reason says how it differs from the most similar one, since a loop of new programs is never planned.
@@ -297,7 +297,6 @@ def connect(
     seed: int | None = None,
     dtype: Any = None,
     stream: bool | None = None,
-    compile: bool = False,
     compress: str | None = None,
     verify: Verify = True,
     api_key: str | None = None,
@@ -309,13 +308,11 @@ def connect(
     ``url`` is a server's address (``http://127.0.0.1:8000``) or ``local://`` for this process; without it
     ``TELEGRAD_URL`` is used, else ``local://``. ``seed`` seeds the session's random numbers; ``dtype`` is its default
     floating dtype. ``device`` is where its tensors live, one of the devices that the server lists: "cpu" (the default),
-    "jax", "cuda" or "cuda:1" (a GPU), or "gpu" (any GPU). Programs are sent to a server over a WebSocket, or as
-    requests if something on the way does not allow it; ``stream=True`` requires the WebSocket, ``stream=False`` does
-    without. With ``compile`` the server
-    compiles programs that recur (docs/compiled.md); a session in this process ignores it. With ``compress="zstd"``, for
-    slow networks, long messages in both directions are compressed if that makes them shorter by a tenth; it needs
-    the extra ``zstd``. ``verify`` is how a server's certificate is verified (``https://``): by the system's
-    certificates (True), by those in a PEM file (its path), by an ``ssl.SSLContext``, or not at all (False).
+    "cuda" or "cuda:1" (a GPU), or "gpu" (any GPU). Programs are sent to a server over a WebSocket, or as requests if
+    something on the way does not allow it; ``stream=True`` requires the WebSocket, ``stream=False`` does without. With
+    ``compress="zstd"``, for slow networks, long messages in both directions are compressed if that makes them shorter
+    by a tenth; it needs the extra ``zstd``. ``verify`` is how a server's certificate is verified (``https://``): by the
+    system's certificates (True), by those in a PEM file (its path), by an ``ssl.SSLContext``, or not at all (False).
     ``api_key`` is the key of a server that requires one (docs/authentication.md); without it ``TELEGRAD_API_KEY`` is
     used. It is sent to this server only. With ``direct``, programs go past a gateway to the worker that has the
     session, if that can be reached from here (docs/explanation/cluster.md). A proxy that the environment names
@@ -326,13 +323,13 @@ def connect(
     In a thread other than the main one, the session is that thread's; threads that have not connected share the main
     thread's. Likewise, an asyncio task has its own; there, :func:`telegrad.aconnect` does not block the event loop.
 
-    ``session`` attaches to a live session of the server, by its id; its seed, dtype, device and compile stay as they
-    are and cannot be given. Several clients may use a session, each with its own tensors; it stays when a client that
+    ``session`` attaches to a live session of the server, by its id; its seed, dtype and device stay as they are and
+    cannot be given. Several clients may use a session, each with its own tensors; it stays when a client that
     has attached to it closes it or ends.
     Raises ConnectionFailed if no server answers; UnknownSession if a session to attach to has ended; InvalidOperation
     if it belongs to a server of another version; Unauthenticated if the server requires a key and this is none of its.
     """
-    ways: dict[str, Any] = {"session": session, "stream": stream, "compile": compile, "compress": compress}
+    ways: dict[str, Any] = {"session": session, "stream": stream, "compress": compress}
     ways |= {"verify": verify, "api_key": api_key, "direct": direct}
     return enter(Session(transport_to(url, device=device, seed=seed, dtype=dtype, **ways, **options)))
 
@@ -342,7 +339,7 @@ def session(name: str, url: str | None = None, **options: Any) -> Session:
 
     It stays when this client leaves it, and survives restarts of the server. Its tensors with names
     (:attr:`Session.tensors`) are what a new process finds again. ``options`` are those of :func:`connect`; ``seed``,
-    ``dtype``, ``device``, ``compile`` and ``ttl_s`` matter only if it is created.
+    ``dtype``, ``device`` and ``ttl_s`` matter only if it is created.
     Raises InvalidValue if the server keeps no durable sessions, and as :func:`connect`.
     """
     try:
@@ -360,7 +357,6 @@ def transport_to(
     dtype: Any,
     stream: bool | None,
     session: str | None = None,
-    compile: bool = False,
     compress: str | None = None,
     verify: Verify = True,
     api_key: str | None = None,
@@ -378,7 +374,7 @@ def transport_to(
         raise InvalidValue(f"cannot compress by {compress!r:.60}: it is {ENCODING!r}, or None for not at all")
     if session is not None:
         settings["session"] = session
-        _check_attaching(address, session, {**settings, "compile": compile or None})
+        _check_attaching(address, session, settings)
     if address.startswith("local:"):
         from ..transport.local import LocalTransport  # a client of a server does not need the engine's sessions
 
@@ -386,7 +382,7 @@ def transport_to(
     if address.startswith(("http://", "https://")):
         key = os.environ.get("TELEGRAD_API_KEY") if api_key is None else api_key
         ways: dict[str, Any] = {"stream": stream, "compress": compress, "verify": verify, "api_key": key or None}
-        return _http_transport()(address, compile=compile or None, direct=direct, **ways, **settings)
+        return _http_transport()(address, direct=direct, **ways, **settings)
     raise InvalidValue(f"cannot connect to {address!r}: an address starts with http://, https:// or local://")
 
 
@@ -426,7 +422,7 @@ def _check_attaching(address: str, session: Any, settings: dict[str, Any]) -> No
         raise InvalidArgument(f"session is the id of a session, a string, not {type(session).__name__}")
     if address.startswith("local:"):
         raise InvalidValue("a session of this process cannot be attached to: use its Session, or tensors, directly")
-    given = [name for name in ("device", "seed", "dtype", "compile") if settings.get(name) is not None]
+    given = [name for name in ("device", "seed", "dtype") if settings.get(name) is not None]
     if given:
         raise InvalidValue(f"{given[0]} is a matter of new sessions: leave it out to attach to session {session}")
 

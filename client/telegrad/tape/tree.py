@@ -78,9 +78,8 @@ class Tree:
         last = self._newest
         if last is None:
             return []
-        counts = dict.fromkeys(("planned_runs", "compiled_runs"), 0)
         reason = "it was sent for the first time" + _explained(last)
-        return [{"digest": None, "instructions": last.index, "runs": 1, **counts, "reason": reason}]
+        return [{"digest": None, "instructions": last.index, "runs": 1, "planned_runs": 0, "reason": reason}]
 
 
 def _explained(last: Node) -> str:

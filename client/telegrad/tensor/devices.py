@@ -15,7 +15,7 @@ NAMES = (
     "cpu, cuda, ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, xla, lazy, vulkan, mps, meta, hpu, mtia, "
     "privateuseone"
 )
-KNOWN = (*NAMES.split(", "), "jax", "gpu")
+KNOWN = (*NAMES.split(", "), "gpu")
 NO_CUDA = (
     "Torch not compiled with CUDA enabled. The session computes on {}: tg.connect(url, device='cuda') opens one on a "
     "GPU, where the server has one."

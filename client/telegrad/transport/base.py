@@ -76,7 +76,7 @@ class Transport(Protocol):
         ...
 
     def compiled(self) -> list[dict[str, Any]]:
-        """How the session's recurring programs ran, and why some are not compiled."""
+        """How the session's recurring programs ran, and why some are not planned."""
         ...
 
     def devices(self) -> list[dict[str, Any]]:

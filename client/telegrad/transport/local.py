@@ -9,7 +9,7 @@ from typing import Any
 
 from telegrad_engine import errors
 from telegrad_engine.arrays import available
-from telegrad_engine.compile import PLANNED, Compiler
+from telegrad_engine.compile import Compiler
 from telegrad_engine.program.json_codec import MAX_DEPTH
 from telegrad_engine.program.program_cache import Bound
 from telegrad_engine.program.registered_functions import Applicable
@@ -20,7 +20,7 @@ from telegrad_engine.session.session import Session
 
 from .base import ID_PREFIX, Described
 
-PLANNER = Compiler(tier=PLANNED)
+PLANNER = Compiler()
 """Plans the recurring programs of all sessions in this process."""
 
 

@@ -34,7 +34,6 @@ CHOICES = {
     choice.device: choice
     for choice in (
         Choice("cpu", "numpy", "NumpyBackend", "numpy", ""),
-        Choice("jax", "jax", "JaxBackend", "jax", "jax"),
         Choice("cuda", "cupy", "CupyBackend", "cupy", "cupy"),
     )
 }
@@ -89,8 +88,7 @@ def _any_gpu(name: str) -> str:
     gpus = [info for info in available() if info.is_gpu]
     if name != ANY_GPU or not gpus:
         raise _absent(name)
-    by_cupy = [info for info in gpus if info.library == CHOICES["cuda"].library]
-    return max(by_cupy or gpus, key=lambda info: info.total_bytes - info.used_bytes).name
+    return max(gpus, key=lambda info: info.total_bytes - info.used_bytes).name
 
 
 def _absent(name: str) -> InvalidOperation:

@@ -95,20 +95,6 @@ class Backend:
         """Whether an error of the library means that the device's memory is full."""
         return isinstance(error, MemoryError)
 
-    # Conversion to JAX, which compiles programs ---------------------------------------------------
-
-    def jax_device(self, jax: Any) -> Any:
-        """The JAX device where the arrays are. Raises Untraceable if JAX does not find it."""
-        return jax.devices("cpu")[0]
-
-    def to_jax(self, array: Any) -> Any:
-        """Convert an array to a JAX array, without a copy if possible; the executable only reads it."""
-        raise NotImplementedError
-
-    def from_jax(self, array: Any) -> Any:
-        """Convert a JAX array to an array of the library, which must not be written to."""
-        raise NotImplementedError
-
     # Values -----------------------------------------------------------------------------
 
     def number(self, array: Any) -> Any:
@@ -119,24 +105,24 @@ class Backend:
         """A 0-dim array of a number, which wraps around if it does not fit an integer dtype."""
         return self.asarray(np.asarray(number).astype(dtype))
 
-    def holds(self, condition: Any, usually: bool) -> bool:
-        """Whether a condition on values holds; ``usually`` is the answer to assume if the values are not known yet."""
+    def holds(self, condition: Any) -> bool:
+        """Whether a condition on values holds."""
         return bool(condition)
 
-    def select(self, condition: Any, usually: bool, one: Callable[[], Any], other: Callable[[], Any]) -> Any:
+    def select(self, condition: Any, one: Callable[[], Any], other: Callable[[], Any]) -> Any:
         """``one()`` if a condition on values holds, else ``other()``. A backend may compute both, and then choose."""
-        return one() if self.holds(condition, usually) else other()
+        return one() if self.holds(condition) else other()
 
     def is_invalid(self, condition: Any) -> bool:
         """Whether values are invalid, so that the caller raises an error.
 
         A GPU would have to be waited for: its backend answers False, and raises an error when values are next read.
         """
-        return self.holds(condition, False)
+        return self.holds(condition)
 
     def needs_care(self, condition: Any) -> bool:
         """Whether values need the slower of two kernels. A backend may say so without looking at them."""
-        return self.holds(condition, False)
+        return self.holds(condition)
 
     # Constants --------------------------------------------------------------------------
 

@@ -1,4 +1,7 @@
-"""CuPy: NumPy's functions on an NVIDIA GPU. Like NumPy's, its arrays have views and can be written to."""
+"""CuPy: NumPy's functions on an NVIDIA GPU. Like NumPy's, its arrays have views and can be written to.
+
+Functions that CuPy lacks are computed by NumPy on the host.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidOperation
-from .accelerator import ForeignBackend, Linalg
-from .base import NOWHERE, DeviceInfo
+from .base import NOWHERE, Backend, DeviceInfo
 from .cuda_stream import Here, PinnedBuffers, SessionStream
 from .numpy import NUMPY
-from .symbolic import TensorScalar, Untraceable
+from .symbolic import TensorScalar
 
-JAX_EXTRA = "jax-cuda12"
-"""The package extra that lets JAX compile programs for CuPy arrays."""
 OLDEST = 14
 """The first CuPy version with bfloat16 and NumPy 2's promotion rules."""
 
@@ -33,8 +33,8 @@ WIDER = {
     **dict.fromkeys(("float16", "bfloat16"), "float32"),
 }
 """Wider dtypes for dtypes that are too short for an atomic operation; for integers, only maximum and minimum use it."""
-OUT_OF_MEMORY = ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "_STATUS_ALLOC_FAILED", "RESOURCE_EXHAUSTED")
-"""Texts of errors of CUDA, of its libraries and of XLA for a GPU whose memory is full."""
+OUT_OF_MEMORY = ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "_STATUS_ALLOC_FAILED")
+"""Texts of errors of CUDA and of its libraries for a GPU whose memory is full."""
 
 
 def _import_cupy() -> Any:
@@ -45,10 +45,14 @@ def _import_cupy() -> Any:
     return namespace
 
 
-class CupyBackend(ForeignBackend):
+class CupyBackend(Backend):
     """``cupy`` on one GPU, with ``cupyx.scipy`` for the special functions."""
 
     name, library = "cuda", "cupy"
+    array_type: type
+    """The class of CuPy's arrays."""
+    special: Any
+    """The module of special functions."""
     triangular: Any
     """The module with ``solve_triangular``."""
 
@@ -69,6 +73,7 @@ class CupyBackend(ForeignBackend):
         self.load()
         self.array_type = self.namespace.ndarray
         super().__init__(index)
+        self.linalg = Linalg(self)
         self.name = f"{type(self).name}:{index}"
         self.here = Here()
         self.idle_streams: list[Any] = []
@@ -80,6 +85,36 @@ class CupyBackend(ForeignBackend):
         self.namespace = _import_cupy()
         self.special = import_module("cupyx.scipy.special")
         self.triangular = import_module("cupyx.scipy.linalg")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or "namespace" not in self.__dict__:
+            raise AttributeError(name)
+        found = getattr(self.namespace, name, None)
+        if found is None:
+            known = getattr(NUMPY, name, None)
+            if known is None:
+                raise AttributeError(f"the {self.library} backend has no function {name!r}")
+            found = self.on_host(known)
+        setattr(self, name, found)
+        return found
+
+    def on_host(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a NumPy function to download its arguments, compute on the host and upload its results."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = function(*self._each(args, self.array_type, self._copied), **kwargs)
+            return self._each(result, np.ndarray, self.upload)
+
+        return call
+
+    def _copied(self, array: Any) -> Any:
+        return np.array(self.download(array))  # NumPy's kernels may write to their temporaries
+
+    def _each(self, value: Any, kind: type, convert: Callable[[Any], Any]) -> Any:
+        if isinstance(value, (tuple, list)):
+            items = [self._each(v, kind, convert) for v in value]
+            return tuple(items) if isinstance(value, tuple) else items
+        return convert(value) if isinstance(value, kind) else value
 
     # Where work is queued -----------------------------------------------------------------
 
@@ -103,10 +138,6 @@ class CupyBackend(ForeignBackend):
         """A 0-dim array that all sessions may read: the null stream orders it before all that comes later."""
         with self.namespace.cuda.Device(self.index), self.namespace.cuda.Stream.null:
             return self.namespace.asarray(value, dtype)
-
-    def make_linalg(self) -> Linalg:
-        """``cupy.linalg``, with NumPy's errors."""
-        return CupyLinalg(self)
 
     # Between host and device --------------------------------------------------------------
 
@@ -132,7 +163,7 @@ class CupyBackend(ForeignBackend):
         """A stand-in for the element of an array, because reading it would wait for the GPU."""
         return TensorScalar(array.astype(np.float64))
 
-    def select(self, condition: Any, usually: bool, one: Callable[[], Any], other: Callable[[], Any]) -> Any:
+    def select(self, condition: Any, one: Callable[[], Any], other: Callable[[], Any]) -> Any:
         """Compute both and choose on the GPU."""
         if not isinstance(condition, self.array_type):
             return one() if condition else other()
@@ -154,24 +185,6 @@ class CupyBackend(ForeignBackend):
     def needs_care(self, condition: Any) -> bool:
         """True, because the answer would wait for the GPU, where the slower kernel takes less time than that."""
         return True
-
-    def jax_device(self, jax: Any) -> Any:
-        """The GPU that CuPy uses. Raises Untraceable if JAX is installed without GPUs."""
-        try:
-            found = jax.devices("gpu")
-        except RuntimeError:
-            raise Untraceable(f"JAX finds no GPU here: install telegrad-engine[{JAX_EXTRA}]") from None
-        return found[self.index]
-
-    def to_jax(self, array: Any) -> Any:
-        """Share the array's memory by DLPack, which orders pending GPU work; a non-contiguous array is copied."""
-        if not array.flags.c_contiguous:
-            array = self.namespace.ascontiguousarray(array)
-        return import_module("jax.dlpack").from_dlpack(array)
-
-    def from_jax(self, array: Any) -> Any:
-        """Share the array's memory by DLPack."""
-        return self.namespace.from_dlpack(array)
 
     def is_out_of_memory(self, error: Exception) -> bool:
         """Whether the GPU's memory, or the host's, is full: the pool, a library's workspace or a kernel says so."""
@@ -229,7 +242,32 @@ class CupyBackend(ForeignBackend):
 
     def lgamma(self, array: Any) -> Any:
         """The logarithm of the gamma function's magnitude; CuPy's own result at -inf differs from NumPy's."""
-        return super().lgamma(self.namespace.where(self.namespace.isneginf(array), -array, array))
+        return self.special.gammaln(self.namespace.where(self.namespace.isneginf(array), -array, array))
+
+    def running(self, how: str, array: Any, axis: int) -> Any:
+        """Like NumPy's ``ufunc.accumulate``, by Hillis and Steele's parallel scan."""
+        combine, step = getattr(self.namespace, how), 1
+        result = self.namespace.moveaxis(array, axis, 0)
+        while step < len(result):
+            result = self.namespace.concatenate([result[:step], combine(result[:-step], result[step:])])
+            step *= 2
+        return self.namespace.moveaxis(result, 0, axis)
+
+    def erf(self, array: Any) -> Any:
+        """The error function."""
+        return self.special.erf(array)
+
+    def erfc(self, array: Any) -> Any:
+        """``1 - erf(array)``."""
+        return self.special.erfc(array)
+
+    def erfinv(self, array: Any) -> Any:
+        """The inverse of the error function."""
+        return self.special.erfinv(array)
+
+    def digamma(self, array: Any) -> Any:
+        """The derivative of ``lgamma``."""
+        return self.special.digamma(array)
 
     # Linear algebra -----------------------------------------------------------------------
 
@@ -242,27 +280,48 @@ class CupyBackend(ForeignBackend):
         return self.triangular.solve_triangular(a, b, lower=not upper, unit_diagonal=unit)
 
 
-class CupyLinalg(Linalg):
-    """``cupy.linalg``, which returns meaningless numbers for singular matrices unless it is set to raise."""
+class Linalg:
+    """``cupy.linalg`` with NumPy's errors, where CuPy returns NaN, infinity or meaningless numbers."""
+
+    LinAlgError = np.linalg.LinAlgError
+
+    def __init__(self, backend: CupyBackend) -> None:
+        self.backend = backend
+        self.namespace = backend.namespace.linalg
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.namespace, name, None)
+        return self.backend.on_host(getattr(np.linalg, name)) if found is None else found
 
     def inv(self, a: Any) -> Any:
         """The inverse of each matrix."""
         with self._raising():
-            return super().inv(a)
+            return self._checked(self.namespace.inv(a), a)
 
     def solve(self, a: Any, b: Any) -> Any:
         """The solution of ``a @ x = b`` for each matrix; CuPy requires batches of the same shape."""
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         a, b = (self.backend.namespace.broadcast_to(x, batch + x.shape[-2:]) for x in (a, b))
         with self._raising():
-            return super().solve(a, b)
+            return self._checked(self.namespace.solve(a, b), a)
 
-    def _factor(self, a: Any) -> Any:
+    def cholesky(self, a: Any) -> Any:
+        """The lower triangular factor of each matrix. Raises LinAlgError if one is not positive definite."""
         with self._raising():
-            return super()._factor(a)
+            result = self.namespace.cholesky(a)
+        if self.backend.namespace.isnan(result).any():
+            raise np.linalg.LinAlgError("Matrix is not positive definite")
+        return result
 
     def _raising(self) -> Any:
         return import_module("cupyx").errstate(linalg="raise")
+
+    def _checked(self, result: Any, a: Any) -> Any:
+        if not self.backend.namespace.isfinite(result).all():
+            matrices = self.backend.download(a).reshape(-1, *a.shape[-2:])
+            if any(NUMPY.zero_pivot(matrix) for matrix in matrices):
+                raise np.linalg.LinAlgError("Singular matrix")
+        return result
 
 
 def _unsigned(dtype: Any) -> tuple[Any, Any, Any]:

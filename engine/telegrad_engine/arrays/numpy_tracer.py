@@ -401,7 +401,7 @@ class TapingBackend(Backend):
         """A 0-dim array of a number."""
         return self.tape.record(NUMPY.wrapped, (number, dtype), {})
 
-    def holds(self, condition: Any, usually: bool) -> bool:
+    def holds(self, condition: Any) -> bool:
         """Whether the condition holds in this run; the answer becomes a guard."""
         if not isinstance(condition, TapedArray):
             return bool(condition)
@@ -414,7 +414,3 @@ class TapingBackend(Backend):
         if isinstance(array, TapedArray):
             raise Untraceable(NEEDED)
         return array
-
-    def asks_for_values(self, error: Exception) -> bool:
-        """Always False: code that needs values raises Untraceable instead."""
-        return False

@@ -175,7 +175,7 @@ def edge_target(target: Edge, own: Any, context: GraphContext) -> Any:
 
 
 class GraphSignature(NamedTuple):
-    """The part of the graph of a program's inputs on which an executable depends."""
+    """The part of the graph of a program's inputs on which a plan depends."""
 
     nodes: tuple[NodeData, ...]
     """Oldest first."""
@@ -195,16 +195,16 @@ class InputGraph(NamedTuple):
 
 
 class GraphReader:
-    """Reads the graph of tensors. ``place`` adds a leaf to them, ``owner`` finds the owner of an array's memory."""
+    """Reads the graph of tensors, to which ``place`` adds a leaf."""
 
-    def __init__(self, tensors: Sequence[Any], place: Callable[[Any], int], owner: Callable[[Any], Any]) -> None:
-        self._tensors, self._place, self._owner = tensors, place, owner
+    def __init__(self, tensors: Sequence[Any], place: Callable[[Any], int]) -> None:
+        self._tensors, self._place = tensors, place
         self._arrays: list[Any] = []
         self._array_owners: list[int | None] = []
         self._floats: list[float] = []
 
     def read(self) -> InputGraph:
-        """Return the graph. Raises Untraceable for one that no executable can take."""
+        """Return the graph. Raises Untraceable for one that no plan can take."""
         roots = [(i, x._node, x._output_nr) for i, x in enumerate(self._tensors) if x._node is not None]
         if any(node.leaf is not None for _, node, _ in roots):
             raise Untraceable("what it takes stands in for another tensor")
@@ -213,7 +213,7 @@ class GraphReader:
         targets = [tuple([self._target(target, order, node) for target in node.next_edges]) for node in nodes]
         self._data = {id(x._data): i for i, x in enumerate(self._tensors)}
         self._counters = {id(x._version_counter): i for i, x in enumerate(self._tensors)}
-        self._owners = {id(self._owner(x._data)): i for i, x in enumerate(self._tensors)}
+        self._owners = {id(memory_owner(x._data)): i for i, x in enumerate(self._tensors)}
         data = tuple(map(self._node, nodes, targets))
         places = tuple([(i, order[id(node)], output_nr) for i, node, output_nr in roots])
         specs = [(x.shape, x.dtype, x.strides, of) for x, of in zip(self._arrays, self._array_owners, strict=True)]
@@ -250,13 +250,20 @@ class GraphReader:
             return Placeholder("tensors", tensor)
         self._arrays.append(value)
         # A plan may have left a copy where the interpreter leaves a view: one signature covers both.
-        self._array_owners.append(of if of >= 0 else self._owners.get(id(self._owner(value))))
+        self._array_owners.append(of if of >= 0 else self._owners.get(id(memory_owner(value))))
         return Placeholder("arrays", len(self._arrays) - 1)
 
     def _version(self, position: int, counter: list[int], version: int) -> tuple[int, int, int]:
         if counter[0] != version:
             raise Untraceable("a tensor that the history needs was changed in place")
         return position, self._counters.setdefault(id(counter), -1 - len(self._counters)), 0
+
+
+def memory_owner(array: Any) -> Any:
+    """Return the owner of an array's memory."""
+    while (base := getattr(array, "base", None)) is not None:
+        array = base
+    return array
 
 
 def _reached(roots: Sequence[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The inputs of a program in a session, and their signature: everything but values that an executable depends on."""
+"""The inputs of a program in a session, and their signature: everything but values that a plan depends on."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..dtypes import parse
 from ..program.program_cache import Bound
 from ..session.session import Session
 from ..tensor.conversion import as_array
+from ..tensor.eager import Tensor
 from ..tensor.in_place import ONE_OF_SEVERAL
 from ..tensor.inference import is_marked
-from .graphs import GraphReader, GraphSignature, InputGraph
-from .memory_space import memory_space_of
+from .graphs import GraphReader, GraphSignature, InputGraph, memory_owner
 
 
 class TensorSpec(NamedTuple):
-    """One array that an executable is called with."""
+    """One array that a plan is called with."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -35,7 +35,7 @@ class TensorSpec(NamedTuple):
 
 
 class InputSignature(NamedTuple):
-    """The signature for which an executable is made: it accepts all inputs with an equal signature."""
+    """The signature for which a plan is made: it accepts all inputs with an equal signature."""
 
     tensor_specs: tuple[tuple[Any, ...], ...]
     """The specs of the tensors as plain tuples, which take less time to make in every run."""
@@ -44,9 +44,8 @@ class InputSignature(NamedTuple):
     """For each id that the program takes, the number of its tensor."""
     functions: tuple[Any, ...] = ()
     """The registered functions that it applies, in the order of their names in the analysis."""
-    device: str = "cpu"
-    operands: tuple[Any, ...] = ()
-    """The types of its operands, or their values as text if an executable is made for one value of each."""
+    operands: tuple[type, ...] = ()
+    """The types of its operands."""
     graph: GraphSignature | None = None
     """The graph behind the tensors, if any of them has a history."""
 
@@ -57,22 +56,19 @@ class InputSignature(NamedTuple):
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """All arrays that the executable is called with, except those that a graph saved."""
+        """All arrays that the plan is called with, except those that a graph saved."""
         return self.tensors + self.uploads
 
 
 class Inputs:
     """The inputs of a program in a session: tensors with their gradients and the graph behind them, and uploads.
 
-    ``taken`` are the tensors that the program names. With ``by_value`` the signature includes the values of operands,
-    and tensors with a history are not allowed. Raises Untraceable for inputs that an executable cannot take.
+    ``taken`` are the tensors that the program names. Raises Untraceable for inputs that a plan cannot take.
     """
 
-    def __init__(
-        self, session: Session, program: Bound, taken: Sequence[Any], functions: tuple[Any, ...], by_value: bool
-    ) -> None:
+    def __init__(self, session: Session, program: Bound, taken: Sequence[Any], functions: tuple[Any, ...]) -> None:
         self.session, self._program, self._taken = session, program, taken
-        self.ids, self.space = program.ids, memory_space_of(session.environment.device)
+        self.ids = program.ids
         places: dict[int, int] = {}
         order = tuple([places.setdefault(id(tensor), len(places)) for tensor in taken])
         self.tensors = [*taken] if len(places) == len(taken) else [*{id(tensor): tensor for tensor in taken}.values()]
@@ -81,8 +77,6 @@ class Inputs:
         self._specs: list[tuple[Any, ...]] = []
         self._read()
         graph = self._graph = self._read_graph()
-        if graph is not None and by_value:
-            raise Untraceable("a tensor that it takes has a history, from an earlier program")
         self.operands = program.operands if graph is None else [*program.operands, *graph.numbers]
         """The operands of the program, then the numbers in the graph behind the tensors."""
         self.nodes: Sequence[Any] = () if graph is None else graph.nodes
@@ -95,17 +89,16 @@ class Inputs:
             ),
             order,
             functions,
-            self.space.device,
-            tuple(map(repr if by_value else type, program.operands)),
+            tuple(map(type, program.operands)),
             None if graph is None else graph.signature,
         )
 
     @cached_property
     def arrays(self) -> list[Any]:
-        """The arrays that the executable is called with. Uploads are in the memory of their message."""
+        """The arrays that the plan is called with. Uploads are in the memory of their message."""
         uploads = [as_array(array, dtype, copy=not array.flags.aligned) for array, dtype in self._uploads]
         saved = () if self._graph is None else self._graph.arrays
-        return [*[tensor._data for tensor in self.tensors], *map(self.space.upload, uploads), *saved]
+        return [*[tensor._data for tensor in self.tensors], *uploads, *saved]
 
     def unshare(self, written: Sequence[int]) -> None:
         """Copy memory that the session shares with a fork, before the tensors at these positions are written to."""
@@ -116,7 +109,7 @@ class Inputs:
         """Return the graph of the tensors, or None if none has a history. Its leaves become inputs."""
         for tensor in self.tensors:
             if tensor._node is not None:
-                return GraphReader(self.tensors, self._place, self.space.memory_owner).read()
+                return GraphReader(self.tensors, self._place).read()
         return None
 
     def _place(self, tensor: Any) -> int:
@@ -130,14 +123,14 @@ class Inputs:
 
     def _read(self) -> None:
         """Read the specs of the last tensors, and add their gradients."""
-        space, tensors, places, specs = self.space, self.tensors, self._places, self._specs
-        kind, flags_of = space.Tensor, space.flags
+        tensors, places, specs = self.tensors, self._places, self._specs
         for tensor in islice(tensors, len(specs), None):  # the list grows during the loop
-            data, grad, flags = tensor._data, tensor._grad, flags_of(tensor)
+            data, grad = tensor._data, tensor._grad
+            flags = data.flags
             contiguous, is_view = flags.c_contiguous, tensor._base is not None
             if (
                 is_view
-                or type(tensor) is not kind
+                or type(tensor) is not Tensor
                 or tensor._hooks is not None
                 or tensor._sealed is not None
                 or type(tensor._version_counter) is not list
@@ -150,19 +143,19 @@ class Inputs:
             specs.append((data.shape, data.dtype, tensor._requires_grad, contiguous, at, is_view, False))
 
     def _check(self, tensor: Any) -> None:
-        """Raise Untraceable for a tensor that no executable can take."""
+        """Raise Untraceable for a tensor that no plan can take."""
         name = self._name_of(tensor)
-        if type(tensor) is not self.space.Tensor:
+        if type(tensor) is not Tensor:
             raise Untraceable(f"{name} is of a class of its own")
         if tensor._base is not None:
             flows = tensor._requires_grad and tensor._node is None
-            if tensor._seen_version != tensor._version_counter[0] or flows or self.space.device != "cpu":
+            if tensor._seen_version != tensor._version_counter[0] or flows:
                 raise Untraceable(f"{name} is a view")
         if tensor._hooks is not None:
             raise Untraceable(f"{name} has hooks")
         if is_marked(tensor) or tensor._sealed not in (None, ONE_OF_SEVERAL):  # _check_views refuses a change of a view
             raise Untraceable(f"{name} may not be changed")
-        flags = self.space.flags(tensor)
+        flags = tensor._data.flags
         if not flags.c_contiguous and not flags.f_contiguous:
             raise Untraceable(f"{name} has gaps in memory")
 
@@ -176,7 +169,8 @@ class Inputs:
     def _tensor_specs(self) -> tuple[tuple[Any, ...], ...]:
         """Return the specs of all tensors."""
         counters = [id(tensor._version_counter) for tensor in self.tensors]
-        owners = [*map(id, self.space.owners(self.tensors))]
+        arrays = [tensor._data for tensor in self.tensors]
+        owners = [id(array if array.base is None else memory_owner(array)) for array in arrays]
         if len({*counters}) == len({*owners}) == len(counters):
             return tuple(self._specs)
         return tuple(
@@ -187,10 +181,10 @@ class Inputs:
         )
 
 
-def find_inputs(session: Session, program: Bound, by_value: bool) -> Inputs | None:
+def find_inputs(session: Session, program: Bound) -> Inputs | None:
     """Return the program's inputs; None if an instruction will fail, which the interpreter reports best.
 
-    Raises Untraceable for inputs that an executable cannot take.
+    Raises Untraceable for inputs that a plan cannot take.
     """
     if session.profile is not None or state.observer is not None:
         raise Untraceable("somebody watches every instruction")
@@ -208,4 +202,4 @@ def find_inputs(session: Session, program: Bound, by_value: bool) -> Inputs | No
     ):
         return None
     functions = tuple([session.functions.find(name) for name in analysis.functions])
-    return Inputs(session, program, taken, functions, by_value)
+    return Inputs(session, program, taken, functions)

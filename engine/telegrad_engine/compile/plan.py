@@ -19,7 +19,7 @@ import numpy as np
 from ..arrays.numpy_tracer import ArraySpec, Call, Ref, SliceOf, Tape, TapedArray
 from ..arrays.symbolic import Untraceable
 from ..cancellation import STOPPED, check_cancelled
-from .effects import Effects, Run, Save, Source, Write, own_copy
+from .effects import Effects, Save, Source
 
 logger = logging.getLogger(__name__)
 
@@ -114,8 +114,14 @@ class Planned:
         """The number of its calls and of the nodes that it leaves."""
         return len(self._plan) + len(self.effects.graph.nodes)
 
-    def run(self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator) -> Run | None:
-        """See :class:`Executable`. Returns None also if a call raises: the interpreter reports the error best."""
+    def run(
+        self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator
+    ) -> PlannedRun | None:
+        """Return the results for these arrays and numbers; None if a guard does not hold.
+
+        Random numbers are drawn from the generator, which is unchanged if there are no results. Returns None also if a
+        call raises: the interpreter reports the error best.
+        """
         bits = generator.bit_generator
         before = bits.state if self._plan.draws else None
         places = None
@@ -129,14 +135,14 @@ class Planned:
         except Exception:
             logger.debug("a planned program failed", exc_info=True)
         if places is not None:
-            return _PlannedRun(self._plan, arrays, places, before)
+            return PlannedRun(self._plan, arrays, places, before)
         if before is not None:
             bits.state = before
         return None
 
 
-class _PlannedRun(Run):
-    """The places of a plan after a run."""
+class PlannedRun:
+    """The results of one run of a plan: its places."""
 
     def __init__(self, plan: Plan, called_with: Sequence[Any], places: list[Any], before: Any) -> None:
         self._plan, self.called_with, self._places = plan, called_with, places
@@ -146,9 +152,11 @@ class _PlannedRun(Run):
         """The outputs whose arrays were returned without a copy."""
 
     def array(self, source: Source) -> Any:
+        """Return the array of a source in row-major order, to be kept: nothing else has it or writes to it."""
         return self._output(source, "C") if source.is_output else own_copy(self.called_with[source.position])
 
     def saved(self, save: Save) -> Any:
+        """Return an array for nodes to keep, in its own memory layout. It is never written to."""
         source = save.source
         if source.is_output:
             place = self._plan.outputs[source.position].place
@@ -165,18 +173,29 @@ class _PlannedRun(Run):
         self._given.add(source.position)
         return array
 
-    def write(self, source: Source, target: Any) -> Write:
+    def write(self, source: Source, target: Any) -> Callable[[], None]:
+        """Return the write of a source's array to a tensor. All writes are created before the first is executed."""
         call = self._plan.writes.get(source.position) if source.is_output else None
         if call is None:
-            return Write(partial(np.copyto, target._data, self.array(source)))
-        return Write(partial(call.function, *call.arguments(self._places), target._data))
+            return partial(np.copyto, target._data, self.array(source))
+        return partial(call.function, *call.arguments(self._places), target._data)
 
     def rewind(self, generator: np.random.Generator) -> None:
+        """Restore the state of the generator before the run."""
         if self._before is not None:
             generator.bit_generator.state = self._before
 
     def numbers(self) -> Mapping[int, Any]:
+        """Return the Python numbers that the new tensors and nodes were made with, by their numbers on the tape."""
         return {number: self._places[place] for number, place in self._plan.numbers.items()}
+
+
+def own_copy(array: Any, order: Literal["C", "K"] = "C") -> Any:
+    """Return a copy in row-major order, or in the array's own order; a broadcast array stays broadcast."""
+    if 0 in array.strides and array.size > 1:
+        first = tuple([slice(0, 1) if step == 0 else slice(None) for step in array.strides])
+        return np.broadcast_to(np.array(array[first]), array.shape)
+    return np.array(array, order=order)
 
 
 # Making plans --------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
-"""Reports of how the programs of a session ran, and why a program did not run as an executable."""
+"""Reports of how the programs of a session ran, and why a program did not run as a plan."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..program.analysis import number_of
 from ..program.instructions import names_in
@@ -13,36 +13,22 @@ from .input_signature import InputSignature, TensorSpec
 
 
 class Report(NamedTuple):
-    """How often a session's program ran in each tier, and why the last run was not in the highest one."""
+    """How often a session's program ran as a plan, and why the last run was not one of a plan."""
 
     digest: str
     """The digest of its template, without the fetches and frees at its end."""
     instructions: int
     runs: int
     planned_runs: int
-    compiled_runs: int
     reason: str | None
-    """Why it did not run in the highest tier that the session has; None if it did."""
-
-    @property
-    def runs_as_one(self) -> int:
-        """The number of runs as one executable, in either tier."""
-        return self.planned_runs + self.compiled_runs
+    """Why its last run was not one of a plan; None if it was."""
 
 
-def note(session: Session, program: Bound, word: str, reason: str | None, is_highest: bool, most: int) -> None:
-    """Count a run in the tier named ``word`` unless there is a ``reason`` why it did not run there.
-
-    Only the session's highest tier counts all runs. The reports of the ``most`` newest programs are kept.
-    """
+def note(session: Session, program: Bound, reason: str | None, most: int) -> None:
+    """Count a run, which was one of a plan unless there is a ``reason``; keep the reports of the ``most`` newest."""
     digest, reports = program.remembered.template, session.run_reports
-    report = reports.get(digest, Report(digest, len(program), 0, 0, 0, None))
-    changes: dict[str, Any] = {}
-    if reason is None:
-        changes[f"{word}_runs"] = getattr(report, f"{word}_runs") + 1
-    if is_highest:
-        changes |= {"instructions": len(program), "runs": report.runs + 1, "reason": reason}
-    reports[digest] = report._replace(**changes)
+    _, _, runs, planned_runs, _ = reports.get(digest, (digest, 0, 0, 0, None))
+    reports[digest] = Report(digest, len(program), runs + 1, planned_runs + (reason is None), reason)
     if len(reports) > most:
         del reports[next(iter(reports))]
 
@@ -74,15 +60,15 @@ def _differences(program: Remembered, signature: InputSignature, other: InputSig
     uploads = [f"what instruction {i} uploads" for i, step in enumerate(program.steps) if step.data is not None]
     for name, own, before in zip(uploads, signature.uploads, other.uploads, strict=True):
         yield from _between(name, own, before)
-    for place, (own, before) in enumerate(zip(signature.operands, other.operands, strict=True)):
-        if own != before:
-            yield f"number {place} is {_operand(own)}, and was {_operand(before)}"
+    for place, (kind, known) in enumerate(zip(signature.operands, other.operands, strict=True)):
+        if kind is not known:
+            yield f"number {place} is {kind.__name__}, and was {known.__name__}"
     if signature.places != other.places or len(signature.tensors) != len(other.tensors):
         yield "other tensors are the same, or have gradients"
     if signature.graph != other.graph:
         yield "the graph behind the tensors that it takes is another"
-    if (signature.functions, signature.device) != (other.functions, other.device):
-        yield "a registered function, or the device, is another"
+    if signature.functions != other.functions:
+        yield "a registered function is another"
 
 
 def _between(name: str, own: TensorSpec, before: TensorSpec) -> Iterator[str]:
@@ -101,8 +87,3 @@ def _name_of_tensor(program: Remembered, signature: InputSignature, place: int) 
         if any(number_of(name) in wanted for name in names_in(step.instruction.inputs)):
             return f"a tensor that instruction {index}, {step.instruction.op}, takes"
     return "a gradient"
-
-
-def _operand(kind: Any) -> str:
-    """Return an operand's type, or its value if an executable is made for one value."""
-    return kind.__name__ if isinstance(kind, type) else str(kind)

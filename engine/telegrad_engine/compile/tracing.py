@@ -1,15 +1,20 @@
-"""Tracing: a program runs once on traced arrays, to record its calls and to find its effects on a session."""
+"""Tracing: a program runs once on traced arrays, to record its calls and to find its effects on a session.
+
+:func:`plan_program` makes a plan of both.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..arrays.symbolic import NEEDED, Untraceable, has_traced, is_traced
+from ..arrays.numpy_tracer import TapingBackend
+from ..arrays.symbolic import Untraceable, has_traced, is_traced
 from ..context import Grantor
 from ..devices import Device
 from ..dtypes import DType
@@ -17,7 +22,7 @@ from ..errors import TelegradError
 from ..graph.node import FREED
 from ..program.analysis import number_of
 from ..program.instructions import Instruction
-from ..program.operands import Hole, fill
+from ..program.operands import BOUNDS, Hole, fill
 from ..program.program_cache import Remembered, Step
 from ..program.registered_functions import Applicable, Budget, Library, SessionLibrary
 from ..program.result import describe
@@ -42,7 +47,8 @@ from .graphs import (
     rebuild,
     template,
 )
-from .input_signature import InputSignature, TensorSpec
+from .input_signature import Inputs, InputSignature, TensorSpec
+from .plan import Planned, Planner
 
 
 class Trace(Session):
@@ -57,18 +63,17 @@ class Trace(Session):
         arrays: Sequence[Any],
         operands: Sequence[float],
         numbers: Sequence[Any],
-        generator: Any = None,
+        generator: Any,
     ) -> None:
         """``numbers`` replace the ``operands`` in the program."""
         super().__init__()
         self._operands, self._numbers = operands, numbers
-        self.environment = Environment(device, dtype, generator or NO_NUMBERS)
+        self.environment = Environment(device, dtype, generator)
         self.accounts = Total()
         self.functions = Applied(zip(program.analysis.functions, signature.functions, strict=True))
         self.program, self.arrays = program, arrays
         self.fetches: list[tuple[int, dict[str, Any], list[int], Any]] = []
         """For each fetched tensor its id, its description at that point, its version counter and its array."""
-        self.device_name = signature.device
         self._device = device
         self._uploads = iter(arrays[len(signature.tensors) : len(signature.inputs)])
         self.specs: Sequence[TensorSpec] = signature.tensors
@@ -137,8 +142,6 @@ class Trace(Session):
     def _reason(self, error: Exception) -> str:
         if isinstance(error, (Untraceable, TelegradError)):
             return str(error)
-        if self._device.backend.asks_for_values(error):
-            return NEEDED
         return f"{type(error).__name__}: {error}".partition("\n")[0]
 
     def _upload(self, instruction: Any) -> None:
@@ -201,27 +204,16 @@ class DataAlone(Budget):
         return DataAlone()
 
 
-class _NoNumbers:
-    """A placeholder for the generator under XLA, where an executable would draw the same numbers in every run."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise Untraceable("it draws random numbers")
-
-
-NO_NUMBERS: Any = _NoNumbers()
-
-
 # Effects --------------------------------------------------------------------------------------
 
 VIEW_ATTRIBUTES = ("_view_chain", "_seen_version", "_sealed")
 
 
 class EffectsReader:
-    """Reads the effects of a trace, and collects the arrays that the executable must return."""
+    """Reads the effects of a trace, and collects the arrays that the plan must return."""
 
-    def __init__(self, trace: Trace, keeps_graphs: bool) -> None:
-        """``keeps_graphs`` is whether the program may leave a graph that was not freed."""
-        self._trace, self._keeps_graphs = trace, keeps_graphs
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
         self.outputs: list[Any] = []
         self._sources = {id(array): Source(False, i) for i, array in reversed([*enumerate(trace.arrays)])}
         self._tensors = Numbering(trace.taken)
@@ -310,8 +302,7 @@ class EffectsReader:
     def _fetched(self, made: list[Source], i: int, description: dict[str, Any], counter: Any, array: Any) -> Fetched:
         source = None if array is None else self._source(array)
         kept = None if source is None or source not in made else made.index(source)
-        described = {**description, "device": self._trace.device_name}
-        return Fetched(i, described, self._counters.of(counter), source, kept)
+        return Fetched(i, description, self._counters.of(counter), source, kept)
 
     # Tensors -------------------------------------------------------------------------------
 
@@ -323,7 +314,6 @@ class EffectsReader:
             version_counter=self._counters.of(tensor._version_counter),
             base=self._number(tensor._base),
             grad=self._number(tensor._grad),
-            strides=tensor._strides,
         )
 
     def _template(self, value: Any) -> Any:
@@ -377,8 +367,6 @@ class EffectsReader:
 
     def _node(self, node: Any) -> NodeData:
         keeps_arrays = _keeps_arrays(node)
-        if keeps_arrays and not self._keeps_graphs:
-            raise Untraceable(f"it leaves a graph to differentiate later: {node.name()} keeps tensors")
         if not node.plain or node.hooks is not None or node.evaluate is not None:
             raise Untraceable(f"it leaves a graph with hooks, on {node.name()}")
         if keeps_arrays:
@@ -436,3 +424,31 @@ def _leaves(values: Sequence[Any]) -> Iterator[Any]:
             yield from _leaves(value)
         else:
             yield value
+
+
+# Plans ----------------------------------------------------------------------------------------
+
+
+def plan_program(program: Remembered, inputs: Inputs) -> Planned:
+    """Run a program on these inputs, record it on a tape, and plan it. Raises Untraceable, with the reason."""
+    signature, arrays, operands = inputs.signature, inputs.arrays, inputs.operands
+    backend = TapingBackend()
+    tape = backend.tape
+    saved = () if signature.graph is None else signature.graph.arrays
+    count = len(arrays) - len(saved)
+    taped = [tape.input(array) for array in arrays[:count]]
+    for array, (*_, owner) in zip(arrays[count:], saved, strict=True):
+        taped.append(tape.input(array, () if owner is None else (taped[owner],)))
+    own = len(signature.operands)
+    numbers = [tape.operand(value, BOUNDS[type(value)]) for value in operands[:own]]
+    numbers += [tape.operand(value) for value in operands[own:]]  # from the graph: these may be NaN
+    dtype = inputs.session.environment.dtype
+    trace = Trace(program, signature, Device(backend), dtype, taped, operands, numbers, tape.generator())
+    trace.execute()
+    reader = EffectsReader(trace)
+    effects = reader.effects()
+    sources = [*effects.arrays, *[save.source for save in effects.saves], *[f.source for f in effects.fetched]]
+    used = Counter([*sources, *[source for _, source in effects.writes]])
+    written = {source.position: target for target, source in effects.writes if source.is_output and used[source] == 1}
+    planner = Planner(tape, len(arrays) + len(operands) + 1, reader.outputs, backend.guards, written, reader.numbers)
+    return Planned(planner.plan(), effects)

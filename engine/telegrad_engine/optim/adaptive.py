@@ -169,7 +169,7 @@ def radam(
         shrink = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
         return change * ((shrink * correction) ** 0.5 / (v**0.5 + eps))
 
-    p -= choose(length > 5, True, adaptive, lambda: change)
+    p -= choose(length > 5, adaptive, lambda: change)
     return p, m, v, t
 
 
@@ -227,7 +227,7 @@ def _adafactor_step(
     if p.size == 0:
         return p
     count = number(t)
-    rate = choose(count * lr * lr > 1, False, lambda: count**-0.5, lambda: lr)
+    rate = choose(count * lr * lr > 1, lambda: count**-0.5, lambda: lr)
     if weight_decay:
         p *= factor(1 - lr * weight_decay, p)
     change = g / variance.clip(eps[0] * eps[0]) ** 0.5

@@ -247,18 +247,18 @@ def decayed(p: Any, g: Any, lr: float, weight_decay: float, decoupled: bool | No
 
 
 def number(array: Any) -> Any:
-    """The number in a one-element state, or its placeholder while a program is compiled."""
+    """The number in a one-element state, or its placeholder while a program is planned."""
     return float(array) if state.device is None else state.device.backend.number(array)
 
 
-def holds(condition: Any, usually: bool) -> bool:
-    """Whether a condition on states holds; while a program is compiled, the backend may assume ``usually``."""
-    return bool(condition) if state.device is None else state.device.backend.holds(condition, usually)
+def holds(condition: Any) -> bool:
+    """Whether a condition on states holds."""
+    return bool(condition) if state.device is None else state.device.backend.holds(condition)
 
 
-def choose(condition: Any, usually: bool, one: Callable[[], Any], other: Callable[[], Any]) -> Any:
-    """Return ``one()`` if a condition on states holds, else ``other()``; ``usually`` is as in :func:`holds`."""
-    return namespace().select(condition, usually, one, other)
+def choose(condition: Any, one: Callable[[], Any], other: Callable[[], Any]) -> Any:
+    """Return ``one()`` if a condition on states holds, else ``other()``."""
+    return namespace().select(condition, one, other)
 
 
 def factor(value: Any, array: Any) -> Any:
@@ -297,7 +297,7 @@ def sgd_momentum(
 ) -> Moved:
     """SGD with momentum: Sutskever et al. 2013, in the form PyTorch uses (the learning rate is outside the buffer)."""
     t += 1
-    buffer = choose(t == 1, False, lambda: g, lambda: _blended(buffer, momentum, (1 - dampening) * g))
+    buffer = choose(t == 1, lambda: g, lambda: _blended(buffer, momentum, (1 - dampening) * g))
     p -= lr * (g + momentum * buffer if nesterov else buffer)
     return p, buffer, t
 
@@ -338,9 +338,9 @@ def asgd(
     count, rate = number(t), number(eta)
     p *= factor(1 - lambd * rate, p)
     p -= rate * g
-    ax = choose(mu == 1, True, lambda: p.copy(), lambda: ax + (p - ax) * number(mu))
+    ax = choose(mu == 1, lambda: p.copy(), lambda: ax + (p - ax) * number(mu))
     eta = _with_number(eta, lr / (1 + lambd * lr * count) ** alpha)
-    mu = _with_number(mu, choose(t > t0 + 1, False, lambda: 1.0 / (count - t0), lambda: 1.0))
+    mu = _with_number(mu, choose(t > t0 + 1, lambda: 1.0 / (count - t0), lambda: 1.0))
     return p, ax, eta, mu, t
 
 

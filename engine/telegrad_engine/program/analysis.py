@@ -1,4 +1,4 @@
-"""The analysis of a cached program: the tensors that it takes, makes and frees, and whether it can be one executable.
+"""The analysis of a cached program: the tensors that it takes, makes and frees, and whether it can be planned.
 
 Ids are numbers here: positions in the list of ids of a message.
 """
@@ -52,7 +52,7 @@ class Analysis:
 
     @cached_property
     def refusal(self) -> str | None:
-        """Why the program runs one instruction at a time; None if it can be one executable."""
+        """Why the program runs one instruction at a time; None if it can be planned."""
         for index, instruction in enumerate(self._instructions):
             reason = _refusal(instruction)
             if reason is not None:

@@ -1,7 +1,7 @@
 """Procedures: templates that a session stores under a name, and runs on other tensors with a single instruction.
 
 A definition is checked when it is stored. A call binds it as a message binds its templates: tensors have slots, numbers
-are operands. So it is cached by its text, and planned or compiled, like any other template.
+are operands. So it is cached by its text, and planned, like any other template.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class NotAtOnce(Exception):
 
 
 class ProgramCompiler(Protocol):
-    """Runs cached programs as single executables where possible: ``compile.Compiler``."""
+    """Runs cached programs as plans where possible: ``compile.Compiler``."""
 
     def run(self, session: Session, program: Bound, within: float | None = None) -> Answer:
         """Run a program of the session.
@@ -83,11 +83,11 @@ OUT_OF_MEMORY = "not enough memory for the result"
 class Session:
     """Named tensors and their graph.
 
-    ``device`` is where they are stored: "cpu" (NumPy), "jax", "cuda" or "cuda:1" (a GPU, by CuPy), or "gpu" (any GPU);
+    ``device`` is where they are stored: "cpu" (NumPy), "cuda" or "cuda:1" (a GPU, by CuPy), or "gpu" (any GPU);
     an unavailable one raises InvalidOperation that says what is missing or lists the devices. ``dtype`` is the default
     floating dtype, ``seed`` seeds the generator, ``max_bytes`` limits the memory of the tensors that ops and uploads
     make. ``library`` has the registered functions and ``memory`` the cached programs that sessions share; ``compiler``,
-    if given, runs programs as single executables where it can. ``max_program_s`` and ``max_program_instructions`` limit
+    if given, runs programs as plans where it can. ``max_program_s`` and ``max_program_instructions`` limit
     one program, ``quota`` limits the memory of several sessions together.
     """
 
@@ -121,7 +121,7 @@ class Session:
         self._token = CancellationToken()
         """The token for the deadline of programs, if this thread has no token of its own."""
         self.last_s = math.inf
-        """The seconds that the last program took as an executable; infinity if it did not run as one."""
+        """The seconds that the last program took as a plan; infinity if it did not run as one."""
         self.programs = 0
         self.instructions = 0
         self.statistics = Statistics()
@@ -214,7 +214,7 @@ class Session:
         return [found[name] for name in names]
 
     def run_at_once(self, program: Sequence[Instruction], within: float) -> Answer:
-        """Run a program if it is an executable whose last run took at most ``within`` seconds.
+        """Run a program if it is planned and its last run took at most ``within`` seconds.
 
         The answer is returned first; :meth:`flush` completes the program's effects before the session is used again.
         Raises NotAtOnce, with nothing done, in any other case, and InternalError as :meth:`check_intact`.

@@ -16,8 +16,8 @@ from ..program.program_cache import Bound
 from ..program.verbs import VERBS
 from ..schema.op import CATALOGUE
 
-INTERPRETED = "interpreted"
-"""The tier of programs that run one instruction at a time; ``compile.tier`` has the names of the others."""
+INTERPRETED, PLANNED = "interpreted", "planned"
+"""The tiers: programs that run one instruction at a time, and those that run as plans."""
 BOUNDS_S = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0)
 """The upper bounds of the buckets of durations, in seconds."""
 MAX_UNFOLDED = 32

@@ -11,7 +11,7 @@ from telegrad_engine.errors import ServerBusy
 from .directory import Worker, WorkerState
 
 CPU, ANY_GPU = "cpu", "gpu"
-NAMES = re.compile(r"cpu|jax|gpu|cuda(:[0-9]{1,3})?")
+NAMES = re.compile(r"cpu|gpu|cuda(:[0-9]{1,3})?")
 """The devices that some worker may have; any worker refuses another name in the words of a server."""
 SHARED_WEIGHT = 0.5
 """How many of all sessions count as much as one of the same tenant: a tenant's sessions are spread first."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from telegrad_engine.arrays import ANY_GPU, available, installed, split
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
-from ..settings import Settings
-
 # Only whether a library is installed is known at once. It is imported, and may find no GPU, in a thread of its own.
 DEVICES = [choice.device for choice in installed()]
 """The kinds of device whose library is installed."""
@@ -30,13 +28,3 @@ def device_names() -> list[str]:
     here = available()
     names = {info.name for info in here} | {info.name.partition(":")[0] for info in here}
     return sorted(names | ({ANY_GPU} if any(info.is_gpu for info in here) else set()))
-
-
-def check_compiling(settings: Settings) -> None:
-    """Raise InvalidOperation, with the reason, unless programs can be compiled on this server."""
-    if not settings.compile_after:
-        raise InvalidOperation("this server compiles no programs: its compile_after is 0")
-    if "jax" not in DEVICES:
-        raise InvalidOperation(
-            "compile needs jax, which is not installed here: install telegrad-service[jax] where the server runs"
-        )

@@ -43,7 +43,6 @@ def write(data: DataFolder, handle: SessionHandle, saved: Saved, epoch: int) -> 
         seed=0,  # the state has the generator
         ttl_s=handle.ttl_s,
         heartbeats=handle.heartbeat_ttl_s is not None,
-        compile=handle.compile,
         created_at=handle.created_at,
         last_used_at=time.time(),  # its heartbeats do not arrive until another server has it
         epoch=epoch,

@@ -99,15 +99,14 @@ class SessionHost:
         self.library = installed_library()
         self.quotas = Quotas(settings)
         self._caches = Accounts(settings.max_process_bytes, quota=self.quotas.memory)
-        """The memory account of programs, executables and functions, which sessions share."""
+        """The memory account of programs, plans and functions, which sessions share."""
         self.ledger = Ledger()
         self._memory = Memory(settings.remembered_programs, settings.remembered_bytes)
         # A gateway, which has this module for its routes, computes nothing.
-        from telegrad_engine.compile import COMPILED, PLANNED, Compiler
+        from telegrad_engine.compile import Compiler
 
         most = settings.remembered_programs
-        self._planner = Compiler(settings.plan_after, most, tier=PLANNED) if settings.plan_after and most else None
-        self._compiler = Compiler(settings.compile_after, tier=COMPILED, fallback=self._planner)
+        self._compiler = Compiler(settings.plan_after, most) if settings.plan_after and most else None
         self._data = None if settings.data_dir is None else DataFolder(settings.data_dir, settings.fsync, shared)
         for files in self._data.open_all() if self._data and not shared else ():
             self._restore(files)
@@ -125,7 +124,6 @@ class SessionHost:
     async def fork(self, handle: SessionHandle, options: SessionOptions) -> SessionHandle:
         """Create a session in the state of another one. Raises as :meth:`create`, and the errors of a fork."""
         await self._make_room(options)
-        options = options._replace(compile=handle.compile)
         if options.durable:
             return await self._create_durable(options, await handle.call(_save))
         return self.adopt(await handle.call(_fork, self._surroundings(options)), options)
@@ -159,7 +157,7 @@ class SessionHost:
             "max_bytes": settings.max_session_bytes,
             "library": self.library,
             "memory": self._memory.of(options.tenant),
-            "compiler": self._compiler if options.compile else self._planner,
+            "compiler": self._compiler,
             "max_program_s": settings.max_program_s,
             "max_program_instructions": settings.max_program_instructions,
             "quota": self.quotas.of(options.tenant).memory,
@@ -333,7 +331,8 @@ class SessionHost:
 
     async def expire(self) -> None:
         """End expired sessions and waiting backward passes, except in sessions that are computing."""
-        self._caches.overhead_bytes = self._memory.nbytes + self._compiler.nbytes + WEIGHT_BYTES * self.library.weight
+        plans = 0 if self._compiler is None else self._compiler.nbytes
+        self._caches.overhead_bytes = self._memory.nbytes + plans + WEIGHT_BYTES * self.library.weight
         self._caches.report()
         now = time.monotonic()
         for handle in list(self._sessions.values()):

@@ -78,7 +78,6 @@ class SessionOptions(NamedTuple):
     dtype: dtypes.DType = dtypes.float32
     seed: int | None = None
     ttl_s: float | None = None
-    compile: bool = False
     peer: str = ""
     """The peer that creates the session, for the limit on sessions per peer."""
     heartbeats: bool = False
@@ -132,7 +131,6 @@ class SessionHandle:
         self.last_used = self.last_heartbeat = time.monotonic()
         """The monotonic times of the last use and of the last sign of life."""
         self.durable = options.durable
-        self.compile = options.compile
         self.streams: set[Stoppable] = set()
         """The streams of the session."""
         self.streamed: set[CancellationToken] = set()

@@ -34,7 +34,6 @@ class Manifest(BaseModel):
     seed: int
     ttl_s: float
     heartbeats: bool = False
-    compile: bool = False
     created_at: float
     last_used_at: float
     """When the session was last used, or a minute before, by the clock on the wall."""

@@ -111,8 +111,7 @@ class ServerCollector(Collector):
         programs = total.statistics.programs
         yield _histogram(
             "telegrad_program_duration_seconds",
-            "Seconds that programs took in their sessions, by source (http, stream) and tier "
-            "(interpreted, planned, compiled).",
+            "Seconds that programs took in their sessions, by source (http, stream) and tier (interpreted, planned).",
             {key: (each.buckets, each.seconds) for key, each in programs.items()},
             ("source", "tier"),
         )

@@ -1,4 +1,4 @@
-"""``GET /v1/sessions/{session}/profile``, and ``…/compiled``: which programs ran planned or compiled, or why not."""
+"""``GET /v1/sessions/{session}/profile``, and ``…/compiled``: which programs ran as plans, or why not."""
 
 from __future__ import annotations
 
@@ -92,10 +92,9 @@ class CompiledProgram(Answer):
     instructions: int = Field(description="The number of its instructions.", examples=[12])
     runs: int = Field(description="How often it ran.", examples=[100])
     planned_runs: int = Field(description="How many of these runs were one list of NumPy calls.", examples=[98])
-    compiled_runs: int = Field(description="How many of these runs were one executable of JAX.", examples=[0])
     reason: str | None = Field(
-        description="Why its last run did not use the session's fastest tier; null if it did.",
-        examples=["instruction 3, dropout: it draws random numbers"],
+        description="Why its last run was not one list of NumPy calls; null if it was.",
+        examples=["instruction 3, unique: it depends on values"],
     )
 
 
@@ -113,6 +112,6 @@ def read_compiled(session: Session, request: PageRequest) -> CompiledPage:
 
 @router.get("/compiled", operation_id="list_compiled", summary="List the recurring programs")
 async def list_compiled(handle: CurrentSession, page: Paged) -> CompiledPage:
-    """How often each recurring program ran one instruction at a time, planned, or compiled, and why its last run did
-    not use the fastest tier. Programs are compiled if the session was created with `compile`."""
+    """How often each recurring program ran, and how often as one list of NumPy calls, and why its last run was not one
+    of these."""
     return await handle.call(read_compiled, page)

@@ -39,9 +39,6 @@ class SessionCreate(Request):
         description="Whether the session ends soon after its client: after the server's `heartbeat_ttl_s` without "
         "an open stream, a request or a heartbeat.",
     )
-    compile: bool = Field(
-        default=False, description="Whether recurring programs are compiled; see `GET …/compiled`. Needs JAX."
-    )
     durable: bool = Field(
         default=False,
         description="Whether it survives a restart or a crash of the server, which needs a data folder.",

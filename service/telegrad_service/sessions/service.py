@@ -11,7 +11,7 @@ from telegrad_engine.session.session import Session as EngineSession
 
 from .. import __version__
 from ..hosting.commands import query
-from ..hosting.devices import check_compiling, check_device
+from ..hosting.devices import check_device
 from ..hosting.host import Endpoint, SessionHost
 from ..hosting.session_handle import SessionHandle, SessionOptions
 from ..routing.pages import PageRequest
@@ -25,12 +25,8 @@ def options(body: SessionCreate, settings: Settings, tenant: str, peer: str) -> 
     dtype = dtypes.parse(body.dtype)
     if not dtype.is_floating_point:
         raise InvalidValue(f"only floating-point types are supported as the default type, got {dtype.name}")
-    if body.compile:
-        check_compiling(settings)
     ttl_s = checked_ttl(body.ttl_s, settings)
-    return SessionOptions(
-        tenant, body.name, body.device, dtype, body.seed, ttl_s, body.compile, peer, body.heartbeats, body.durable
-    )
+    return SessionOptions(tenant, body.name, body.device, dtype, body.seed, ttl_s, peer, body.heartbeats, body.durable)
 
 
 async def update(host: SessionHost, handle: SessionHandle, body: SessionUpdate, settings: Settings) -> None:

@@ -5,7 +5,7 @@ Internals: a server makes its sessions with these parts, for which there is no s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from typing import Any
@@ -14,7 +14,9 @@ import numpy as np
 
 import telegrad as tg
 import telegrad_engine
-from telegrad_engine.compile import PLANNED
+from telegrad_engine.compile import Compiler
+from telegrad_engine.compile.input_signature import Inputs
+from telegrad_engine.compile.plan import Planned
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.program_cache import Bound, Memory
 from telegrad_engine.program.result import Answer
@@ -22,8 +24,17 @@ from telegrad_engine.session.session import NotAtOnce, Session
 
 from ..templates import bound
 
-ALWAYS = PLANNED._replace(longest_s=float("inf"))
-"""Planned however long it takes, as on a busy machine it may."""
+
+class Tampering(Compiler):
+    """A compiler of plans that a test changes: ``make`` is called with the function that makes one."""
+
+    def __init__(self, make: Callable[[Callable[[], Planned]], Planned], after: int = 2, choose: bool = True) -> None:
+        super().__init__(after, choose=choose)
+        self._tamper = make
+
+    def plan(self, program: Bound, inputs: Inputs) -> Planned:
+        plan = super().plan
+        return self._tamper(lambda: plan(program, inputs))
 
 
 class Remembering(Session):
@@ -38,16 +49,12 @@ class Remembering(Session):
 
     def run(self, program: Sequence[Instruction]) -> Answer:
         call = program if isinstance(program, Bound) else bound(self.memory, program)
-        try:
-            if self.within is not None:
-                with suppress(NotAtOnce):
-                    answer = deepcopy(self.run_at_once(call, self.within))  # as it is before the rest is done
-                    self.at_once += 1
-                    return answer  # the next program finishes what this one left
-            return super().run(call)
-        finally:
-            if self.compiler is not None:
-                self.compiler.join()  # type: ignore[attr-defined]
+        if self.within is not None:
+            with suppress(NotAtOnce):
+                answer = deepcopy(self.run_at_once(call, self.within))  # as it is before the rest is done
+                self.at_once += 1
+                return answer  # the next program finishes what this one left
+        return super().run(call)
 
     @property
     def reports(self) -> list[Any]:
@@ -67,11 +74,11 @@ def last(session: Remembering) -> Any:
     return session.reports[-1]
 
 
-def runs_compiled(session: Remembering, least: int = 1) -> bool:
-    """Whether the program that ran most often did so compiled, to the end."""
+def runs_planned(session: Remembering, least: int = 1) -> bool:
+    """Whether the program that ran most often did so as a plan, to the end."""
     report = max(session.reports, key=lambda r: r.runs)
     assert report.reason is None, report.reason
-    return bool(report.runs_as_one >= least)
+    return bool(report.planned_runs >= least)
 
 
 def numbers(lib: Any, shape: tuple[int, ...], seed: int, dtype: str = "float32") -> Any:

@@ -1,24 +1,25 @@
 """Programs for callers who cannot wait: they run at once if it is known that they are brief, or nothing happens.
 
-Internals: tiers and lent answers are what a session and its host agree on; clients never see them.
+Internals: plans and lent answers are what a session and its host agree on; clients never see them.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import telegrad as tg
-from telegrad_engine.compile import COMPILED, Compiler
-from telegrad_engine.compile.tier import Tier
+from telegrad_engine.compile import Compiler
+from telegrad_engine.compile.plan import Planned
 from telegrad_engine.program import Instruction, safetensors, wire
 from telegrad_engine.program.result import Lent
 
-from .remembering import ALWAYS, Remembering, connect, numbers
+from .remembering import Remembering, Tampering, connect, numbers
 
 F = tg.nn.functional
 FOR_EVER = math.inf
@@ -38,7 +39,7 @@ def train(session: Remembering, within: list[float | None]) -> list[float]:
     return losses
 
 
-def test_what_is_an_executable_runs_at_once_and_comes_to_the_same(session: Remembering) -> None:
+def test_what_is_planned_runs_at_once_and_comes_to_the_same(session: Remembering) -> None:
     hasty = train(session, [FOR_EVER] * 20)
     before, session.at_once = session.at_once, 0
     assert 10 <= before < 20
@@ -51,7 +52,7 @@ def test_reports_count_each_run_once(session: Remembering) -> None:
     session.flush()
     report = max(session.reports, key=lambda r: r.runs)
     assert report.reason is None
-    assert report.runs_as_one >= session.at_once
+    assert report.planned_runs >= session.at_once
     assert sum(r.runs for r in session.reports) == session.programs
 
 
@@ -98,45 +99,35 @@ def test_what_turns_out_unusual_is_as_if_it_had_not_been_tried(session: Remember
     assert step(3) == pytest.approx(usual)
 
 
-def slower(tier: Tier) -> Tier:
-    """A way to make executables that take longer than one instruction at a time."""
-
-    def make(*args: Any) -> Any:
-        made = tier.make(*args)
-        run = made.run
-        made.run = lambda *inputs: time.sleep(0.01) or run(*inputs)  # type: ignore[method-assign]
-        return made
-
-    return tier._replace(make=make)
+def slower(plan: Callable[[], Planned]) -> Planned:
+    """A plan that takes longer than one instruction at a time."""
+    made = plan()
+    run = made.run
+    made.run = lambda *inputs: time.sleep(0.01) or run(*inputs)  # type: ignore[method-assign]
+    return made
 
 
-@pytest.mark.parametrize("tiers", [[ALWAYS], [COMPILED, ALWAYS]], ids=["planned", "compiled"])
-def test_what_is_quicker_one_instruction_at_a_time_runs_so(tiers: list[Tier]) -> None:
-    if COMPILED in tiers:
-        pytest.importorskip("jax")
-    compiler = None
-    for tier in reversed(tiers):
-        compiler = Compiler(tier=slower(tier), after=2, fallback=compiler)
-    session = connect(compiler)
+def test_what_is_quicker_one_instruction_at_a_time_runs_so() -> None:
+    session = connect(Tampering(slower))
     x = numbers(tg, (8,), 0)
     session.within = FOR_EVER
     reason = None
-    for _ in range(500):  # how soon the executables are timed depends on how busy the machine is
+    for _ in range(500):  # how soon the plans are timed depends on how busy the machine is
         (x * 1.01).sin().sum().item()
         reason = max(session.reports, key=lambda r: r.runs).reason
         if reason is not None and "runs faster" in reason:
             break
-    assert reason is not None and "runs faster" in reason
+    assert reason is not None and "runs faster one instruction at a time" in reason
     at_once = session.at_once
     for _ in range(10):
         (x * 1.01).sin().sum().item()
     assert session.at_once == at_once + 10
 
 
-def test_a_registered_function_runs_at_once_as_an_executable_or_not_at_all() -> None:
+def test_a_registered_function_runs_at_once_as_a_plan_or_not_at_all() -> None:
     tg.register_function("wave", lambda x: (x * 2).sin())
-    for tier, brief in ((ALWAYS, True), (slower(ALWAYS), False)):
-        session = connect(Compiler(tier=tier, after=2, choose=not brief))
+    for compiler, brief in ((Compiler(after=2, choose=False), True), (Tampering(slower), False)):
+        session = connect(compiler)
         x = numbers(tg, (8,), 0)
         session.within = FOR_EVER
         for _ in range(40):
@@ -145,26 +136,6 @@ def test_a_registered_function_runs_at_once_as_an_executable_or_not_at_all() -> 
         for _ in range(10):
             tg.ops.wave(x).sum().item()
         assert session.at_once == (10 if brief else 0)
-
-
-def test_what_is_to_be_compiled_is_so_though_it_could_run_planned_at_once() -> None:
-    pytest.importorskip("jax")
-    session = connect(Compiler(after=8, choose=False, fallback=Compiler(tier=ALWAYS, after=2, choose=False)))
-    losses = train(session, [FOR_EVER] * 40)
-    report = max(session.reports, key=lambda r: r.runs)
-    assert report.planned_runs > 2 and report.compiled_runs > 10 and session.at_once > 20
-    np.testing.assert_allclose(losses, train(session, [None] * 40), rtol=1e-4)
-
-
-def test_what_may_still_be_planned_does_not() -> None:
-    pytest.importorskip("jax")
-    session = connect(Compiler(tier=slower(COMPILED), after=2, fallback=Compiler(tier=ALWAYS, after=100)))
-    x = numbers(tg, (8,), 0)
-    session.within = 5e-3
-    for _ in range(40):
-        (x * 1.01).sin().sum().item()
-    assert "runs faster without XLA" in max(session.reports, key=lambda r: r.runs).reason
-    assert session.at_once == 0
 
 
 def test_what_was_never_seen_does_not_run() -> None:

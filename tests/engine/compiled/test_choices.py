@@ -1,12 +1,13 @@
-"""Which programs run compiled, and why others do not; how many are kept, and who shares them.
+"""Which programs run planned, and why others do not; how many are kept, and who shares them.
 
-Internals: tiers that are slow or fail on purpose are made; clients never see one.
+Internals: plans that are slow or fail on purpose are made; clients never see one.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,13 @@ import pytest
 
 import telegrad as tg
 from telegrad_engine.arrays.symbolic import Untraceable
-from telegrad_engine.compile import COMPILED, Compiler
+from telegrad_engine.compile import Compiler
 from telegrad_engine.compile.cache_entry import REST
-from telegrad_engine.compile.tier import Tier
+from telegrad_engine.compile.plan import Planned
 from telegrad_engine.errors import Cancelled
 from telegrad_engine.program import Instruction
 
-from .remembering import ALWAYS, Remembering, connect, engine_tensor, last, numbers, runs_compiled
+from .remembering import Remembering, Tampering, connect, engine_tensor, last, numbers, runs_planned
 from .verification import VerifyingCompiler
 
 pytestmark = pytest.mark.full
@@ -59,32 +60,8 @@ def test_what_runs_eagerly_is_told_with_the_reason(session: Remembering, make: A
         kept.append(make(w, step))
         kept[-1].sum().item()
     report = max(session.reports, key=lambda r: r.runs)
-    assert report.runs >= 4 and report.runs_as_one == 0
+    assert report.runs >= 4 and report.planned_runs == 0
     assert reason in report.reason
-
-
-def test_jax_leaves_no_graph_to_go_through(request: pytest.FixtureRequest, session: Remembering) -> None:
-    w = numbers(tg, (3, 4), 0).requires_grad_()
-    kept = []
-    for _ in range(6):
-        kept.append(((w * w).exp() + 1).sum())
-        kept[-1].item()
-    report = max(session.reports, key=lambda r: r.runs)
-    if request.node.callspec.params["session"] == "planned":
-        assert report.planned_runs > 2
-    else:
-        assert "leaves a graph to differentiate later" in report.reason
-
-
-def test_jax_would_draw_the_same_numbers_every_time() -> None:
-    pytest.importorskip("jax")
-    session = connect(Compiler(after=2, choose=False, fallback=Compiler(tier=ALWAYS, after=2, choose=False)))
-    w = numbers(tg, (3, 4), 0)
-    for step in range(8):
-        dropout(w, step).item()
-    report = last(session)
-    assert "draws random numbers" in report.reason
-    assert report.compiled_runs == 0 and 2 < report.planned_runs < report.runs <= 8
 
 
 def test_hooks_that_come_later_are_called(session: Remembering) -> None:
@@ -98,7 +75,7 @@ def test_hooks_that_come_later_are_called(session: Remembering) -> None:
         return [loss.item(), *w.grad.flatten().tolist()]
 
     plain = [step() for _ in range(6)]
-    assert any(r.runs_as_one for r in session.reports)
+    assert any(r.planned_runs for r in session.reports)
     handle = w.register_hook(lambda grad: seen.append(grad.tolist()) or grad * 2)
     hooked = step()
     assert len(seen) == 1
@@ -114,7 +91,7 @@ def test_a_profile_sees_every_op(session: Remembering) -> None:
         return float(((w * 2).exp() + 1).sum().item())
 
     plain = [step() for _ in range(6)]
-    assert runs_compiled(session)
+    assert runs_planned(session)
     from telegrad_engine.profiler import profile
 
     session.profile = profile()
@@ -123,21 +100,18 @@ def test_a_profile_sees_every_op(session: Remembering) -> None:
     assert {e.key for e in session.profile.key_averages()} >= {"aten::exp", "aten::mul"}
     session.profile = None
     step()
-    assert runs_compiled(session)
+    assert runs_planned(session)
 
 
-@pytest.mark.parametrize("tier", [ALWAYS, COMPILED], ids=lambda tier: tier.word)
-def test_verification_finds_an_executable_that_gives_something_else(tier: Tier) -> None:
-    if tier is COMPILED:
-        pytest.importorskip("jax")
+def test_verification_finds_a_plan_that_gives_something_else() -> None:
+    class Wrong(VerifyingCompiler):
+        def plan(self, *args: Any) -> Planned:
+            made = super().plan(*args)
+            run = made.run
+            made.run = lambda arrays, *rest: run([array * 1.001 for array in arrays], *rest)  # type: ignore[method-assign]
+            return made
 
-    def wrong(*args: Any) -> Any:
-        made = tier.make(*args)
-        run = made.run
-        made.run = lambda arrays, *rest: run([array * 1.001 for array in arrays], *rest)  # type: ignore[method-assign]
-        return made
-
-    connect(VerifyingCompiler(tier=tier._replace(make=wrong), after=2, choose=False))
+    connect(Wrong(after=2, choose=False))
     x = numbers(tg, (3,), 0)
     with pytest.raises(AssertionError, match="gave something else: the value of"):
         for _ in range(6):
@@ -152,7 +126,7 @@ class Loop:
         self.session.tensors["x"] = engine_tensor([1.0, 2.0])
 
     def run(self, times: int = 1) -> list[str | None]:
-        """Why each run was not one of an executable."""
+        """Why each run was not one of a plan."""
         reasons = []
         for _ in range(times):
             answer = self.session.run(
@@ -171,23 +145,23 @@ class Loop:
 def test_what_could_not_be_made_is_tried_again_after_twice_as_many_runs() -> None:
     failures = [RuntimeError("broken on purpose"), Untraceable("there is no room"), Untraceable("nor is there now")]
 
-    def make(*args: Any) -> Any:
+    def make(plan: Callable[[], Planned]) -> Planned:
         if failures:
             raise failures.pop(0)
-        return ALWAYS.make(*args)
+        return plan()
 
-    reasons = Loop(Compiler(tier=ALWAYS._replace(make=make), after=2)).run(33)
+    reasons = Loop(Tampering(make)).run(33)
     assert reasons[2:5] == ["it cannot be planned: broken on purpose"] * 3
     assert reasons[5:12] == ["there is no room"] * 7
     assert reasons[12:27] == ["nor is there now"] * 15
     assert reasons[27:] == [None] * 6
 
 
-def failing(errors: list[Exception]) -> Tier:
-    """A tier of plans that raise these errors, one a run."""
+def failing(errors: list[Exception]) -> Compiler:
+    """A compiler of plans that raise these errors, one a run."""
 
-    def make(*args: Any) -> Any:
-        made = ALWAYS.make(*args)
+    def make(plan: Callable[[], Planned]) -> Planned:
+        made = plan()
         run = made.run
 
         def fail(*inputs: Any) -> Any:
@@ -198,21 +172,21 @@ def failing(errors: list[Exception]) -> Tier:
         made.run = fail  # type: ignore[assignment, method-assign]
         return made
 
-    return ALWAYS._replace(make=make)
+    return Tampering(make, choose=False)
 
 
-def test_an_executable_that_fails_is_made_again_later() -> None:
+def test_a_plan_that_fails_is_made_again_later() -> None:
     errors: list[Exception] = []
-    loop = Loop(Compiler(tier=failing(errors), after=2, choose=False))
+    loop = Loop(failing(errors))
     assert loop.run(5)[-1] is None
     errors.append(RuntimeError("broken on purpose"))
     assert loop.run() == ["planned, it failed: broken on purpose"]
     assert loop.run(8)[-1] is None
 
 
-def test_an_executable_whose_run_was_cancelled_is_kept() -> None:
+def test_a_plan_whose_run_was_cancelled_is_kept() -> None:
     errors: list[Exception] = []
-    loop = Loop(Compiler(tier=failing(errors), after=2, choose=False))
+    loop = Loop(failing(errors))
     assert loop.run(5)[-1] is None
     errors.append(Cancelled("the session is about to end"))
     assert loop.run(2) == ["the session is about to end", None]
@@ -229,13 +203,13 @@ def many_small_ops(x: Any) -> None:
 def test_what_was_set_aside_as_slower_is_timed_again() -> None:
     slow = [True]
 
-    def make(*args: Any) -> Any:
-        made = ALWAYS.make(*args)
+    def make(plan: Callable[[], Planned]) -> Planned:
+        made = plan()
         run = made.run
         made.run = lambda *inputs: (slow and time.sleep(0.1)) or run(*inputs)  # type: ignore[method-assign]
         return made
 
-    session = connect(Compiler(tier=ALWAYS._replace(make=make), after=2))
+    session = connect(Tampering(make))
     x = numbers(tg, (3,), 0)
     for _ in range(20):
         many_small_ops(x)
@@ -249,59 +223,25 @@ def test_what_was_set_aside_as_slower_is_timed_again() -> None:
     assert last(session).reason is None
 
 
-def test_nothing_is_timed_beside_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("jax")
-    go_on = threading.Event()
-
-    def make(*args: Any) -> Any:
-        made = COMPILED.make(*args)
-        run = made.run
-        made.run = lambda *inputs: time.sleep(0.01) or run(*inputs)  # type: ignore[method-assign]
-        if waiting:
-            go_on.wait(60)
-        return made
-
-    waiting: list[bool] = []
-    session = connect(Compiler(tier=COMPILED._replace(make=make), after=2))
-    monkeypatch.setattr(session.compiler, "join", lambda: None)
-    x = numbers(tg, (4,), 0)
-
-    def run(times: int) -> Any:
-        for _ in range(times):
-            ((x * 2).exp() + 1).sum().item()
-        return max(session.reports, key=lambda r: r.runs)
-
-    while not run(1).runs_as_one:
-        time.sleep(0.01)
-    waiting.append(True)
-    for _ in range(4):
-        ((x * 3).sin() - 1).sum().item()  # is being compiled from now on
-    assert run(40).reason is None
-    go_on.set()
-    while session.compiler._worker is not None:
-        time.sleep(0.01)
-    assert "runs faster without XLA" in run(12).reason
-
-
 # Bounds and threads --------------------------------------------------------------------------------------------------
 
 
 def test_the_least_recently_used_is_forgotten() -> None:
-    here = connect(Compiler(tier=ALWAYS, after=2, most=2, choose=False))
+    here = connect(Compiler(after=2, most=2, choose=False))
     x = numbers(tg, (3,), 0)
     programs = [lambda: ((x * 2).exp() + 1).sum(), lambda: ((x * 3).sin() - 1).sum(), lambda: ((x / 3).cos() - 1).sum()]
     for program in programs * 8:
         program().item()  # three take turns where two are kept: none gets far enough
-    assert {r.runs_as_one for r in here.reports} == {0}
+    assert {r.planned_runs for r in here.reports} == {0}
     for program in programs:
         for _ in range(6):
             expected = program().item()
-        assert last(here).runs_as_one >= 2
+        assert last(here).planned_runs >= 2
         assert program().item() == pytest.approx(expected)
 
 
-def test_sessions_share_what_is_compiled_and_nothing_else() -> None:
-    compiler = Compiler(tier=ALWAYS, after=2, choose=False)
+def test_sessions_share_plans_and_nothing_else() -> None:
+    compiler = Compiler(after=2, choose=False)
     losses: dict[int, list[float]] = {}
 
     def work(number: int) -> None:
@@ -332,7 +272,7 @@ def test_sessions_share_what_is_compiled_and_nothing_else() -> None:
 
 
 def test_the_quicker_way_is_chosen() -> None:
-    here = connect(Compiler(tier=ALWAYS, after=2))
+    here = connect(Compiler(after=2))
     x = numbers(tg, (8,), 0)
     for _ in range(40):
         many_small_ops(x)
@@ -341,7 +281,7 @@ def test_the_quicker_way_is_chosen() -> None:
 
 
 def test_large_programs_make_room_for_each_other() -> None:
-    here = connect(Compiler(tier=ALWAYS, after=2, choose=False, most_bytes=56_000))
+    here = connect(Compiler(after=2, choose=False, most_bytes=56_000))
     x = numbers(tg, (3,), 0)
 
     def program(length: int) -> Any:
@@ -353,10 +293,10 @@ def test_large_programs_make_room_for_each_other() -> None:
     for length in (5, 7):
         for _ in range(6):
             program(length)
-        assert last(here).runs_as_one >= 2
-    before = sum(report.runs_as_one for report in here.reports)
+        assert last(here).planned_runs >= 2
+    before = sum(report.planned_runs for report in here.reports)
     program(5)
-    assert sum(report.runs_as_one for report in here.reports) == before  # it was forgotten
+    assert sum(report.planned_runs for report in here.reports) == before  # it was forgotten
     for _ in range(6):
         program(30)
     assert "more than are kept" in last(here).reason

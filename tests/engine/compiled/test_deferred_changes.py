@@ -12,15 +12,15 @@ import pytest
 
 import telegrad as tg
 from telegrad_engine.compile import Compiler
-from telegrad_engine.compile.memory_space import MemorySpace
+from telegrad_engine.compile.change import Change
 from telegrad_engine.errors import InternalError
 
-from .remembering import ALWAYS, Remembering, connect, numbers
+from .remembering import Remembering, connect, numbers
 
 
 def planned(**options: Any) -> Remembering:
     """The SDK's session, where programs are planned soon and run before their callers wait."""
-    session = connect(Compiler(tier=ALWAYS, after=2, choose=False), **options)
+    session = connect(Compiler(after=2, choose=False), **options)
     session.within = 60.0
     return session
 
@@ -62,7 +62,7 @@ def test_a_change_that_cannot_be_prepared_is_made_by_running_the_program_again(
         raise RuntimeError("broken on purpose")
 
     with monkeypatch.context() as patch:
-        patch.setattr(MemorySpace, "fresh", fail)
+        patch.setattr(Change, "_make_tensors", fail)
         losses.append(training.step())
         session.flush()
     assert failures and "it runs again" in caplog.text

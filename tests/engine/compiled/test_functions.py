@@ -16,7 +16,7 @@ from telegrad_engine.autograd import Function
 from telegrad_engine.program.registered_functions.installed import Installed
 from telegrad_engine.schema.parameters import Array
 
-from .remembering import Remembering, last, numbers, runs_compiled
+from .remembering import Remembering, last, numbers, runs_planned
 
 
 def valley(x: Any) -> Any:
@@ -36,7 +36,7 @@ def gradients(lib: Any, function: Any, count: int) -> list[Any]:
 def test_a_function_is_part_of_the_executable(session: Remembering) -> None:
     tg.register_function("valley", valley)
     np.testing.assert_allclose(gradients(tg, tg.ops.valley, 7), gradients(torch, valley, 7), rtol=1e-5)
-    assert runs_compiled(session, 3)
+    assert runs_planned(session, 3)
 
 
 def test_another_function_of_the_name_is_another_program(session: Remembering) -> None:
@@ -44,7 +44,7 @@ def test_another_function_of_the_name_is_another_program(session: Remembering) -
         tg.register_function("scaled", lambda x, factor=factor: (x * x * factor).sum())
         plain = lambda x, factor=factor: (x * x * factor).sum()  # noqa: E731
         np.testing.assert_allclose(gradients(tg, tg.ops.scaled, 6), gradients(torch, plain, 6), rtol=1e-6)
-    assert runs_compiled(session, 3)
+    assert runs_planned(session, 3)
 
 
 class Clipped(tg.autograd.Function):
@@ -65,7 +65,7 @@ def test_so_is_its_own_backward(session: Remembering) -> None:
     tg.register_function("clipped", Clipped)
     for seed, gradient in enumerate(gradients(tg, tg.ops.clipped, 7)):
         np.testing.assert_array_equal(gradient, 2.0 * (numbers(torch, (20,), seed).numpy() > 0))
-    assert runs_compiled(session, 3)
+    assert runs_planned(session, 3)
 
 
 def test_one_that_decides_by_values_runs_as_ever(session: Remembering) -> None:

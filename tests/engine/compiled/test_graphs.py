@@ -14,14 +14,14 @@ import telegrad as tg
 from telegrad_engine.compile import Compiler
 from telegrad_engine.errors import TelegradError
 
-from .remembering import ALWAYS, Remembering, connect
+from .remembering import Remembering, connect
 
 TURNS = 14
 F = tg.nn.functional
 
 
 def planned() -> Remembering:
-    return connect(Compiler(tier=ALWAYS, after=2, choose=False), seed=0)
+    return connect(Compiler(after=2, choose=False), seed=0)
 
 
 class Network:

@@ -16,7 +16,7 @@ from telegrad_engine.schema.op import Op
 
 from ...op_cases import cases_of
 from .calls import OPS, assert_same, run
-from .remembering import ALWAYS, Remembering, connect
+from .remembering import Remembering, connect
 
 RUNS = 4
 """One is counted, one planned, and two are runs of the plan."""
@@ -37,7 +37,7 @@ def test_of_transposed_inputs_a_plan_computes_the_very_same(op: Op) -> None:
     for case in cases_of(op)[:2]:
         eager = connect(None)
         expected = [run(eager, op, case, seed, sums, transposed) for seed in range(RUNS)]
-        planned = connect(Compiler(tier=ALWAYS, after=2, choose=False))
+        planned = connect(Compiler(after=2, choose=False))
         assert_same([run(planned, op, case, seed, sums, transposed) for seed in range(RUNS)], expected)
 
 
@@ -57,4 +57,4 @@ def test_a_gradient_lies_in_row_major_order_and_is_summed_alike() -> None:
             assert session.get(weight.grad._id)._data.flags.c_contiguous
         return found
 
-    assert rounds(connect(Compiler(tier=ALWAYS, after=2, choose=False))) == rounds(connect(None))
+    assert rounds(connect(Compiler(after=2, choose=False))) == rounds(connect(None))

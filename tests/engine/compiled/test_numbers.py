@@ -10,7 +10,7 @@ import pytest
 import telegrad as tg
 from telegrad_engine.compile import Compiler
 
-from .remembering import ALWAYS, Remembering, connect, numbers
+from .remembering import Remembering, connect, numbers
 
 F = tg.nn.functional
 
@@ -55,7 +55,7 @@ def losses(compiler: Compiler | None, function: Any) -> tuple[list[float], list[
 @pytest.mark.parametrize("function", [net, noisy, drawn_in_place, unused])
 def test_they_are_the_eager_runs(function: Any) -> None:
     expected = losses(None, function)
-    found = losses(Compiler(tier=ALWAYS, after=2, choose=False), function)
+    found = losses(Compiler(after=2, choose=False), function)
     assert found[:3] == expected[:3] and found[3]
     assert len(set(found[0])) == 8
 
@@ -76,11 +76,11 @@ def test_a_run_in_vain_draws_nothing() -> None:
             assert planned(session)
         return seen, session.environment.generator.bit_generator.state
 
-    assert run(Compiler(tier=ALWAYS, after=2, choose=False)) == run(None)
+    assert run(Compiler(after=2, choose=False)) == run(None)
 
 
 def test_another_seed_is_the_same_program() -> None:
-    session = connect(Compiler(tier=ALWAYS, after=2, choose=False), seed=1)
+    session = connect(Compiler(after=2, choose=False), seed=1)
     x = numbers(tg, (50,), 0)
 
     def draw() -> Any:

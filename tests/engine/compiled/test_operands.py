@@ -16,14 +16,14 @@ from telegrad_engine.schema.op import Op
 from ...op_cases import cases_of
 from ...op_cases.stand_ins import Case
 from .calls import OPS, assert_same, run
-from .remembering import ALWAYS, Remembering, connect
+from .remembering import Remembering, connect
 
 Turn = Callable[[Any, Any, int], Any]
 RUNS = 8
 
 
 def planner(after: int = 2) -> Compiler:
-    return Compiler(tier=ALWAYS, after=after, choose=False)
+    return Compiler(after=after, choose=False)
 
 
 # Every op ----------------------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from telegrad_engine.program.wire import Message
 from telegrad_engine.session.session import Session
 
 from ..templates import call_of
-from .remembering import ALWAYS
 
 GIVEN = 3
 """How many tensors a template is given: two that require grad, and one that does not."""
@@ -112,7 +111,7 @@ class Side:
 @settings(max_examples=60, deadline=None)
 @given(template=templates, calls=calls)
 def test_calls_of_any_template(template: list[Any], calls: list[Any]) -> None:
-    planner = Compiler(1, choose=False, tier=ALWAYS)
+    planner = Compiler(1, choose=False)
     planned, interpreted = Side(planner), Side(None)
     theirs = [torch.tensor(interpreted.session.tensors[f"x{i}"].detach().numpy()) for i in range(GIVEN)]
     for tensor in theirs[: GIVEN - 1]:

@@ -11,7 +11,7 @@ import torch
 import telegrad as tg
 
 from .nets import conv, embedded, lstm, mlp
-from .remembering import Remembering, array, connect, numbers, runs_compiled
+from .remembering import Remembering, array, connect, numbers, runs_planned
 
 STEPS = 14
 OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
@@ -54,14 +54,14 @@ def assert_same(ours: list[np.ndarray], theirs: list[np.ndarray]) -> None:
 @pytest.mark.parametrize(("name", "options"), OPTIMIZERS, ids=lambda value: str(value))
 def test_a_training_loop_is_torch_s(session: Remembering, name: str, options: dict[str, Any]) -> None:
     assert_same(train(tg, mlp, name, options), train(torch, mlp, name, options))
-    assert runs_compiled(session, 5)
+    assert runs_planned(session, 5)
 
 
 @pytest.mark.parametrize("model", [lstm, conv, embedded])
 def test_so_is_that_of_other_nets(session: Remembering, model: Any) -> None:
     ours = train(tg, model, "SGD", {"momentum": 0.9})
     assert_same(ours, train(torch, model, "SGD", {"momentum": 0.9}))
-    assert runs_compiled(session, 5)
+    assert runs_planned(session, 5)
     connect(None)
     for a, b in zip(ours, train(tg, model, "SGD", {"momentum": 0.9}), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
@@ -88,7 +88,7 @@ def test_by_hand_with_views_in_place_and_gradients_that_add_up(session: Remember
         return [*seen, *w.tolist()]
 
     np.testing.assert_allclose(np.hstack(run(tg)), np.hstack(run(torch)), rtol=1e-4, atol=1e-5)
-    assert any(r.runs_as_one for r in session.reports), session.reports
+    assert any(r.planned_runs for r in session.reports), session.reports
 
 
 def test_how_gradients_lie_in_memory_makes_no_other_program(session: Remembering) -> None:
@@ -100,7 +100,7 @@ def test_how_gradients_lie_in_memory_makes_no_other_program(session: Remembering
         optimizer.step()
         w.detach().sum().item()
     report = max(session.reports, key=lambda r: r.runs)
-    assert report.runs_as_one >= report.runs - 3
+    assert report.planned_runs >= report.runs - 3
 
 
 def test_float64_stays_so(session: Remembering) -> None:
@@ -117,7 +117,7 @@ def test_float64_stays_so(session: Remembering) -> None:
         return seen
 
     np.testing.assert_allclose(run(tg), run(torch), rtol=1e-12)
-    assert runs_compiled(session)
+    assert runs_planned(session)
 
 
 def test_rates_and_shapes_that_change(session: Remembering) -> None:
@@ -138,4 +138,4 @@ def test_rates_and_shapes_that_change(session: Remembering) -> None:
         return seen
 
     np.testing.assert_allclose(run(tg), run(torch), rtol=1e-4)
-    assert sum(report.runs_as_one for report in session.reports) >= 15
+    assert sum(report.planned_runs for report in session.reports) >= 15

@@ -1,7 +1,7 @@
-"""A compiler that checks each run of an executable against the interpreter, for tests of which programs run how.
+"""A compiler that checks each run of a plan against the interpreter, for tests of which programs run how.
 
 Before a run it copies what the program takes to another session. Afterwards it runs the program there one instruction
-at a time, and everything that either leaves has to be the same: bit for bit as a plan, up to rounding under XLA.
+at a time, and everything that either leaves has to be the same, bit for bit.
 
 Internals: everything that a program leaves is compared, whether or not a client could see it.
 """
@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from telegrad_engine import Tensor
-from telegrad_engine.compile import PLANNED, Compiler
+from telegrad_engine.compile import Compiler
 from telegrad_engine.compile.cache_entry import CacheEntry
 from telegrad_engine.compile.graphs import rebuild
 from telegrad_engine.compile.input_signature import Inputs
-from telegrad_engine.devices.tensors import ImmutableTensor
 from telegrad_engine.dtypes import FLOATING
 from telegrad_engine.errors import TelegradError
 from telegrad_engine.program.program_cache import Bound
@@ -27,20 +26,15 @@ from telegrad_engine.program.result import Answer, describe
 from telegrad_engine.session.environment import Environment
 from telegrad_engine.session.session import Session
 
-TOLERANCE = {"float64": 1e-9, "float32": 3e-5, "float16": 4e-3, "bfloat16": 3e-2}
-"""Error allowed, relative to the largest magnitude in the tensor: a sum of large terms may cancel."""
-FLOOR = {"float64": 1e-3}
-"""The magnitude below which errors are measured as if it were this, where not 1: small results cancel."""
-
 
 class VerifyingCompiler(Compiler):
-    """Raises AssertionError where an executable leaves something else than the interpreter."""
+    """Raises AssertionError where a plan leaves something else than the interpreter."""
 
     verified = 0
     """How many runs were checked."""
 
     def _attempt(self, program: Bound, inputs: Inputs, entry: CacheEntry) -> Answer | None:
-        twin = Twin(program, inputs, self._tier.word == PLANNED.word) if entry.is_usable else None
+        twin = Twin(program, inputs) if entry.is_usable else None
         answer = super()._attempt(program, inputs, entry)
         if answer is None or twin is None:
             return answer
@@ -50,7 +44,7 @@ class VerifyingCompiler(Compiler):
             difference = twin.difference(inputs.session, answer)
         except TelegradError as error:  # which the SDK would take for the program's
             difference = f"the interpreter raises {error!r}"
-        assert difference is None, f"as an executable the program gave something else: {difference}"
+        assert difference is None, f"as a plan the program gave something else: {difference}"
         self.verified += 1
         return answer
 
@@ -58,9 +52,9 @@ class VerifyingCompiler(Compiler):
 class Twin:
     """A session with copies of what a program takes, in which it runs one instruction at a time."""
 
-    def __init__(self, program: Bound, inputs: Inputs, exact: bool) -> None:
-        session, self._exact, self._program = inputs.session, exact, program
-        self._session = Session(device=session.device, max_bytes=2**62)
+    def __init__(self, program: Bound, inputs: Inputs) -> None:
+        session, self._program = inputs.session, program
+        self._session = Session(max_bytes=2**62)
         there = session.environment
         self._session.environment = Environment(there.device, there.dtype, deepcopy(there.generator))
         self._session.functions = session.functions
@@ -78,13 +72,13 @@ class Twin:
             rebuild(graph.signature, taken, graph.arrays, graph.numbers)
 
     def difference(self, session: Session, answer: Answer) -> str | None:
-        """What the executable, which gave ``answer``, left otherwise in its session; None if it left the same."""
+        """What the plan, which gave ``answer``, left otherwise in its session; None if it left the same."""
         expected = self._session.run_instructions(self._program.instructions)
         for name, value in expected.values.items():
             other = answer.values.get(name)
             if other is None or other.description != value.description:
                 return f"{name}, when it is fetched"
-            if value.array is not None and not self._alike(other.array, value.array):
+            if value.array is not None and not _same(other.array, value.array):
                 return f"the value of {name}, when it is fetched"
         generators = [each.environment.generator.bit_generator.state for each in (self._session, session)]
         if generators[0] != generators[1]:
@@ -101,7 +95,7 @@ class Twin:
     def _between(self, a: Tensor, b: Tensor) -> str | None:
         if describe("", a) != describe("", b):
             return "the shape, dtype, version or history"
-        if not self._alike(a._host(), b._host()):
+        if not _same(a._host(), b._host()):
             return "the value"
         if (a._grad is None) != (b._grad is None):
             return "whether there is a gradient"
@@ -110,34 +104,16 @@ class Twin:
         return None
 
     def _copied(self, tensor: Any) -> Any:
-        own = isinstance(tensor, ImmutableTensor)
-        copied = type(tensor)(tensor._data if own else tensor._data.copy(order="K"))
-        if own:
-            copied._strides = tensor._strides
+        copied = Tensor(tensor._data.copy(order="K"))
         copied._version_counter = self._cells.setdefault(id(tensor._version_counter), list(tensor._version_counter))
         copied._requires_grad = tensor._requires_grad
         return copied
-
-    def _alike(self, a: Any, b: Any) -> bool:
-        return _same(a, b) if self._exact else close(a, b)
 
 
 def _sharing(tensors: Sequence[Tensor | None]) -> list[int | None]:
     """For each tensor the first that has the same memory."""
     first: dict[int, int] = {}
     return [None if t is None else first.setdefault(id(t._version_counter), i) for i, t in enumerate(tensors)]
-
-
-def close(a: Any, b: Any) -> bool:
-    """Whether values are equal up to the rounding of sums in another order. NumPy's NaN may be a number under XLA."""
-    if a.dtype not in FLOATING:
-        return bool(np.array_equal(a, b))
-    name = b.dtype.name
-    a, b = a.astype(np.float64), b.astype(np.float64)
-    finite = np.abs(b[np.isfinite(b)])
-    scale = max(min(float(finite.max(initial=0.0)), 1e30), FLOOR.get(name, 1.0))
-    known = ~np.isnan(b)
-    return bool(np.allclose(a[known], b[known], TOLERANCE[name], TOLERANCE[name] * scale * 0.3))
 
 
 def _same(a: Any, b: Any) -> bool:

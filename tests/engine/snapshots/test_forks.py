@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from telegrad_engine.compile import PLANNED, Compiler
+from telegrad_engine.compile import Compiler
 from telegrad_engine.errors import TelegradError, TooLarge
 from telegrad_engine.optim.algorithms import OPTIMIZERS, state_shape
 from telegrad_engine.program import Instruction
@@ -152,7 +152,7 @@ def test_random_programs_in_three_forks_stay_apart(seed: int) -> None:
 
 
 def test_planned_programs_in_two_threads_stay_apart() -> None:
-    memory, compiler = Memory(), Compiler(after=2, tier=PLANNED, choose=False)
+    memory, compiler = Memory(), Compiler(after=2, choose=False)
     session = Session(seed=0, memory=memory, compiler=compiler)
     twin = Session(seed=0, memory=memory, compiler=compiler)
     for each in (session, twin):

@@ -40,9 +40,9 @@ def twins_of(session: Session) -> list[Session]:
     return [snapshot.restore(snapshot.save(session)), snapshot.fork(session)]
 
 
-def follow(seed: int, device: str = "cpu") -> None:
+def follow(seed: int) -> None:
     """Run a random program in a session and in twins that are made on the way; all must stay the same."""
-    programs, sessions = Programs(seed), [Session(seed=seed, device=device)]
+    programs, sessions = Programs(seed), [Session(seed=seed)]
     for _ in range(STEPS):
         instruction = programs.next()
         found = [outcome(session, instruction) for session in sessions]
@@ -61,12 +61,6 @@ def follow(seed: int, device: str = "cpu") -> None:
 def test_twins_of_random_programs_stay_the_same(seed: int) -> None:
     for number in range(10):
         follow(10 * seed + number)
-
-
-def test_twins_on_jax_stay_the_same() -> None:
-    pytest.importorskip("jax")
-    for number in range(4):
-        follow(number, "jax")
 
 
 @pytest.mark.full

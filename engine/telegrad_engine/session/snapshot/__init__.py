@@ -3,7 +3,7 @@
 A snapshot has everything on which the session's future depends: its tensors with their memory, which views share, their
 gradients and graphs with what the nodes saved, versions, names, the random number generator, the default dtype,
 registered functions and procedures, open checkpoints, and the numbers that it counts. A restored session continues
-exactly like the original. Caches, reports of compiled programs and profiles that have ended are not part of the state.
+exactly like the original. Caches, reports of recurring programs and profiles that have ended are not part of the state.
 
 The file is a safetensors container (:mod:`.container`) of a description in JSON (:mod:`.writer`) and the memory of the
 tensors. It contains no code: ops are named, and what a client registered is read and checked again (:mod:`.reader`).
@@ -68,7 +68,7 @@ def save(session: Session) -> Container:
     Equal states have equal snapshots, and a snapshot of the restored session is equal to its own. Raises NotSupported
     if :func:`refusal` returns a reason, and InternalError if the session is not intact.
     """
-    writer, document = _describe(session, download=True)
+    writer, document = _describe(session)
     return container.encode(document, writer.arrays)
 
 
@@ -95,6 +95,8 @@ def restore(snapshot: Container, make: Callable[..., Any] = Session, **surroundi
     try:
         document, blocks = container.decode(snapshot)
         session = _new_session(make, document, surroundings)
+        if session.environment.device is not None:
+            raise MalformedRequest(f"snapshot: a session on {session.device!r} has none")
         specs = array_specs(document)
         in_block: list[list[int]] = [[] for _ in blocks]
         for number, spec in enumerate(specs):
@@ -110,10 +112,7 @@ def restore(snapshot: Container, make: Callable[..., Any] = Session, **surroundi
             owners.append(owner)
             for number, array in zip(numbers, found, strict=True):
                 arrays[number] = array
-        device_arrays = []
-        if (device := session.environment.device) is not None:
-            device_arrays = [device.backend.upload(arrays[number]) for number in document["device_arrays"]]
-        return _filled(session, document, arrays, owners, device_arrays)
+        return _filled(session, document, arrays, owners)
     except MemoryError:
         raise TooLarge("not enough memory for the snapshot") from None
     except TelegradError:
@@ -137,8 +136,7 @@ def fork(session: Session, make: Callable[..., Any] = Session, **surroundings: U
     writer, document = _describe(session)
     child = _new_session(make, document, surroundings)
     blocks = writer.arrays.blocks
-    of_device = writer.device_arrays  # nobody can write to them
-    child.accounts.check_room(sum(block.nbytes for block in blocks) + sum(array.nbytes for array in of_device))
+    child.accounts.check_room(sum(block.nbytes for block in blocks))
     try:
         shared = shared_with(session, writer)
         arrays: list[Any] = [None] * len(writer.arrays.arrays)
@@ -150,34 +148,26 @@ def fork(session: Session, make: Callable[..., Any] = Session, **surroundings: U
                 arrays[number] = array
     except MemoryError:
         raise TooLarge("not enough memory for the fork") from None
-    _filled(child, document, arrays, owners, of_device)
+    _filled(child, document, arrays, owners)
     share(child, shared)
     return child
 
 
-def _describe(session: Session, download: bool = False) -> tuple[Writer, dict[str, Any]]:
+def _describe(session: Session) -> tuple[Writer, dict[str, Any]]:
     session.flush()
     session.check_intact()
     if (reason := _refusal(session)) is not None:
         raise NotSupported(reason)
     writer = Writer(session)
-    return writer, writer.document(download)
+    return writer, writer.document()
 
 
 def _new_session(make: Callable[..., AnySession], document: dict[str, Any], surroundings: Surroundings) -> AnySession:
     return make(device=document["device"], dtype=dtypes.parse(document["dtype"]), seed=0, **surroundings)
 
 
-def _filled(
-    session: AnySession,
-    document: dict[str, Any],
-    arrays: list[Any],
-    owners: list[Any],
-    device_arrays: list[Any],
-) -> AnySession:
-    Reader(session, document, arrays, device_arrays).read()
-    for array in device_arrays:
-        session.accounts.count(array)
+def _filled(session: AnySession, document: dict[str, Any], arrays: list[Any], owners: list[Any]) -> AnySession:
+    Reader(session, document, arrays).read()
     for owner in owners:
         session.accounts.count(owner, lent=True)
     return session

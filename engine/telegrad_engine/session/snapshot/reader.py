@@ -6,7 +6,6 @@ as when a client registers them.
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -21,7 +20,6 @@ from ...autograd.custom_function.ctx import FunctionCtx, PackedSaved, Saved
 from ...autograd.custom_function.define import Error
 from ...autograd.custom_function.node import FunctionNode, _plan
 from ...autograd.suspension.passes import ClientHook, ClientNode
-from ...devices.tensors import Memory
 from ...errors import InvalidFunction, MalformedRequest, TooLarge
 from ...graph.hooks import Hooks, NodeHooks, TensorHooks
 from ...graph.node import FREED, MultiOutputNode, Node, accumulator, next_sequence
@@ -61,21 +59,12 @@ def array_specs(document: Mapping[str, Any]) -> list[ArraySpec]:
 
 
 class Reader:
-    """Makes one session; ``arrays`` are those of the description, ``device_arrays`` those of the session's device."""
+    """Makes one session; ``arrays`` are those of the description."""
 
-    def __init__(
-        self, session: Session, document: Mapping[str, Any], arrays: Sequence[Any], device_arrays: Sequence[Any] = ()
-    ) -> None:
-        self.session = session
-        self._device_arrays = device_arrays
-        device = session.environment.device
-        self._Tensor: type[Tensor] = Tensor if device is None else device.Tensor
-        self._shown_bytes = 0
-        """The bytes of views on a device whose arrays have none."""
-        self._memories = [self._make_memory(*record) for record in document.get("memories", ())]
-        self._document, self._arrays = document, arrays
+    def __init__(self, session: Session, document: Mapping[str, Any], arrays: Sequence[Any]) -> None:
+        self.session, self._document, self._arrays = session, document, arrays
         self._counters = [InferenceVersion([0]) if v == INFERENCE else [_count(v)] for v in document["counters"]]
-        self._tensors: list[Any] = [_new(self._Tensor) for _ in document["tensors"]]
+        self._tensors: list[Any] = [_new(Tensor) for _ in document["tensors"]]
         self._functions = self._make_functions()
         self._nodes: list[Any] = [self._make_node(record) for record in document["nodes"]]
         self._order()
@@ -122,15 +111,6 @@ class Reader:
         """Return the array of this number."""
         return _at(self._arrays, number)
 
-    def device_array(self, number: Any) -> Any:
-        """Return the array of the session's device of this number."""
-        return _at(self._device_arrays, number)
-
-    def _make_memory(self, number: Any, writes: Any) -> Memory:
-        memory = Memory(self.device_array(number))
-        memory.writes = _count(writes)
-        return memory
-
     def tensor(self, number: Any) -> Any:
         """Return the tensor of this number."""
         return _at(self._tensors, number)
@@ -164,10 +144,7 @@ class Reader:
     # Tensors and hooks --------------------------------------------------------------------
 
     def _fill_tensor(self, tensor: Any, record: list[Any]) -> None:
-        if self._Tensor is Tensor:
-            tensor._data = _at(self._arrays, record[0])
-        else:
-            self._fill_device_tensor(tensor, record)
+        tensor._data = _at(self._arrays, record[0])
         tensor._version_counter = _at(self._counters, record[1])
         if len(record) == 2:
             return
@@ -202,35 +179,6 @@ class Reader:
             tensor._view_chain = self._chain(more["chain"])
         if "inverse" in more:
             tensor._inverse_chain = self._chain(more["inverse"])
-
-    def _fill_device_tensor(self, tensor: Any, record: list[Any]) -> None:
-        more: dict[str, Any] = record[2]
-        tensor._memory = _at(self._memories, record[0])
-        shown = Spec(tuple(tensor._memory.array.shape), tensor._memory.array.dtype)
-        if "path" in more:
-            tensor._path, tensor._shown_at = self._chain(more["path"]), -1
-            shown = self._shown(shown, tensor._path)
-        if "strides" in more:
-            shape, strides, writeable = more["strides"]
-            place = np.empty(1, np.int8)
-            stand_in = np.lib.stride_tricks.as_strided(place, sizes(shape), sizes(strides), writeable=writeable is True)
-            if stand_in.shape != shown.shape:
-                raise MalformedRequest("snapshot: a tensor has the strides of another shape")
-            tensor._strides = stand_in
-
-    def _shown(self, spec: Any, path: tuple[Any, ...]) -> Any:
-        """Return the shape and the dtype at the end of a chain of views, which are arrays of their own on this device.
-
-        Raises TooLarge if the session has no room for them.
-        """
-        nbytes = 0
-        for op, attrs, index in path:
-            found = op.rule(spec, **attrs)
-            spec = _at(found, index) if isinstance(found, (list, tuple)) else found
-            nbytes = math.prod(spec.shape) * spec.dtype.itemsize
-            self.session.accounts.check_room(self._shown_bytes + nbytes)
-        self._shown_bytes += nbytes
-        return spec
 
     def _chain(self, data: Any) -> tuple[Any, ...]:
         steps = []
@@ -376,7 +324,7 @@ class Reader:
         if type(data) is dict:
             frame, requires_grad, output_nr, place = data["packed"]
             packed: PackedSaved = _new(PackedSaved)
-            packed.cls, packed.packed, packed.requires_grad = self._Tensor, self.packed(frame), requires_grad is True
+            packed.cls, packed.packed, packed.requires_grad = Tensor, self.packed(frame), requires_grad is True
             packed.output_nr, packed.place = _count(output_nr), self._edge(place)
             return packed
         tensor, number, version = data
@@ -406,7 +354,7 @@ class Reader:
         kept: Kept = _new(Kept)
         if type(data) is dict:
             kept.is_tensor, kept.packed = True, self.packed(data["packed"])
-            kept.like, kept.requires_grad = self._Tensor, data["requires_grad"] is True
+            kept.like, kept.requires_grad = Tensor, data["requires_grad"] is True
             return kept
         kept.value, kept.version = decode(data[0], self), data[1]
         kept.is_tensor, kept.packed = isinstance(kept.value, Tensor), None

@@ -35,9 +35,6 @@ class Numbers(Protocol):
     def tensor(self, tensor: Any) -> int:
         """Return the number of a tensor."""
 
-    def device_array(self, value: Any) -> int | None:
-        """Return the number of an array of the session's device; None for any other value."""
-
     def packed(self, value: Packed) -> list[Any]:
         """Return the JSON of a saved tensor that a checkpoint recomputes."""
 
@@ -50,9 +47,6 @@ class Objects(Protocol):
 
     def tensor(self, number: Any) -> Any:
         """Return the tensor of this number."""
-
-    def device_array(self, number: Any) -> Any:
-        """Return the array of the session's device of this number."""
 
     def packed(self, data: Any) -> Any:
         """Return the saved tensor that a checkpoint recomputes."""
@@ -82,8 +76,6 @@ def encode(value: Any, numbers: Numbers) -> Any:
         return ["d", *[[key, encode(item, numbers)] for key, item in value.items()]]
     if hasattr(value, "_version_counter"):
         return ["T", numbers.tensor(value)]
-    if (number := numbers.device_array(value)) is not None:
-        return ["D", number]
     raise NotSupported(f"a value of the type {kind.__name__} cannot be saved")
 
 
@@ -119,7 +111,6 @@ _READERS: dict[str, Callable[[list[Any], Objects], Any]] = {
     "g": lambda parts, objects: np.frombuffer(bytes.fromhex(_text(parts[1])), dtype_of(parts[0]))[0],
     "d": lambda parts, objects: {_text(key): decode(item, objects) for key, item in parts},
     "T": lambda parts, objects: objects.tensor(parts[0]),
-    "D": lambda parts, objects: objects.device_array(parts[0]),
     "l": lambda parts, objects: [decode(item, objects) for item in parts],
     "t": lambda parts, objects: tuple([decode(item, objects) for item in parts]),
     "z": lambda parts, objects: Size(sizes(parts)),

@@ -50,7 +50,7 @@ PROFILED = "a session whose profile is running cannot be saved or forked; stop t
 WAITING = (
     "a session whose backward pass waits for its client cannot be saved or forked; resume or cancel the pass first"
 )
-MUTABLE_DEVICE = "a session on a device whose arrays can be written to cannot be saved or forked"
+ON_A_DEVICE = "a session on a device whose arrays can be written to cannot be saved or forked"
 NO_SNAPSHOT = "cannot be saved or forked with its session; free the tensors that depend on it first"
 
 
@@ -60,8 +60,7 @@ def refusal(session: Session) -> str | None:
         return PROFILED
     if session.suspensions.waiting:
         return WAITING
-    device = session.environment.device
-    return MUTABLE_DEVICE if device is not None and device.backend.aliases else None
+    return None if session.environment.device is None else ON_A_DEVICE
 
 
 class Writer:
@@ -76,12 +75,8 @@ class Writer:
         self.strict = strict
         self.arrays = Arrays()
         self.array: Callable[[Any], int] = self.arrays.number
-        self.device = session.environment.device
-        self.device_arrays = Numbering()
-        """The arrays of the session's device."""
-        self._array_type = None if self.device is None else type(self.device.backend.upload(np.zeros(())))
         self.tensors, self.nodes = Numbering(), Numbering()
-        self._memories, self._counters, self._functions = Numbering(), Numbering(), Numbering()
+        self._counters, self._functions = Numbering(), Numbering()
         self._frames, self._sections = Numbering(), Numbering()
         self.holders: list[tuple[Any, str]] = [(session.checkpoints, "_packed")]
         """Objects besides tensors and nodes that may have arrays, each with the name of an attribute."""
@@ -92,22 +87,14 @@ class Writer:
 
     # The document -------------------------------------------------------------------------
 
-    def document(self, download: bool = False) -> dict[str, Any]:
-        """Return the description of the session as JSON data, without the contents of the arrays.
-
-        With ``download`` it names copies of the device's arrays on the host; else the reader must be given the arrays.
-        """
-        memories = [[self.device_array(memory.array), memory.writes] for memory in self._memories]
-        copies = []
-        if download and self.device is not None:
-            copies = [self.array(np.ascontiguousarray(self.device.backend.download(x))) for x in self.device_arrays]
+    def document(self) -> dict[str, Any]:
+        """Return the description of the session as JSON data, without the contents of the arrays."""
         for record, tensor in self._retained:
             record[0] = self.tensors.by_id.get(id(tensor), -1)
         nodes = self.nodes
         return {
             **self._roots,
             **self._records,
-            **({} if self.device is None else {"memories": memories, "device_arrays": copies}),
             "functions": self._function_records(),
             "counters": [INFERENCE if type(c) is InferenceVersion else c[0] for c in self._counters],
             "order": sorted(range(len(nodes)), key=lambda number: nodes[number].sequence),
@@ -184,16 +171,6 @@ class Writer:
         """Return the number of a tensor."""
         return self.tensors.of(tensor)
 
-    def device_array(self, value: Any) -> int | None:
-        """Return the number of an array of the session's device; None for any other value."""
-        if self._array_type is None or not isinstance(value, self._array_type):
-            return None
-        return self.device_arrays.of(value)
-
-    def _memory(self, memory: Any) -> int:
-        """Return the number of the memory that tensors over immutable arrays share."""
-        return self._memories.of(memory)
-
     def counter(self, counter: Any) -> int:
         """Return the number of a version counter."""
         return self._counters.of(counter)
@@ -240,8 +217,6 @@ class Writer:
     # Tensors and hooks --------------------------------------------------------------------
 
     def _describe_tensor(self, tensor: Any) -> list[Any]:
-        if self.device is not None and type(tensor) is self.device.Tensor:
-            return self._describe_device_tensor(tensor)
         if type(tensor) is not Tensor:
             self.refuse("a tensor of a class of its own")
             if not isinstance(tensor, Tensor) or isinstance(tensor, DeviceTensor):
@@ -253,17 +228,6 @@ class Writer:
         more = self._attributes(own, TENSOR)
         if more:
             record.append(more)
-        return record
-
-    def _describe_device_tensor(self, tensor: Any) -> list[Any]:
-        record: list[Any] = [self._memory(tensor._memory), self.counter(tensor._version_counter)]
-        more = self._attributes(vars(tensor), DEVICE_TENSOR)
-        if tensor._path:
-            more["path"] = self._chain(tensor._path)
-        if tensor._strides is not None:
-            strides = tensor._strides
-            more["strides"] = [list(strides.shape), list(strides.strides), strides.flags.writeable]
-        record.append(more)
         return record
 
     def _attributes(self, own: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
@@ -476,4 +440,3 @@ _TENSOR: dict[str, Callable[[Writer, dict[str, Any], Any], None]] = {
     "_inverse_chain": _numbered("inverse", Writer._chain),
 }
 TENSOR = {"_data", "_version_counter", "_accumulator", *_TENSOR}
-DEVICE_TENSOR = TENSOR | {"_memory", "_path", "_shown", "_shown_at", "_strides"}
