@@ -1,6 +1,6 @@
-"""Backends: NumPy-like array libraries with a common interface, and the devices that they offer here.
+"""Backends: NumPy and CuPy with a common interface, and the devices that they offer here.
 
-The NumPy backend is always loaded. The others are imported when a session first uses their device.
+CuPy itself is imported when a session first uses a GPU.
 """
 
 from __future__ import annotations
@@ -8,35 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from importlib.util import find_spec
-from typing import NamedTuple
 
 from ..errors import InvalidOperation, InvalidValue
 from .base import Backend, DeviceInfo
+from .cupy import CupyBackend
 from .numpy import NUMPY, NumpyBackend
 
 ANY_GPU = "gpu"
 """The name for any GPU: the one with the most memory that this process does not use."""
-
-
-class Choice(NamedTuple):
-    """A kind of device: its name, and its backend's module, class, library and package extra."""
-
-    device: str
-    module: str
-    cls: str
-    library: str
-    extra: str
-
-
-CHOICES = {
-    choice.device: choice
-    for choice in (
-        Choice("cpu", "numpy", "NumpyBackend", "numpy", ""),
-        Choice("cuda", "cupy", "CupyBackend", "cupy", "cupy"),
-    )
-}
+KINDS: dict[str, type[Backend]] = {"cpu": NumpyBackend, "cuda": CupyBackend}
+"""The kinds of device."""
 
 
 def split(name: str) -> tuple[str, int | None]:
@@ -47,8 +29,8 @@ def split(name: str) -> tuple[str, int | None]:
     kind, colon, index = name.partition(":")
     if colon and not re.fullmatch(r"0|[1-9]\d{0,5}", index):
         raise InvalidOperation(f"Invalid device string: '{name:.60}'")
-    if kind not in CHOICES and kind != ANY_GPU:
-        raise InvalidValue(f"no device {name!r:.60}; known: {', '.join([*CHOICES, ANY_GPU])}")
+    if kind not in KINDS and kind != ANY_GPU:
+        raise InvalidValue(f"no device {name!r:.60}; known: {', '.join([*KINDS, ANY_GPU])}")
     return kind, int(index) if colon else None
 
 
@@ -67,7 +49,7 @@ def resolve(name: str) -> str:
             raise _absent(name)
         return kind
     try:
-        count = len(_devices_of(CHOICES[kind]))
+        count = len(_devices_of(kind))
     except InvalidOperation as error:
         raise InvalidOperation(f"{error}; available: {_names()}") from error
     if (index or 0) >= count:
@@ -102,63 +84,54 @@ def _names() -> str:
 def available() -> list[DeviceInfo]:
     """The devices that can be used here, with their memory at this moment; it imports the libraries of all of them."""
     found = []
-    for choice in installed():
+    for kind in installed():
         try:
-            found += _devices_of(choice)
+            found += _devices_of(kind)
         except InvalidOperation:  # the library is installed, but finds no driver or is too old
             continue
     return found
 
 
-def _devices_of(choice: Choice) -> list[DeviceInfo]:
+def _devices_of(kind: str) -> list[DeviceInfo]:
     """The devices of a kind. Raises InvalidOperation if the kind cannot be used here."""
-    with _usable(choice):
-        return _class_of(choice).devices()
+    with _usable(kind):
+        return KINDS[kind].devices()
 
 
 def make_backend(device: str) -> Backend:
     """Make a backend for a device. Raises as :func:`resolve`."""
     kind, index = split(resolve(device))
-    choice = CHOICES[kind]
-    with _usable(choice):
-        cls = _class_of(choice)
-        return cls() if index is None else cls(index)
-
-
-def _class_of(choice: Choice) -> type[Backend]:
-    found: type[Backend] = getattr(import_module(f".{choice.module}", __name__), choice.cls)
-    return found
+    with _usable(kind):
+        return KINDS[kind]() if index is None else KINDS[kind](index)
 
 
 @contextmanager
-def _usable(choice: Choice) -> Iterator[None]:
+def _usable(kind: str) -> Iterator[None]:
     """Raise InvalidOperation, with the reason, for an error that means that a kind of device cannot be used here."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != choice.library:
+        library = KINDS[kind].library
+        if (error.name or "").partition(".")[0] != library:
             raise
         raise InvalidOperation(
-            f"device {choice.device!r} needs {choice.library}, which is not installed here: "
-            f"install telegrad-engine[{choice.extra}]"
+            f"device {kind!r} needs {library}, which is not installed here: install telegrad-engine[{library}]"
         ) from None
     except InvalidOperation:
         raise
     except Exception as error:  # a library without its driver or its GPU
-        raise InvalidOperation(f"device {choice.device!r} cannot be used here: {error}") from error
+        raise InvalidOperation(f"device {kind!r} cannot be used here: {error}") from error
 
 
-def installed() -> list[Choice]:
+def installed() -> list[str]:
     """The kinds of device whose library is installed; whether there is a GPU is checked only on first use."""
-    return [choice for choice in CHOICES.values() if find_spec(choice.library) is not None]
+    return [kind for kind, cls in KINDS.items() if find_spec(cls.library) is not None]
 
 
 __all__ = [
     "ANY_GPU",
-    "CHOICES",
     "NUMPY",
     "Backend",
-    "Choice",
     "DeviceInfo",
     "NumpyBackend",
     "available",

@@ -169,9 +169,6 @@ class Total(Accounts):
         """Add the memory of a result."""
         self.used_bytes += math.prod(array.shape) * array.dtype.itemsize
 
-    def recount(self, inputs: Sequence[Any]) -> None:
-        """Do nothing: traced arrays have no memory."""
-
 
 class Applied(SessionLibrary):
     """The registered functions that the traced program applies."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Sized
 from typing import Any
 
 import numpy as np
 
 from ..errors import TooLarge
 from ..schema.memory_admission import OBJECT_BYTES
-from ..tensor.eager import Tensor
 from .quota import Quota
 
 FREE_OBJECTS = 2**16
@@ -175,14 +174,6 @@ class Accounts:
             if (array := counted()) is not None:
                 self.count(array, lent=True)
         self.shared = other.shared
-
-    def recount(self, inputs: Sequence[Any]) -> None:
-        """Count the new arrays of tensors that were written to, if arrays are replaced instead of written to."""
-        for x in inputs:
-            if isinstance(x, tuple):
-                self.recount(x)
-            elif isinstance(x, Tensor):
-                self.count(x._data)
 
     def count_bytes(self, nbytes: int) -> None:
         """Count bytes that belong to no tensor, until :meth:`uncount_bytes`."""

@@ -339,8 +339,6 @@ class Session:
             else:
                 results = state.observer.verb(self._run_verb, verb, instruction, inputs)
             self._bind(instruction, results)
-            if self.environment.device is not None:
-                self.accounts.recount(inputs)
         finally:
             state.grad_enabled = previous
 

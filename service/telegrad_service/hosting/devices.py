@@ -6,7 +6,7 @@ from telegrad_engine.arrays import ANY_GPU, available, installed, split
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
 # Only whether a library is installed is known at once. It is imported, and may find no GPU, in a thread of its own.
-DEVICES = [choice.device for choice in installed()]
+DEVICES = installed()
 """The kinds of device whose library is installed."""
 
 
