@@ -118,7 +118,7 @@ def _named(program: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("askew", [0, 1])
-def test_what_an_executable_keeps_is_no_part_of_its_message(kept: bool, askew: int) -> None:
+def test_what_a_plan_keeps_is_no_part_of_its_message(kept: bool, askew: int) -> None:
     """It reads the message, be it aligned or not; a tensor of a few bytes must not keep all of it."""
     compiler = Compiler(2, choose=False)
     session = Session(memory=Memory(), compiler=compiler)

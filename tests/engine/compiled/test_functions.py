@@ -1,4 +1,4 @@
-"""Registered functions in programs that run as one executable.
+"""Registered functions in programs that run as one plan.
 
 Internals: a function of the server is installed as its plugins are.
 """
@@ -33,7 +33,7 @@ def gradients(lib: Any, function: Any, count: int) -> list[Any]:
     return found
 
 
-def test_a_function_is_part_of_the_executable(session: Remembering) -> None:
+def test_a_function_is_part_of_the_plan(session: Remembering) -> None:
     tg.register_function("valley", valley)
     np.testing.assert_allclose(gradients(tg, tg.ops.valley, 7), gradients(torch, valley, 7), rtol=1e-5)
     assert runs_planned(session, 3)

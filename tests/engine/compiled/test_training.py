@@ -1,4 +1,4 @@
-"""Training loops whose programs run as one executable have torch's numbers."""
+"""Training loops whose programs run as one plan have torch's numbers."""
 
 from __future__ import annotations
 
