@@ -188,7 +188,7 @@ def find_inputs(session: Session, program: Bound) -> Inputs | None:
     """
     if session.profile is not None or state.observer is not None:
         raise Untraceable("somebody watches every instruction")
-    if "_execute" in vars(session):
+    if session.checkpoints.open:
         raise Untraceable("a checkpoint is open")
     analysis, names, ids = program.remembered.analysis, session.tensors, program.ids
     try:

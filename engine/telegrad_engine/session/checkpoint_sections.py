@@ -97,7 +97,7 @@ class Section:
             for step, (instruction, unused) in enumerate(zip(self._steps, unused_after, strict=True)):
                 saved = self._saved.get(step)
                 try:
-                    session._execute(instruction if saved is None else saved.replayed(instruction))
+                    session.execute_instruction(instruction if saved is None else saved.replayed(instruction))
                 except Suspended:
                     raise NotSupported(
                         "a checkpoint whose function differentiates what the client evaluates cannot be recomputed"
@@ -164,12 +164,12 @@ class Open(NamedTuple):
 class Sections:
     """The open checkpoints of one session, innermost last.
 
-    While there are any, ``_execute`` of this class replaces the session's; otherwise checkpoints cost no time.
+    While there are any, the session executes its instructions through :meth:`execute`.
     """
 
     def __init__(self, session: Any) -> None:
         self._session = weakref.ref(session)
-        self._open: list[Open] = []
+        self.open: list[Open] = []
         self._packed: dict[int, Any] = {}
         """The values that the last instruction's node saved, by number, if a checkpoint is selective."""
         self.outer: list[tuple[dict[str, Any], list[Open]]] = []
@@ -181,7 +181,7 @@ class Sections:
         An open checkpoint of this name is ended first: its end was in a program that failed.
         """
         self.end(name)
-        if len(self._open) == MAX_OPEN:
+        if len(self.open) == MAX_OPEN:
             raise InvalidOperation(f"at most {MAX_OPEN} checkpoints can be open inside each other")
         section = Section(self, inputs, selective)
         frame = Frame(section.run, tuple(inputs), {}, around=nullcontext(), **options)
@@ -189,18 +189,17 @@ class Sections:
 
     def reopen(self, entered: Open) -> None:
         """Continue an open checkpoint inside those that are open."""
-        self._open.append(entered)
-        vars(self._owner())["_execute"] = self._execute
+        self.open.append(entered)
 
     def end(self, name: str) -> None:
         """End a checkpoint and those inside it. Does nothing if it has ended; a failing instruction ends all."""
-        if any(name == other.name for other in self._open):
+        if any(name == other.name for other in self.open):
             while self._close() != name:
                 pass
 
     def save_results(self, name: str, tensors: Sequence[Any], allow_mutation: bool) -> None:
         """Save the outputs of the last instruction in a checkpoint. Does nothing if it has ended."""
-        for entered in self._open:
+        for entered in self.open:
             if entered.name == name:
                 entered.section.save_results(tensors, self._packed, allow_mutation)
 
@@ -209,8 +208,8 @@ class Sections:
 
         If a checkpoint is selective, ``_packed`` has their values until the next instruction.
         """
-        frame = self._open[-1].frame
-        if not any(entered.section.selective for entered in self._open):
+        frame = self.open[-1].frame
+        if not any(entered.section.selective for entered in self.open):
             return frame.numbering()
         packed = self._packed = {}
 
@@ -222,25 +221,24 @@ class Sections:
         return saved_tensors_hooks(number, frame._recall)
 
     def _close(self) -> str:
-        ended = self._open.pop()
+        ended = self.open.pop()
         ended.section.close()
-        if not self._open:
-            del vars(self._owner())["_execute"]
+        if not self.open:
             self._packed = {}
         return ended.name
 
-    def _execute(self, instruction: Instruction) -> None:
+    def execute(self, instruction: Instruction) -> None:
         """Execute an instruction in the session, and record it in all open checkpoints."""
-        session, before = self._owner(), list(self._open)
+        session, before = self._owner(), list(self.open)
         try:
             with nullcontext() if instruction.op == SAVE else self._numbering():
-                type(session)._execute(session, instruction)
-            for entered in before[: len(self._open)]:  # begin and end are not part of their own checkpoint
+                session._execute(instruction)
+            for entered in before[: len(self.open)]:  # begin and end are not part of their own checkpoint
                 if instruction.op == SAVE and instruction.attrs["checkpoint"] == entered.name:
                     break  # done for this checkpoint; the outer ones run it again
                 entered.section.keep(instruction, session.tensors)
         except BaseException:
-            while self._open:
+            while self.open:
                 self._close()
             raise
 
@@ -248,18 +246,14 @@ class Sections:
     def elsewhere(self, names: dict[str, Any]) -> Iterator[Any]:
         """Enter a context in which the session has other names and none of these checkpoints is open."""
         session = self._owner()
-        tensors, sections = session.tensors, self._open
-        own = vars(session).pop("_execute", None)
-        session.tensors, self._open = names, []
+        tensors, sections = session.tensors, self.open
+        session.tensors, self.open = names, []
         self.outer.append((tensors, sections))
         try:
             yield session
         finally:
             self.outer.pop()
-            session.tensors, self._open = tensors, sections
-            vars(session).pop("_execute", None)
-            if own is not None:
-                vars(session)["_execute"] = own
+            session.tensors, self.open = tensors, sections
 
     def _owner(self) -> Any:
         session = self._session()

@@ -295,9 +295,9 @@ class Session:
             self.instructions += 1
             try:
                 if self.on_instruction is None:
-                    self._execute(instruction)
+                    self.execute_instruction(instruction)
                 else:
-                    self.on_instruction(self._execute, instruction)
+                    self.on_instruction(self.execute_instruction, instruction)
                 if instruction.op == "fetch":
                     fetch(instruction, self.tensors, values, self.accounts.max_bytes, self.accounts, index < unchanging)
                 elif instruction.op == "free":
@@ -315,6 +315,13 @@ class Session:
         return Answer(values)
 
     # One instruction -----------------------------------------------------------------------
+
+    def execute_instruction(self, instruction: Instruction) -> None:
+        """Execute an instruction, and record it in the open checkpoints, if there are any."""
+        if self.checkpoints.open:
+            self.checkpoints.execute(instruction)
+        else:
+            self._execute(instruction)
 
     def _execute(self, instruction: Instruction) -> None:
         check_cancelled()

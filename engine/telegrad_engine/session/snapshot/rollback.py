@@ -41,10 +41,8 @@ def _continue_as(session: Session, before: Session) -> None:
     session.flush()
     session.tensors.clear()
     session.tensors.update(before.tensors)
-    vars(session).pop("_execute", None)
-    for name in (*STATE, "_execute"):
-        if name in vars(before):
-            setattr(session, name, getattr(before, name))
+    for name in STATE:
+        setattr(session, name, getattr(before, name))
     session.checkpoints._session = weakref.ref(session)
     session.accounts.take_over(before.accounts)
     if session.accounts.shared is not None:

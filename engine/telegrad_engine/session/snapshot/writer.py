@@ -128,7 +128,7 @@ class Writer:
                 [name, json_codec.dumps(definition).decode()]
                 for name, definition in session.procedures.definitions().items()
             ],
-            "open": [[name, self._section(section), self._frame(frame)] for name, section, frame in sections._open],
+            "open": [[name, self._section(section), self._frame(frame)] for name, section, frame in sections.open],
             "packed": [[number, encode(value, self)] for number, value in sections._packed.items()],
         }
 
@@ -136,7 +136,7 @@ class Writer:
         """Visit what only a running or suspended program has."""
         sections = self.session.checkpoints
         self._find_in_value(sections._packed)
-        for names, opened in [*sections.outer, ({}, sections._open)]:
+        for names, opened in [*sections.outer, ({}, sections.open)]:
             for tensor in names.values():
                 if hasattr(tensor, "_version_counter"):  # a procedure's inputs may be numbers
                     self.tensor(tensor)
