@@ -152,7 +152,7 @@ class CacheEntry:
                     taken[name] = places[name]
             if instruction.op == "grad":
                 unbound.update(instruction.outputs)
-        unbound -= trace.released
+        unbound -= trace.created_ids
         self._takes = [*taken.values()]
         dropped = trace.made.difference(results, unbound)
         self._replay = Replay(trace.instructions, trace.lines, [*taken], dropped)
@@ -246,10 +246,8 @@ def _same_spec(a: Any, b: Any) -> bool:
 def _check_leaks(trace: TraceRecorder, results: list[Tensor]) -> None:
     """Raise Unrepeatable if a tensor that the function made is still alive and is not a result."""
     kept = {t._id for t in results} | {t._base._id for t in results if isinstance(t._base, Tensor)}
-    left = trace.made - trace.released - kept
-    if left:
-        gc.collect()
-        left -= trace.released
-    # Some ids never had a handle, such as those of gradients that do not exist.
-    if left and any(issubclass(type(x), Tensor) and getattr(x, "_id", None) in left for x in gc.get_objects()):
+    left = trace.made - kept
+    if not left.isdisjoint(trace.handles):
+        gc.collect()  # frees tensors that only reference cycles keep
+    if not left.isdisjoint(trace.handles):
         raise Unrepeatable("it keeps a tensor that it makes")

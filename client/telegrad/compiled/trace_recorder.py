@@ -1,6 +1,6 @@
 """Traces a function: notes the instructions that it records, and whether it does anything that they cannot repeat.
 
-During a trace, :class:`TraceRecorder` replaces some of the recorder's methods; at other times it costs nothing.
+During a trace, :class:`TraceRecorder` observes the session's recorder.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
+from weakref import WeakValueDictionary
 
 from telegrad_engine.context import state
 from telegrad_engine.graph.node import next_sequence
@@ -17,7 +18,7 @@ from telegrad_engine.program.verbs import VERBS
 from ..call_site import Line, users_line
 from ..sessions.generators import default_generator
 from ..tape.effects import Effect
-from ..tape.recorder import NO_ATTRS, Recorder
+from ..tape.recorder import Recorder
 from .inputs import Inputs, State
 
 MAX_INSTRUCTIONS = 10_000
@@ -64,26 +65,22 @@ class TraceRecorder:
         self.effects: dict[int, Effect] = {}
         """The effects of instructions on the shadow graph, by instruction index."""
         self.made: set[str] = set()
-        self.released: set[str] = set()
+        self.created_ids: set[str] = set()
+        """The ids of the tensors whose handles were created."""
+        self.handles: WeakValueDictionary[str, Any] = WeakValueDictionary()
+        """The handles among them that are alive, by id."""
         self.broken: str | None = None
         """What cannot be repeated, and at which line of the user's; None if all can."""
-        self._emitting = False
 
     def __enter__(self) -> Self:
         _active.recorder = self
         self._thread = threading.get_ident()
-        vars(self.recorder).update(
-            emit=self._emit, fetch=self._fetch, flush=self._flush, advance=self._advance, release=self._release
-        )
-        self.recorder.watch()
+        self.recorder.observe(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
         _active.recorder = None
-        for name in ("emit", "fetch", "flush", "advance"):
-            del vars(self.recorder)[name]
-        self.recorder.release = self.recorder.dead.append
-        self.recorder.watch()
+        self.recorder.observe(None)
         if exc[0] is not None:
             self.give_up("raises an error")
         if _generator_state() != self._generator:
@@ -96,24 +93,14 @@ class TraceRecorder:
         if self.broken is None:
             self.broken = f"{what}, at {users_line()}"
 
-    # Replacements for the recorder's methods -------------------------------------------------
+    # Observing the recorder ------------------------------------------------------------------
 
-    def _emit(
-        self,
-        op: str,
-        inputs: Sequence[Any] = (),
-        outputs: Sequence[str] = (),
-        attrs: Mapping[str, Any] = NO_ATTRS,
-        nbytes: int = 0,
-        effect: Effect | None = None,
+    def recorded(
+        self, op: str, inputs: Sequence[Any], outputs: Sequence[str], attrs: Mapping[str, Any], effect: Effect | None
     ) -> None:
+        """Note an instruction of this thread."""
         if threading.get_ident() != self._thread:
-            return type(self.recorder).emit(self.recorder, op, inputs, outputs, attrs, nbytes, effect)
-        self._emitting = True
-        try:
-            type(self.recorder).emit(self.recorder, op, inputs, outputs, attrs, nbytes, effect)
-        finally:
-            self._emitting = False
+            return
         if op in VERBS and not VERBS[op].repeatable:
             self.give_up(WHY.get(op, f"does what cannot be repeated elsewhere ({op})"))
         elif len(self.instructions) >= MAX_INSTRUCTIONS:
@@ -125,25 +112,13 @@ class TraceRecorder:
             self.instructions.append(Instruction(op, inputs, outputs, attrs, mode, True))
             self.lines.append(users_line())
             self.made.update(outputs)
-        return None
 
-    def _fetch(self, *args: Any, **kwargs: Any) -> Any:
-        self._ask()
-        return type(self.recorder).fetch(self.recorder, *args, **kwargs)
+    def created(self, tensor: Any) -> None:
+        """Note a handle."""
+        self.created_ids.add(tensor._id)
+        self.handles[tensor._id] = tensor
 
-    def _flush(self) -> Any:
-        if not self._emitting:  # the recorder sends a full recording by itself
-            self._ask()
-        return type(self.recorder).flush(self.recorder)
-
-    def _advance(self, record: Any) -> Any:
-        self._ask()
-        return type(self.recorder).advance(self.recorder, record)
-
-    def _ask(self) -> None:
+    def requested(self) -> None:
+        """Give up: the function waits for the session."""
         if threading.get_ident() == self._thread:
             self.give_up("asks for a value")
-
-    def _release(self, name: str) -> None:
-        self.released.add(name)
-        self.recorder.dead.append(name)

@@ -68,7 +68,7 @@ def _send(recorder: Recorder, name: str, definition: Definition, scope: str, loo
         recorder.emit("remove_function", attrs={"name": name})
     recorder.emit("register_function", attrs={"definition": definition, "scope": scope})
     if scope == "session" and name not in sent:
-        if not recorder.captured:
+        if recorder.observer is None:
             recorder.flush()  # raise here if another client of the session has registered this name
         sent.add(name)
     return program

@@ -40,8 +40,8 @@ class Tracer:
     ``decisions`` are the answers; after the last one every answer is True.
     """
 
-    segment, parent = None, None
-    """A tracer has no tape and no owner process."""
+    segment, parent, observer = None, None, None
+    """A tracer has no tape, no owner process and no observer."""
 
     def __init__(self, prefix: str, decisions: Sequence[bool]) -> None:
         self.segments: list[list[Data]] = [[]]

@@ -26,7 +26,7 @@ from telegrad_engine.program.compression import ENCODING
 from telegrad_engine.program.instructions import check_id
 from telegrad_engine.tensor.attributes import dtype_of_type
 
-from ..tape.recorder import Recorder
+from ..tape.recorder import Recorder, debugging
 from ..transport.base import ID_PREFIX, Transport, Verify
 
 if TYPE_CHECKING:
@@ -500,26 +500,17 @@ def set_default_tensor_type(t: Any) -> None:
 
 # Debugging ---------------------------------------------------------------------------------
 
-_record = Recorder.emit
-
 
 def debug(enabled: bool = True) -> None:
     """Send every instruction as soon as it is recorded and wait for it, in all sessions; with False, stop doing so.
 
     Errors that only a session can detect are then raised on the line that caused them, at one message per instruction.
     """
-    Recorder.emit = _emit_at_once if enabled else _record  # type: ignore[method-assign]
+    debugging.enabled = enabled
     for recorder in open_recorders():
         recorder.watch()
 
 
 def is_debugging() -> bool:
     """Whether :func:`debug` is on."""
-    return Recorder.emit is not _record
-
-
-def _emit_at_once(self: Recorder, op: str, *rest: Any, **named: Any) -> None:
-    with self.lock:
-        _record(self, op, *rest, **named)
-        if not self.advances:
-            self.flush()
+    return debugging.enabled

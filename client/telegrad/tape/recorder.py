@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count, islice
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from telegrad_engine.context import state
 from telegrad_engine.errors import InternalError, InvalidOperation, TelegradError
@@ -43,8 +43,35 @@ INHERITED_TEXT = (
 )
 
 
+class Observer(Protocol):
+    """Is notified of what a recorder does. Instructions are recorded one by one meanwhile."""
+
+    def recorded(
+        self, op: str, inputs: Sequence[Any], outputs: Sequence[str], attrs: Mapping[str, Any], effect: Effect | None
+    ) -> None:
+        """Note an instruction that was recorded."""
+
+    def created(self, tensor: Any) -> None:
+        """Note a tensor's handle that was created."""
+
+    def requested(self) -> None:
+        """Note that the user's code waits for the session."""
+
+
+class Debugging:
+    """Whether each instruction is sent as soon as it is recorded, in all sessions."""
+
+    enabled = False
+
+
+debugging = Debugging()
+
+
 class Recorder:
     """Records the instructions of one session and sends them. Safe to use from several threads."""
+
+    observer: Observer | None = None
+    """Set by :meth:`observe`."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -90,19 +117,20 @@ class Recorder:
         """The ids that the next message frees after its segments."""
         self._ids = count(1)
 
-    @property
-    def captured(self) -> bool:
-        """Whether :meth:`emit` is replaced to trace a function (compiled/trace_recorder.py)."""
-        return "emit" in vars(self)
+    def observe(self, observer: Observer | None) -> None:
+        """Notify ``observer`` from now on, in place of the one before; None ends it."""
+        with self.lock:
+            self.observer = observer
+            self.watch()
 
     def watch(self) -> None:
-        """Have each instruction recorded by :meth:`emit` if a trace, ``tg.debug`` or an error needs to see it."""
+        """Have each instruction recorded by :meth:`emit` if an observer, ``tg.debug`` or an error needs to see it."""
         with self.lock:
             self.segment.watch(self._watched)
 
     @property
     def _watched(self) -> bool:
-        return self.captured or type(self).emit is not RECORD or self.closed or bool(self.failed)
+        return self.observer is not None or debugging.enabled or self.closed or bool(self.failed)
 
     @property
     def waiting(self) -> int:
@@ -141,6 +169,11 @@ class Recorder:
                 self._pending_bytes += nbytes
             if op == STEP:
                 self.note_step()
+            if self.segment.watched:
+                if self.observer is not None:
+                    self.observer.recorded(op, inputs, outputs, attrs, effect)
+                if debugging.enabled and not self.advances:
+                    self.flush(requested=False)
 
     def replay(
         self,
@@ -191,16 +224,20 @@ class Recorder:
 
     def fetch(self, names: Sequence[str], values: bool = True) -> dict[str, Value]:
         """Send everything recorded and return tensors: their arrays, or without ``values`` only their descriptions."""
+        self._note_request()
         with self.lock:
             if self.failed:
                 self.failed.check(names)
             return self._completed(self._exchange(names, values))
 
-    def flush(self) -> dict[str, Value]:
+    def flush(self, requested: bool = True) -> dict[str, Value]:
         """Send what is recorded as one message, wait for the answer, and return the fetched values.
 
-        Raises the error of an earlier message that was sent without waiting, if one failed.
+        ``requested`` says that the user's code needs it. Raises the error of an earlier message that was sent without
+        waiting, if one failed.
         """
+        if requested:
+            self._note_request()
         with self.lock:
             return self._completed(self._exchange())
 
@@ -215,6 +252,7 @@ class Recorder:
 
         Return what the pass waits for, or None.
         """
+        self._note_request()
         with self.lock:
             self.advances = True
             try:
@@ -222,6 +260,10 @@ class Recorder:
             finally:
                 self.advances = False
             return self._exchange().pending
+
+    def _note_request(self) -> None:
+        if self.observer is not None:
+            self.observer.requested()
 
     # Sending -----------------------------------------------------------------------------
 
@@ -250,7 +292,7 @@ class Recorder:
             self.free_dead()
         if not self.transport.remote:
             if is_full(length, nbytes):
-                self.flush()
+                self.flush(requested=False)
         elif self.flush_policy.is_time(length, nbytes, self._in_flight):
             self.free_dead()
             self._send()
@@ -404,6 +446,3 @@ class Recorder:
 def _freed(program: Sequence[Instruction]) -> list[str]:
     """The ids that a program frees."""
     return [name for instruction in program if instruction.op == "free" for name in instruction.inputs[0]]
-
-
-RECORD = Recorder.emit

@@ -373,7 +373,7 @@ def check_values(op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Non
 def raise_here(recorder: Any, op: Any, frame: FrameType | None = None) -> None:
     """Wait for the op, verb or replay that was recorded last if the user's code, from a frame on, catches its error."""
     if op.may_raise and recorder.segment is not None and op is not recorder.checked and errors_are_caught(frame):
-        type(recorder).flush(recorder)  # not a trace's replacement, which would count it as a request for a value
+        recorder.flush(requested=False)
 
 
 def _values(x: Any) -> Any:

@@ -443,6 +443,8 @@ def handle(recorder: Recorder, spec: Any, name: str | None = None, cls: type[Ten
     tensor._version_counter = [0]
     tensor._id = recorder.new_id() if name is None else name
     tensor._recorder = recorder
+    if recorder.observer is not None:
+        recorder.observer.created(tensor)
     return tensor
 
 
