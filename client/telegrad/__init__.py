@@ -163,7 +163,8 @@ def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(f"module 'telegrad' has no attribute {name!r}")
     if name in ON_DEMAND:
-        return import_on_demand(__name__, ON_DEMAND, name)
+        found = globals()[name] = import_on_demand(__name__, ON_DEMAND, name)
+        return found
     return publish(globals(), name, _function(name))
 
 

@@ -6,7 +6,6 @@ and the tests that compare names with torch's skip these.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
@@ -387,7 +386,6 @@ def import_on_demand(package: str, on_demand: Mapping[str, str], name: str) -> A
     found = import_module(f"{package}.{on_demand[name]}")
     if name != on_demand[name]:
         found = getattr(found, name)
-        setattr(sys.modules[package], name, found)
     return found
 
 

@@ -17,12 +17,12 @@ from telegrad_engine.schema.op import CATALOGUE
 
 from .aten import aten as aten
 from .functions import registered
-from .functions.tracing_recorder import Tracer, active
+from .functions.tracing_recorder import Tracer
 from .functions.tracing_variants import VARIANT, Variants
 from .sessions import session as sessions
 from .tape.recorder import Recorder
 from .tape.shortcut import raise_here
-from .tape.transform_stack import active as active_transforms
+from .tape.transform_stack import active
 from .tensor.handle import recorder_of
 
 _functions: dict[str, Variants] = {}
@@ -126,7 +126,7 @@ class Registered:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Apply the function and return its result, or a tuple of results. Raises UnknownFunction if it is missing."""
-        tracer, name = active(), self.__name__
+        tracer, name = active.tracer, self.__name__
         made = _call(name, args, kwargs) if tracer is None else _write(tracer, name, args, kwargs)
         return made[0] if len(made) == 1 else tuple(made)
 
@@ -154,7 +154,7 @@ def __dir__() -> list[str]:
 
 def _call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
     """Apply the function of this name in the session of its arguments."""
-    for transform in reversed(active_transforms.stack):
+    for transform in reversed(active.stack):
         made = transform.apply_registered(name, lambda *args, **kwargs: _call(name, args, kwargs), args, kwargs)
         if made is not NotImplemented:
             results: Sequence[Any] = made

@@ -11,8 +11,9 @@ from typing import Any
 from telegrad_engine.errors import InvalidOperation, LimitExceeded
 from telegrad_engine.program.registered_functions.limits import MAX_ITERATIONS
 
+from ..tape.transform_stack import active
 from ..tensor.handle import Tensor, functions
-from .tracing_recorder import Data, Tracer, active
+from .tracing_recorder import Data, Tracer
 from .tracing_symbols import here
 from .tracing_tensors import Traced
 
@@ -29,7 +30,7 @@ def while_loop(
     ``body_fn`` returns as many tensors as it takes, of the same shapes and dtypes. Raises LimitExceeded after
     ``max_iterations``.
     """
-    carried, tracer = tuple(carried_inputs), active()
+    carried, tracer = tuple(carried_inputs), active.tracer
     if tracer is not None:
         attrs = {
             "cond": _block(tracer, cond_fn, carried, 1),
@@ -50,7 +51,7 @@ def scan(body_fn: Callable[..., Any], init: Sequence[Any], xs: Sequence[Any]) ->
     ``body_fn`` returns the carried tensors, as many as ``init`` has, and optionally more, which are stacked. Returns
     the last carried tensors and the stacks.
     """
-    carried, sequences, tracer = tuple(init), tuple(xs), active()
+    carried, sequences, tracer = tuple(init), tuple(xs), active.tracer
     if tracer is not None:
         block = _block(tracer, body_fn, (*carried, *sequences), None)
         return _write(tracer, "scan", [list(carried), list(sequences)], len(block["outputs"]), {"body": block})

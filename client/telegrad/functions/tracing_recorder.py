@@ -6,7 +6,6 @@ for a truth value, the tracer gives the prescribed answer and starts a new segme
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
@@ -23,7 +22,7 @@ from telegrad_engine.schema.op import NO_ATTRS, Op
 from telegrad_engine.tensor.abstract import Meta
 
 from ..sessions import session as sessions
-from ..tensor import handle
+from ..tape.transform_stack import active
 from ..tensor.handle import Tensor
 from .tracing_symbols import UNKNOWN, Symbol, here, to_json
 from .tracing_tensors import Traced, Unknown, encode, hinted, hints, is_known
@@ -31,7 +30,6 @@ from .tracing_tensors import Traced, Unknown, encode, hinted, hints, is_known
 MAX_DECISIONS = 64
 """The maximum number of questions that one run may ask."""
 Data = dict[str, Any]
-_thread = threading.local()
 
 
 class Tracer:
@@ -202,29 +200,13 @@ def tracing(tracer: Tracer) -> Iterator[None]:
 
     Autocast applies when the function is called: the traced program contains no automatic casts.
     """
-    before, outer = sessions.known(), getattr(_thread, "tracer", None)
+    before, outer = sessions.known(), active.tracer
     autocast, state.autocast = state.autocast, None
     tracer.outer = lambda: before if before is not None else sessions.connect()
-    _thread.tracer = tracer
-    ENGINE.apply_spec = _apply_spec
+    active.tracer = tracer
     try:
         with sessions.standing_in(SimpleNamespace(recorder=tracer, closed=False)):
             yield
     finally:
-        _thread.tracer = outer
+        active.tracer = outer
         state.autocast = autocast
-
-
-def active() -> Tracer | None:
-    """The tracer of this thread, or None."""
-    return getattr(_thread, "tracer", None)
-
-
-ENGINE: Any = handle
-_compute = ENGINE.apply_spec
-
-
-def _apply_spec(op: Op, inputs: tuple[Any, ...], attrs: Any, make: Any, composites: Any) -> Any:
-    """Replaces the SDK's function after the first trace: writes an op to the program if code is being traced."""
-    tracer = active()
-    return _compute(op, inputs, attrs, make, composites) if tracer is None else tracer.apply(op, inputs, attrs)

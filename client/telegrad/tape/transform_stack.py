@@ -59,6 +59,8 @@ class _Active(threading.local):
     """The active transforms, from the outermost to the innermost."""
     argument: Any = None
     """Within a function that ``telegrad.func`` differentiates, its first argument: it captured all older tensors."""
+    tracer: Any = None
+    """Within a function that is being traced, the tracer that writes its ops to a program (functions/), or None."""
 
 
 active = _Active()

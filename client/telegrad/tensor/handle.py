@@ -546,6 +546,8 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) 
 
     before, state.default_dtype = state.default_dtype, recorder.default_dtype
     try:
+        if active.tracer is not None:
+            return active.tracer.apply(op, inputs, attrs)
         result = apply_spec(op, inputs, attrs, make, functions)
         if made:  # empty for a composite op, whose ops were recorded instead
             recorder.emit(op.key, refs(inputs), [t._id for t in made], attrs)

@@ -24,9 +24,8 @@ from telegrad_engine.instrumentation import Observer
 
 from ..autograd.backward_callbacks import mark_whole
 from ..exclusions import attribute_of
-from ..functions.tracing_recorder import active
 from ..tape.recorder import Recorder
-from ..tape.transform_stack import active as transforms
+from ..tape.transform_stack import active
 from ..tape.transform_stack import entered
 from ..tensor.handle import Tensor, recorder_of, refs
 from .selective_checkpoint import (
@@ -40,7 +39,7 @@ from .selective_checkpoint import (
 
 def _recomputed(call: Call) -> Any:
     """Run the function as a checkpoint of the session."""
-    if active() is not None or not all(isinstance(transform, Selection) for transform in transforms.stack):
+    if active.tracer is not None or not all(isinstance(transform, Selection) for transform in active.stack):
         # Traced code becomes a program of its own, and ops that a transform adds are saved like any others.
         return call.function(*call.args, **call.kwargs)
     policy = call.around_again
