@@ -44,6 +44,7 @@ from .amp import (
     is_autocast_cache_enabled,
     is_autocast_enabled,
 )
+from .autograd import hooks
 from .autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from .autograd.anomaly_mode import set_detect_anomaly as set_anomaly_enabled
 from .autograd.hooks import RemovableHandle as RemovableHandle
@@ -68,6 +69,7 @@ from .global_settings import (
     set_warn_always,
     use_deterministic_algorithms,
 )
+from .late_bindings import bindings
 from .ops import register_function, remove_function
 from .random import get_rng_state, seed, set_rng_state
 from .sessions.generators import Generator, default_generator, initial_seed, manual_seed
@@ -82,8 +84,7 @@ from .sessions.session import (
     set_default_dtype,
     set_default_tensor_type,
 )
-from .tensor import copies as copies
-from .tensor import method_functions, out_arguments
+from .tensor import copies, legacy_constructors, method_functions, out_arguments
 from .tensor.devices import device
 from .tensor.handle import Tensor, functions, upload
 from .tensor.interop import asarray, from_dlpack, from_numpy, from_torch, frombuffer
@@ -111,6 +112,12 @@ ON_DEMAND = {
 }
 """The submodules that are imported when these attributes are first used."""
 
+bindings.backward = autograd.backward
+bindings.register_hook = hooks.register
+bindings.register_post_accumulate_grad_hook = hooks.register_post_accumulate
+bindings.register_node_hook = hooks.register_on_node
+bindings.legacy_tensor = legacy_constructors.construct
+bindings.copy_into_fork, bindings.take = copies.in_fork, copies.take
 draws.install()
 out_arguments.install()
 __version__ = version.__version__

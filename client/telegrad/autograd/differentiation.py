@@ -232,6 +232,3 @@ def _result(recorder: Recorder, name: str, stand_in: Any, create_graph: bool) ->
 def _options(**options: Any) -> dict[str, Any]:
     given = {name: value for name, value in options.items() if value is not None}
     return given if state.anomaly is None else given | anomaly_mode.attributes(state.anomaly)
-
-
-Tensor._differentiate = staticmethod(backward)

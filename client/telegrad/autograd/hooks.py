@@ -67,8 +67,3 @@ def add(tensor: Tensor, function: Any, own: PythonHooks, place: Handle, verb: st
     recorder.stops[own.client_id] = own
     recorder.emit(verb, [tensor._id], (), {"hook": own.client_id, **attrs})
     return RemovableHandle(own, function, place, recorder)
-
-
-Tensor._add_hook = register
-Tensor._add_post_accumulate_hook = register_post_accumulate
-Tensor._add_node_hook = register_on_node

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from telegrad_engine import dtypes
 from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidValue, SessionExists
@@ -26,6 +26,7 @@ from telegrad_engine.program.compression import ENCODING
 from telegrad_engine.program.instructions import check_id
 from telegrad_engine.tensor.attributes import dtype_of_type
 
+from ..late_bindings import bindings
 from ..tape.recorder import Recorder, debugging
 from ..transport.base import ID_PREFIX, Transport, Verify
 
@@ -77,8 +78,6 @@ class Session:
 
     _origin: Origin | None = None
     """For a fork: what it was forked from."""
-    _take: ClassVar[Any]
-    """Makes a handle of a session's tensor, set by tensor/copies.py."""
 
     def __init__(self, transport: Transport) -> None:
         self.recorder = Recorder(transport)
@@ -204,7 +203,7 @@ class Session:
         for tensor in self.recorder.transport.described():
             name = tensor.description["id"]
             if tensor.description["is_leaf"] and not OWN_IDS.fullmatch(name):
-                found[name] = self._take(self.recorder, tensor)
+                found[name] = bindings.take(self.recorder, tensor)
         return found
 
     def flush(self) -> None:

@@ -109,7 +109,7 @@ def pattern(nodes: Sequence[NodePattern], results: Sequence[Result]) -> Entry:
 
         for kind, attributes, edges, versions in nodes:
             node: Any = _new(kind)
-            vars(node).update(attributes)
+            node._update(attributes)
             node.sequence = next_sequence()
             targets = [*map(target, edges)]
             node.next_edges = tuple([place for place, _ in targets])

@@ -11,7 +11,7 @@ from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.inference import InferenceVersion, is_marked
 
-from ..sessions.session import COPIES, Copies, Session
+from ..sessions.session import COPIES, Copies
 from ..tape.recorder import Recorder
 from ..transport.base import Described
 from .handle import Tensor, handle
@@ -67,7 +67,3 @@ def take(recorder: Recorder, tensor: Described) -> Tensor:
     taken._requires_grad, taken._has_grad = description["requires_grad"], tensor.has_grad
     recorder.emit("alias", [description["id"]], [taken._id])
     return taken
-
-
-Session._take = staticmethod(take)
-Tensor._in_fork = staticmethod(in_fork)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 from weakref import ref
 
 import numpy as np
@@ -17,7 +17,6 @@ from telegrad_engine.context import state
 from telegrad_engine.dtypes import FLOATING, parse
 from telegrad_engine.errors import DataDependentShape, DTypeMismatch, InvalidOperation, TelegradError
 from telegrad_engine.graph.backward_pass import Values
-from telegrad_engine.graph.hooks import Handle
 from telegrad_engine.graph.node import Node
 from telegrad_engine.memory_layout import memory_of
 from telegrad_engine.schema.op import NO_ATTRS, Op
@@ -32,6 +31,7 @@ from telegrad_engine.tensor.inference import is_marked
 from telegrad_engine.tensor.namespace import Functions
 
 from ..exclusions import explain_missing
+from ..late_bindings import bindings
 from ..sessions.session import COPIES, current
 from ..tape.dispatch import dispatching, recording
 from ..tape.effects import change_of
@@ -97,16 +97,7 @@ class Tensor(HostValues, Tracked):
     _node: Node | None = _Place()  # type: ignore[assignment]
     _given: tuple[Any, list[int]] | None = None
     """The values of a small uploaded integer tensor, valid while this is its version counter, at 0."""
-    _construct: ClassVar[Callable[..., Tensor]]
-    """The legacy constructor, set by legacy_constructors.py, which needs this class."""
-    _differentiate: ClassVar[Callable[..., None]]
-    """``backward`` of several tensors, set by autograd/differentiation.py."""
-    _add_hook: ClassVar[Callable[..., Handle]]
-    _add_post_accumulate_hook: ClassVar[Callable[..., Handle]]
-    _add_node_hook: ClassVar[Callable[..., Handle]]
-    """The functions that register hooks, set by hooks.py."""
-    _in_fork: ClassVar[Callable[..., Tensor]]
-    """The copying of a tensor into a fork, set by copies.py."""
+    _graph_class = Meta
     _lazy: LazyGraph | None = None
     """The lazy graph that will build the node (tape/lazy_graph.py), or None."""
     _origin: str | None = None
@@ -114,7 +105,8 @@ class Tensor(HostValues, Tracked):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
         """torch's legacy constructor: a tensor of the default dtype from a shape, values or another tensor."""
-        return cls._construct(None, args, kwargs, cls)
+        made: Tensor = bindings.legacy_tensor(None, args, kwargs, cls)
+        return made
 
     def __del__(self) -> None:
         if self._recorder is not None:
@@ -181,7 +173,8 @@ class Tensor(HostValues, Tracked):
 
     def new(self, *args: Any, **kwargs: Any) -> Tensor:
         """Like ``telegrad.Tensor(…)``, with this tensor's dtype."""
-        return self._construct(self.dtype, args, kwargs)
+        made: Tensor = bindings.legacy_tensor(self.dtype, args, kwargs)
+        return made
 
     def as_subclass(self, cls: type[Any]) -> Any:
         """Return this tensor as an object of a subclass of Tensor, with the same history."""
@@ -270,7 +263,7 @@ class Tensor(HostValues, Tracked):
         Nothing is sent: errors about the graph are raised at once, and the session computes the gradients.
         """
         given = None if gradient is None else [gradient]
-        type(self)._differentiate([self], given, retain_graph, create_graph, inputs=inputs)
+        bindings.backward([self], given, retain_graph, create_graph, inputs=inputs)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Set whether gradients are computed. Raises for non-leaves and integer dtypes."""
@@ -291,11 +284,11 @@ class Tensor(HostValues, Tracked):
         The hook runs on the client, so a backward that reaches it waits for the session once. Returns a handle whose
         ``remove()`` removes the hook.
         """
-        return self._add_hook(hook)
+        return bindings.register_hook(self, hook)
 
     def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
         """Call ``hook(self)`` each time this leaf's gradient has been accumulated; otherwise like ``register_hook``."""
-        return self._add_post_accumulate_hook(hook)
+        return bindings.register_post_accumulate_grad_hook(self, hook)
 
     def detach(self) -> Tensor:
         """Return a tensor outside the graph that shares the memory."""
@@ -357,7 +350,8 @@ class Tensor(HostValues, Tracked):
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
         """Return a new leaf with a copy of the value and of the gradient, if any."""
         if COPIES in memo:
-            return self._in_fork(self, memo)
+            copied: Tensor = bindings.copy_into_fork(self, memo)
+            return copied
         if not self.is_leaf:
             raise InvalidOperation(
                 "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol "
@@ -392,9 +386,12 @@ class Tensor(HostValues, Tracked):
 
     def _alias(self, history: bool = True) -> Any:
         self._refresh()
-        alias = Meta._at(self)
+        alias = self._without_value()
         alias._version_counter = self._version_counter
         return alias
+
+    def _without_value(self) -> Meta:
+        return Meta._at(self)
 
     def _adopt(self, meta: Tracked) -> None:
         """Take over the position of a stand-in in the graph."""
@@ -575,7 +572,6 @@ def _apply_and_ask(recorder: Recorder, op: Op, inputs: tuple[Any, ...], attrs: M
 
 
 functions = Functions(apply)
-Tensor._graph_class = Meta
 KINDS: set[type[Tensor]] = {Tensor}
 """The classes whose calls are cached: those that have Tensor's own methods."""
 remember(Tensor, functions, preparing(recording(handle, apply), apply), KINDS, dispatching(handle, apply, Tensor))

@@ -111,5 +111,3 @@ def _typed(dtype: DType) -> TypedConstructor:
 
 TYPED: dict[str, Any] = {f"{dtype.kernel_name}{LEGACY}": _typed(dtype) for dtype in ALL if dtype not in WIDE_UNSIGNED}
 """The typed constructors by name."""
-
-Tensor._construct = staticmethod(construct)

@@ -16,6 +16,8 @@ from telegrad_engine.errors import InvalidOperation, TelegradError
 from telegrad_engine.graph.differentiation import node_at
 from telegrad_engine.graph.hooks import Handle, NodeHooks, around
 
+from ..late_bindings import bindings
+
 Path = tuple[int, ...]
 GONE = (
     "a hook or a gradient edge needs a tensor from which its node can be found, and the one that it was found from is "
@@ -85,5 +87,5 @@ def _following(node: Any, tensor: Any, path: Path) -> Any:
 
 def _register(hooks: NodeHooks, source: tuple[Any, Path], fn: Any, kind: str) -> Handle:
     tensor, path = source
-    handle: Handle = tensor._add_node_hook(hooks, path, fn, kind)
+    handle: Handle = bindings.register_node_hook(tensor, hooks, path, fn, kind)
     return handle

@@ -25,8 +25,7 @@ from telegrad_engine.instrumentation import Observer
 from ..autograd.backward_callbacks import mark_whole
 from ..exclusions import attribute_of
 from ..tape.recorder import Recorder
-from ..tape.transform_stack import active
-from ..tape.transform_stack import entered
+from ..tape.transform_stack import active, entered
 from ..tensor.handle import Tensor, recorder_of, refs
 from .selective_checkpoint import (
     CheckpointPolicy,

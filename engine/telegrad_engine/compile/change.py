@@ -86,7 +86,7 @@ class Change:
             path, view = fill_template(made.view, values)
             tensor = _view(values["memories"][made.array], path)
             tensor._version_counter = counters[made.version_counter]
-            vars(tensor).update(view)
+            tensor._update(view)
             tensors.append(tensor)
         for tensor, made in zip(tensors[len(self._inputs.tensors) :], self._effects.made, strict=True):
             if made.base is not None:

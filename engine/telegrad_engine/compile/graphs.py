@@ -144,7 +144,7 @@ def node_data(node: Any, attrs: Any, saved: Any, versions: Any, next_edges: Any)
 def new_node(kind: type[Any], data: NodeData, values: Mapping[str, Any]) -> Any:
     """Make a node, with these values for its placeholders and without its edges."""
     node: Any = object.__new__(kind)
-    vars(node).update(data.fixed)
+    node._update(data.fixed)
     node.plan = data.plan.value
     node.attrs, node.saved = fill_template(data.attrs, values), fill_template(data.saved, values)
     return node

@@ -90,6 +90,10 @@ class Node:
     specs: Sequence[Any]
     """The shapes and dtypes of all outputs, for a MultiOutputNode."""
 
+    def _update(self, attributes: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
+        """Set these attributes, which are those of another node of this class."""
+        self.__dict__.update(attributes)
+
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
         """The next nodes, each with its output number, as in torch."""

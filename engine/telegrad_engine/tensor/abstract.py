@@ -43,6 +43,9 @@ class Meta(Tracked):
     def __repr__(self) -> str:
         return f"Meta({self._data!r})"
 
+    def _without_value(self) -> Meta:
+        return Meta._at(self)
+
     def _ones_like(self) -> Meta:
         return Meta(self._data)
 
@@ -161,4 +164,3 @@ functions = Functions(Meta._apply)
 KINDS = frozenset({Meta})
 prepare = preparing(without_values(_stand_ins), Meta._apply)
 Meta._graph_class = Meta
-Tracked._abstract = staticmethod(Meta._at)

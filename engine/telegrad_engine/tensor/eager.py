@@ -18,6 +18,7 @@ from ..errors import InvalidOperation, InvalidValue
 from ..graph.backward_pass import Values
 from ..graph.node import count_saved, next_sequence, record
 from ..schema.op import NO_ATTRS, Op
+from .abstract import Meta
 from .base import Tracked
 from .conversion import as_array
 from .execution import execute, finish, run_composite, shows
@@ -248,6 +249,9 @@ class Tensor(Tracked):
 
     def _copy_value(self) -> Any:
         return self._data.copy()
+
+    def _without_value(self) -> Meta:
+        return Meta._at(self)
 
     def _zeros_like(self) -> Tensor:
         return Tensor(np.zeros_like(self._data))

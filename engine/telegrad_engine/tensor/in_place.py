@@ -6,7 +6,7 @@ As in torch, a view shares its base's memory and version, and a change through e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from ..context import observers, state
@@ -99,17 +99,18 @@ class Changeable(TensorMethods):
     _sealed: str | None = None
     """For a view that may not be modified in place, nor its base: the reason, in torch's words."""
 
-    _abstract: Callable[[Any], Any]
-    """Returns a stand-in without a value at a tensor's place in the graph; set by abstract.py."""
-
     def _alias(self, history: bool = True) -> Self:
         """Return another tensor object over the same value, version and, unless ``history`` is false, history."""
         if history:
             self._refresh()
         alias = object.__new__(type(self))
-        alias.__dict__.update(self.__dict__)
+        alias._update(self.__dict__)
         alias._grad = None
         return alias
+
+    def _update(self, attributes: Mapping[str, Any]) -> None:
+        """Set these attributes, which are those of a tensor of this class or a part of them."""
+        self.__dict__.update(attributes)
 
     def _view_of(self, source: Changeable, op: Op, attrs: Any, index: int) -> None:
         """Make this output of a view op share the version of ``source`` and store its view chain."""
@@ -158,7 +159,7 @@ class Changeable(TensorMethods):
     def _rebuild(self, base: Changeable) -> None:
         """Give this view of ``base`` a history of new nodes; it still retains its gradient if it did before."""
         old, output_nr = self._node, self._output_nr
-        tensor: Any = self._abstract(base)
+        tensor: Any = base._without_value()
         enabled = state.grad_enabled
         try:
             state.grad_enabled = True
@@ -171,6 +172,10 @@ class Changeable(TensorMethods):
         if old is not None:
             hooks.move_retain(self, old, output_nr)
         self._rebuilt()
+
+    def _without_value(self) -> Any:
+        """Return a stand-in without a value at this tensor's place in the graph."""
+        raise NotImplementedError
 
     def _rebuilt(self) -> None:
         """Do nothing; subclasses override it to learn that a view's history was rebuilt with new nodes."""
