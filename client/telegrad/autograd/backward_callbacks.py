@@ -229,6 +229,7 @@ class _Dialogue:
         if isinstance(grad, Meta):
             tensor._adopt(grad)
             tensor._version_counter = grad._version_counter
+            self.recorder.sharing.add(tensor, tensor)
         return tensor
 
 

@@ -218,7 +218,9 @@ class CacheEntry:
             tensors[place]._version_counter[0] += written
         for result, output in zip(results, self._outputs, strict=True):
             if output.place is not None:
-                result._version_counter = _at(output.place, tensors, results)._version_counter
+                other = _at(output.place, tensors, results)
+                result._version_counter = other._version_counter
+                self.recorder.sharing.add(result, other)
             elif output.inference:
                 inference.mark([result])
             else:

@@ -22,6 +22,7 @@ from telegrad_engine.schema.op import NO_ATTRS, Op
 from telegrad_engine.tensor.abstract import Meta
 
 from ..sessions import session as sessions
+from ..tape.poisoning import Sharing
 from ..tape.transform_stack import active
 from ..tensor.handle import Tensor
 from .tracing_symbols import UNKNOWN, Symbol, here, to_json
@@ -52,6 +53,7 @@ class Tracer:
         self.default_dtype = np.dtype(np.float32)
         self.received: list[Any] = []
         self.failed: Mapping[str, Any] = {}
+        self.sharing = Sharing()
         self.lock = nullcontext()
         self.transport = SimpleNamespace(
             url="a function that is being traced (it takes tensors as arguments only)",

@@ -6,20 +6,21 @@ poisoned: they never run, and their effects on the shadow graph are undone.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
+from weakref import ref
 
 from telegrad_engine.errors import ProgramNotRun, TelegradError, TooLarge
+from telegrad_engine.memory_layout import memory_of
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.instructions import names_in
 from telegrad_engine.program.verbs import VERBS
 from telegrad_engine.schema.op import CATALOGUE
-from telegrad_engine.tensor.in_place import Changeable
 
 from .effects import Effect
 from .in_flight import Recording
 
+FEW = 256
 ENDING = frozenset(name for name, verb in VERBS.items() if verb.ending)
 """The verbs that are not sent again: no one waits for the values any more, and the next message frees dead tensors."""
 
@@ -67,6 +68,42 @@ def _copy(error: TelegradError) -> TelegradError:
     return copied
 
 
+class Sharing:
+    """The handles of one session's tensors that share memory with another tensor. It keeps none of them alive."""
+
+    def __init__(self) -> None:
+        self._handles: dict[str, ref[Any]] = {}
+        self._enough = FEW
+        """The number of handles at which dead ones are removed."""
+
+    def add(self, tensor: Any, source: Any) -> None:
+        """Note a view or another tensor that shares the memory of ``source``."""
+        handles = self._handles
+        handles[tensor._id] = ref(tensor)
+        if tensor._base is None and source._id not in handles:
+            handles[source._id] = ref(source)
+        if len(handles) > self._enough:
+            self._remove_dead()
+
+    def _remove_dead(self) -> None:
+        handles = self._handles
+        for name, handle in [*handles.items()]:
+            if handle() is None:
+                del handles[name]
+        self._enough = max(FEW, 2 * len(handles))
+
+    def memory(self) -> dict[str, int]:
+        """The identity of the memory of each tensor with such a handle, by tensor id."""
+        found: dict[str, int] = {}
+        for handle in [*self._handles.values()]:
+            tensor = handle()
+            if tensor is not None:
+                found[tensor._id] = id(memory_of(tensor))
+                if tensor._base is not None:
+                    found[tensor._base._id] = found[tensor._id]
+        return found
+
+
 class Outcome(NamedTuple):
     """The indices of the instructions, from the failed one on, that never run and of those that are sent again."""
 
@@ -77,7 +114,7 @@ class Outcome(NamedTuple):
 
 
 def poisoned_by(
-    recorder: object,
+    sharing: Sharing,
     program: Sequence[Instruction],
     effects: Sequence[Effect | None],
     index: int,
@@ -86,12 +123,13 @@ def poisoned_by(
 ) -> Outcome:
     """Divide a recorder's program, from this failed instruction on, into poisoned and spared instructions.
 
-    Unless ``only`` this instruction failed, all are poisoned. ``dead`` names tensors without a handle.
+    Unless ``only`` this instruction failed, all are poisoned. ``dead`` names tensors whose handles died.
     """
     rest = range(index, len(program))
     if not only:
         return Outcome([i for i in rest if program[i].op not in ENDING], [], [])
-    spread = _Spread(recorder, program[:index])
+    dead = {*dead, *names_in([x.inputs for x in program[index:] if x.op == "free"])}
+    spread = _Spread(sharing, dead, program[:index])
     poisoned, spared = [], []
     for i in rest:
         instruction = program[i]
@@ -103,7 +141,7 @@ def poisoned_by(
         else:
             spared.append(i)
             spread.pass_by(instruction)
-    unneeded = _unneeded(program, spared, {*dead, *names_in([x.inputs for x in program[index:] if x.op == "free"])})
+    unneeded = _unneeded(program, spared, dead)
     poisoned, spared = sorted([*poisoned, *unneeded]), [i for i in spared if i not in unneeded]
     failed = effects[index]
     unfinished = [] if failed is None else [tensor for tensor, had in failed.receivers if not had]
@@ -150,17 +188,17 @@ def undo(program: Sequence[Instruction], effects: Sequence[Effect | None], outco
 class _Spread:
     """The tensors, memory and gradients that are poisoned so far."""
 
-    def __init__(self, recorder: object, before: Sequence[Instruction]) -> None:
-        self._recorder = recorder
+    def __init__(self, sharing: Sharing, dead: set[str], before: Sequence[Instruction]) -> None:
+        self._shared, self._dead = sharing.memory(), dead
         self._lost: set[str] = set()
         """Tensors that were never created."""
         self._memory: set[object] = set()
-        """Memory that poisoned instructions were to change; None stands for memory without a handle."""
+        """Memory that poisoned instructions were to change; None stands for that of a tensor whose handle died."""
         self._gradients: set[str] | None = set()
         """Tensors whose gradients poisoned passes were to compute; None stands for all tensors."""
         self._all = False
-        self._owners: dict[str, object] = {}
-        """The owner of each tensor's memory, for the tensors that the program creates."""
+        self._owners: dict[str, str] = {}
+        """The tensor that owns each tensor's memory, for the tensors that the program creates."""
         for instruction in before:
             self._note(instruction)
 
@@ -210,25 +248,12 @@ class _Spread:
             self._owners[name] = self._owners.get(instruction.inputs[0], instruction.inputs[0]) if shared else name
 
     def _owner(self, name: str) -> object:
-        """The object that stands for a tensor's memory."""
+        """The object that stands for a tensor's memory; None if it is not known which tensors share it."""
         source = self._owners.get(name, name)
-        return (
-            source
-            if source in self._owners
-            else self._version_counters.get(name) or self._version_counters.get(str(source))
-        )
-
-    @property
-    def _version_counters(self) -> dict[str, int]:
-        """The identities of the version counters, which views share, of all tensors with a handle, by tensor id."""
-        found: dict[str, int] | None = vars(self).get("_found")
-        if found is None:
-            own = self._recorder
-            tensors: Any = [x for x in gc.get_objects() if issubclass(type(x), Changeable)]
-            found = self._found = {
-                x._id: id(x._version_counter) for x in tensors if getattr(x, "_recorder", None) is own
-            }
-        return found
+        if source in self._owners:
+            return source
+        shared = self._shared.get(name) or self._shared.get(source)
+        return shared or (None if source in self._dead else source)
 
     def _is_poisoned(self, name: str) -> bool:
         if name in self._lost:

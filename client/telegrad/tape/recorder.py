@@ -30,7 +30,7 @@ from ..transport.base import Transport
 from .effects import Effect, Received
 from .flush_policy import FlushPolicy, is_full
 from .in_flight import InFlight, Recording, joined
-from .poisoning import Failed, explain, poisoned_by, undo
+from .poisoning import Failed, Sharing, explain, poisoned_by, undo
 from .replay import STEP, Replay
 from .segment import Segment
 from .tree import Tree
@@ -84,6 +84,7 @@ class Recorder:
         self.release: Callable[[str], None] = self.dead.append
         """Notes that a handle died, so that the next message frees its tensor; ``__del__`` may do no more."""
         self.failed = Failed()
+        self.sharing = Sharing()
         self.stops: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         """The nodes and hooks with the user's Python, at which a pass must stop, by their ids in the session."""
         self.whole: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -415,7 +416,8 @@ class Recorder:
             return
         program, effects = recording.program, recording.effects
         freed = [*_freed(program[index:]), *recording.free]
-        outcome = poisoned_by(self, program, effects, index, "instruction" in error.context, [*self.dead, *freed])
+        only, dead = "instruction" in error.context, [*self.dead, *freed]
+        outcome = poisoned_by(self.sharing, program, effects, index, only, dead)
         undo(program, effects, outcome)
         for tensor in outcome.unfinished:
             self._add("set_grad", [tensor._id, None])

@@ -45,6 +45,7 @@ def in_fork(tensor: Tensor, memo: dict[Any, Any]) -> Tensor:
         copied._inverse_chain = tensor._inverse_chain
     if tensor._memory_owner is not None:
         copied._memory_owner = _copied_counter(tensor._memory_owner, copies)
+    copies.target.sharing.add(copied, copied)
     return copied
 
 

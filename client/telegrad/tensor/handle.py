@@ -27,6 +27,7 @@ from telegrad_engine.tensor.call_cache import preparing
 from telegrad_engine.tensor.conversion import as_array
 from telegrad_engine.tensor.fast_paths import remember
 from telegrad_engine.tensor.formatting import format_tensor
+from telegrad_engine.tensor.in_place import Changeable
 from telegrad_engine.tensor.inference import is_marked
 from telegrad_engine.tensor.namespace import Functions
 
@@ -339,6 +340,11 @@ class Tensor(HostValues, Tracked):
         self._version_counter, self._memory_owner = source._version_counter, memory_of(source)
         self._origin = source._memory_id
         self._lie_as(source._strided())
+        self._recorder.sharing.add(self, source)
+
+    def _view_of(self, source: Changeable, op: Op, attrs: Any, index: int) -> None:
+        super()._view_of(source, op, attrs, index)
+        self._recorder.sharing.add(self, source)
 
     @property
     def _memory_id(self) -> str:
