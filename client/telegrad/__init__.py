@@ -118,8 +118,8 @@ bindings.register_post_accumulate_grad_hook = hooks.register_post_accumulate
 bindings.register_node_hook = hooks.register_on_node
 bindings.legacy_tensor = legacy_constructors.construct
 bindings.copy_into_fork, bindings.take = copies.in_fork, copies.take
-draws.install()
-out_arguments.install()
+draws.install(Tensor, functions)
+out_arguments.install(functions)
 __version__ = version.__version__
 newaxis = None
 float = float32

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from telegrad_engine.tensor.namespace import Functions
+
 from .sessions.generators import Generator
 from .tape.recorder import Recorder
 from .tensor.handle import Tensor, recorder_of
-from .tensor.handle import functions as session_functions
 
 FUNCTIONS = frozenset(
     [
@@ -79,16 +80,9 @@ def taking(function: Callable[..., Any]) -> Callable[..., Any]:
     return draw
 
 
-def install() -> None:
-    """Make the SDK's functions and methods accept generators."""
-    others = session_functions.in_front
-
-    def in_front(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        if name in FUNCTIONS:
-            return taking(function)
-        return function if others is None else others(name, function)
-
-    session_functions.in_front = in_front
+def install(cls: type[Tensor], functions: Functions) -> None:
+    """Make functions and the methods of ``cls`` accept generators."""
+    functions.add_wrapper(lambda name, function: taking(function) if name in FUNCTIONS else function)
     for name in METHODS:
-        if hasattr(Tensor, name):
-            setattr(Tensor, name, taking(getattr(Tensor, name)))
+        if hasattr(cls, name):
+            setattr(cls, name, taking(getattr(cls, name)))

@@ -128,9 +128,9 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
     ) -> Any:
         """Create a buffer without elements."""
         source = functions.empty((0,), device=device, dtype=dtype)
-        buffer = handle(source._recorder, source._data, cls=cls)
+        buffer: Any = handle(source._recorder, source._data, cls=cls)
         buffer._recorder.emit("detach", [source._id], [buffer._id])
-        buffer.__dict__["persistent"] = persistent
+        buffer.persistent = persistent
         return buffer
 
     def __init__(

@@ -27,7 +27,7 @@ def dispatching(make: Make, apply: Apply, common: type[Any]) -> Callable[..., Ca
     """Return a replacement for :func:`remembering` that records calls; most tensors are of type ``common``."""
     prepare_again = preparing(results_of(make), apply)
 
-    def in_front(
+    def dispatched(
         otherwise: Callable[..., Any], resolve: Resolve, prepare: Prepare, kinds: Container[type[Any]]
     ) -> Callable[..., Any]:
         call = remembering(otherwise, resolve, prepare, kinds)
@@ -84,7 +84,7 @@ def dispatching(make: Make, apply: Apply, common: type[Any]) -> Callable[..., Ca
 
         return functools.wraps(otherwise)(front)
 
-    return in_front
+    return dispatched
 
 
 def _by_another(front: Callable[..., Any], due: Node, args: Any, kwargs: Any, recorder: Any, segment: Segment) -> Any:

@@ -38,10 +38,11 @@ class Effect:
         for reference, before in self._places:
             tensor = reference()
             if tensor is not None:
-                attributes: dict[str, Any] = tensor.__dict__
                 for name in HISTORY:
-                    attributes.pop(name, None)
-                attributes.update(before)
+                    if name in before:
+                        setattr(tensor, name, before[name])
+                    elif name in vars(tensor):
+                        delattr(tensor, name)
         for _, _, grad_counter in self.received:
             if grad_counter is not None:
                 grad_counter[0] -= 1

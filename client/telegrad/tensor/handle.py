@@ -454,15 +454,15 @@ def handle(recorder: Recorder, spec: Any, name: str | None = None, cls: type[Ten
 def from_pickle(cls: type[Tensor], value: Any, requires_grad: bool, is_buffer: bool | None = None) -> Tensor:
     """Recreate a pickled tensor in the current session."""
     uploaded = upload(current().recorder, value)
-    tensor = uploaded
+    tensor: Any = uploaded
     if cls is not Tensor:
         tensor = handle(uploaded._recorder, uploaded._data, cls=cls)
         uploaded._recorder.emit("detach", [uploaded._id], [tensor._id])
     if requires_grad:
         tensor.requires_grad_()
     if is_buffer:
-        vars(tensor)["_is_buffer"] = True
-    return tensor
+        tensor._is_buffer = True
+    return tensor  # type: ignore[no-any-return]
 
 
 def upload(recorder: Recorder, data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:

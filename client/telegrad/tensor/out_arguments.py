@@ -16,9 +16,9 @@ from telegrad_engine.dtypes import can_cast
 from telegrad_engine.errors import DTypeMismatch, InvalidArgument, InvalidOperation
 from telegrad_engine.schema.op import CATALOGUE, PREFIXES, choose
 from telegrad_engine.tensor.memory_overlap import check_overlap
+from telegrad_engine.tensor.namespace import Functions
 
 from .handle import Tensor
-from .handle import functions as session_functions
 
 LINALG = PREFIXES["torch.linalg"]
 
@@ -167,12 +167,6 @@ def public_functions() -> list[str]:
     ]
 
 
-def install() -> None:
-    """Make the SDK's functions accept ``out``."""
-    others = session_functions.in_front
-
-    def in_front(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        inner = function if others is None else others(name, function)
-        return taking(name, inner) if takes_out(name) else inner
-
-    session_functions.in_front = in_front
+def install(functions: Functions) -> None:
+    """Make functions accept ``out``."""
+    functions.add_wrapper(lambda name, function: taking(name, function) if takes_out(name) else function)

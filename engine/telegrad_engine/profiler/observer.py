@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 from ..instrumentation import Observer, Run
@@ -82,8 +83,8 @@ def _accumulate(accumulate: Function, recorder: Recorder) -> Function:
 
 def _timed_values(values: Any, recorder: Recorder) -> Any:
     kind: Any = type(values)
-    timed = object.__new__(_timed_class(kind))
-    timed.__dict__.update(values.__dict__)
+    timed = copy(values)
+    timed.__class__ = _timed_class(kind)
     timed.recorder = recorder
     if values.raw:
         timed.F = _TimedKernels(values.F, recorder)

@@ -107,7 +107,8 @@ class Remembered:
             self._endings[ending] = program
             program.digest, program.mix = digest(f"{self.digest} {ending}"), None
             for derived in ("_ids", "analysis"):
-                vars(program).pop(derived, None)
+                if derived in vars(program):
+                    delattr(program, derived)
             steps = [*self.steps]
             for name, slots, attrs in (("fetch", fetch, {"values": values}), ("free", free, {})):
                 if slots:

@@ -29,24 +29,26 @@ def remember(
     functions: Functions,
     prepare: Prepare,
     kinds: Container[type[Any]],
-    in_front: Callable[..., Callable[..., Any]] = remembering,
+    cached: Callable[..., Callable[..., Any]] = remembering,
 ) -> None:
     """Install a call cache for tensors of ``kinds`` in front of the methods of ``cls`` and of ``functions``.
 
-    ``in_front`` makes the wrappers, with the arguments of :func:`remembering`.
+    ``cached`` makes the wrappers, with the arguments of :func:`remembering`. Calls of random ops are not cached.
     """
 
     def sorting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         resolve = resolver(name)
-        return function if resolve is None else in_front(function, resolve, prepare, kinds)
+        if resolve is None or all(op.random for op in CATALOGUE.overloads.get(name, ())):
+            return function
+        return cached(function, resolve, prepare, kinds)
 
     for name, op in plain_methods():
-        setattr(cls, name, in_front(getattr(TensorMethods, name), _as_given(op), prepare, kinds))
+        setattr(cls, name, cached(getattr(TensorMethods, name), _as_given(op), prepare, kinds))
     for name in SORTING:
         setattr(cls, name, sorting(name, getattr(TensorMethods, name)))
     cls._cast = sorting("cast", TensorMethods._cast)
-    cls.__getitem__ = in_front(getitem, resolve_getitem, prepare, kinds)
-    functions.in_front = sorting
+    cls.__getitem__ = cached(getitem, resolve_getitem, prepare, kinds)
+    functions.add_wrapper(sorting)
 
 
 def _as_given(op: Op) -> Callable[..., tuple[Op, tuple[Any, ...], Mapping[str, Any]]]:
@@ -58,6 +60,13 @@ def _as_given(op: Op) -> Callable[..., tuple[Op, tuple[Any, ...], Mapping[str, A
     return resolve
 
 
+def _accelerate(cls: type[Any]) -> None:
+    """Install the elementwise fast path in front of the methods of ``cls``."""
+    for name, op in plain_methods():
+        if is_quick(op):
+            setattr(cls, name, quick(op, cls, getattr(cls, name)))
+
+
 def install() -> None:
     """Install the call cache and the elementwise fast path of the engine."""
     remember(Tensor, functions, prepare, KINDS)
@@ -67,6 +76,4 @@ def install() -> None:
             op.scratch = 0.0  # a single call that writes the result directly
         if is_quick(op):
             eager.quick_functions[op] = quick(op, Tensor, lambda *inputs, op=op: execute_and_record(op, inputs))
-    for name, op in plain_methods():
-        if is_quick(op):
-            setattr(Tensor, name, quick(op, Tensor, getattr(Tensor, name)))
+    _accelerate(Tensor)

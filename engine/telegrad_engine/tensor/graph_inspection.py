@@ -107,15 +107,15 @@ def saved_names(node: Node) -> dict[str, int | None]:
     return found
 
 
-def install_saved_values() -> None:
-    """Give Node a ``_saved_*`` property for every name of a saved value. Called once, after the ops are declared.
+def install_saved_values(kind: type[Node]) -> None:
+    """Give nodes a ``_saved_*`` property for every name of a saved value. Called once, after the ops are declared.
 
     These are properties because a ``__getattr__`` would slow down every attribute access of every node.
     """
     names = {f"{param.name}{kind}" for op in CATALOGUE for param in op.tensor_params for kind in ("", "_sym_sizes")}
     names |= {name for op in CATALOGUE for name in (*op.outputs, *op.positions)} | {"self", "self_sym_sizes"}
     for name in names:
-        setattr(Node, f"_saved_{name}", property(partial(saved_value, name=name)))
+        setattr(kind, f"_saved_{name}", property(partial(saved_value, name=name)))
 
 
 def _unpacked(node: Node, position: int) -> Any:

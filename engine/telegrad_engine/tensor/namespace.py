@@ -14,6 +14,8 @@ from ..errors import InvalidOperation, LinAlgError
 from ..schema.op import CATALOGUE, FUNCTIONAL, NO_ATTRS, PREFIXES, Op, unknown_op
 
 Apply = Callable[[Op, tuple[Any, ...], Mapping[str, Any]], Any]
+Wrapper = Callable[[str, Callable[..., Any]], Callable[..., Any]]
+"""Returns a function with more behavior, given its name and the function; the function itself if it adds none."""
 Resolve = Callable[[Sequence[Any], Mapping[str, Any]], tuple[Op, tuple[Any, ...], Mapping[str, Any]] | None]
 """Binds arguments to an op, its inputs and its attributes; None if the call does not apply a single op."""
 
@@ -27,18 +29,20 @@ class Functions:
     xp: Any = None
     """The array namespace for rules on raw arrays, which may call fused kernels; None for tensors."""
 
-    in_front: Callable[[str, Callable[..., Any]], Callable[..., Any]] | None = None
-    """Wraps each function if set: it takes the name and the function, and returns the wrapper."""
-
     def __init__(self, apply: Apply) -> None:
         self._apply = apply
+        self._wrappers: list[Wrapper] = []
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         function = make_function(name, self._apply)
-        if self.in_front is not None:
-            function = self.in_front(name, function)
+        for wrap in self._wrappers:
+            function = wrap(name, function)
         setattr(self, name, function)
         return function
+
+    def add_wrapper(self, wrap: Wrapper) -> None:
+        """Wrap the functions that are used for the first time from now on, outside of the wrappers added before."""
+        self._wrappers.append(wrap)
 
     @functools.cached_property
     def linalg(self) -> Linalg:

@@ -195,6 +195,12 @@ def saved_callable(function: Any) -> dict[str, Any] | None:
     return None if function is None or isinstance(function, types.FunctionType) else function.__dict__.copy()
 
 
+def restore_callable(function: Any, saved: Mapping[str, Any] | None) -> None:
+    """Set the attributes of a callable object that :func:`saved_callable` returned."""
+    for name, value in (saved or {}).items():
+        setattr(function, name, value)
+
+
 def _note_steps(optimizer: Optimizer) -> None:
     """Make the optimizer record that it stepped, without keeping it alive."""
     if hasattr(optimizer.step, "_notes_steps"):

@@ -9,7 +9,7 @@ from typing import Any
 from telegrad_engine.errors import InvalidValue
 
 from ..optimizer import Optimizer
-from .base import LRScheduler, check_optimizer, one_per_group, saved_callable, set_rate
+from .base import LRScheduler, check_optimizer, one_per_group, restore_callable, saved_callable, set_rate
 
 
 class _WithMomentum(LRScheduler):
@@ -119,8 +119,8 @@ class CyclicLR(_WithMomentum):
         """Load a ``state_dict()``; the scheduler keeps its own ``scale_fn``."""
         held = state_dict["_scale_fn_custom"]
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "_scale_fn_custom"})
-        if held is not None and self._scale_fn_custom is not None:
-            self._scale_fn_custom.__dict__.update(held)
+        if self._scale_fn_custom is not None:
+            restore_callable(self._scale_fn_custom, held)
 
 
 class OneCycleLR(_WithMomentum):

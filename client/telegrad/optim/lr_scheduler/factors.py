@@ -10,7 +10,7 @@ from typing import Any
 from telegrad_engine.errors import InvalidArgument, InvalidValue
 
 from ..optimizer import Optimizer
-from .base import LRScheduler, saved_callable
+from .base import LRScheduler, restore_callable, saved_callable
 
 Factor = Callable[[int], float]
 
@@ -38,8 +38,7 @@ class LambdaLR(LRScheduler):
         """Load a ``state_dict()``; the scheduler keeps its own functions."""
         super().load_state_dict({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
         for function, held in zip(self.lr_lambdas, state_dict["lr_lambdas"], strict=False):
-            if held is not None:
-                function.__dict__.update(held)
+            restore_callable(function, held)
 
 
 class MultiplicativeLR(LambdaLR):

@@ -147,7 +147,7 @@ def replace_arrays(writer: Writer, new: Mapping[int, Any]) -> None:
         own = vars(tensor)
         for name in ("_data", "_layout"):
             if id(own.get(name)) in new:
-                own[name] = new[id(own[name])]
+                setattr(tensor, name, new[id(own[name])])
     for node in writer.nodes:
         if node.saved:
             node.saved = replace_in(node.saved, changed)
