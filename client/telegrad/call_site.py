@@ -65,6 +65,15 @@ def _users_frame() -> FrameType:
     return frame
 
 
+def frame_at(line: Line, depth: int) -> FrameType | None:
+    """Return the frame that is ``depth`` frames above the caller if it is at this line, else None."""
+    try:
+        frame = sys._getframe(depth + 1)
+    except ValueError:  # the stack is not that deep
+        return None
+    return frame if frame.f_code is line.code and frame.f_lasti == line.offset else None
+
+
 def depth_of_user(without: CodeType) -> int:
     """The number of frames from the caller up to that line, not counting frames that run the code ``without``."""
     line, frame, depth = users_line(), sys._getframe(1), 0

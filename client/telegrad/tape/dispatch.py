@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Container
 from time import monotonic
 from typing import Any
@@ -13,7 +12,7 @@ from telegrad_engine.errors import TelegradError
 from telegrad_engine.tensor.call_cache import Call, Prepare, Ready, gathered, preparing, remembering
 from telegrad_engine.tensor.namespace import Apply, Resolve
 
-from ..call_site import depth_of_user, users_line
+from ..call_site import depth_of_user, frame_at, users_line
 from .node import Node
 from .segment import Segment
 from .shortcut import Make, learn, raise_here, results_of
@@ -64,16 +63,11 @@ def dispatching(make: Make, apply: Apply, common: type[Any]) -> Callable[..., Ca
                         raise
                     if result is not None:
                         node = segment.last
-                        line = node.line
-                        try:
-                            frame = sys._getframe(shortcut.depth)
-                            same = frame.f_code is line.code and frame.f_lasti == line.offset
-                        except ValueError:  # the stack is not that deep
-                            same = False
-                        if not same:
+                        frame = frame_at(node.line, shortcut.depth)
+                        if frame is None:
                             _note_line(segment, node, shortcut)
                         if shortcut.op.may_raise:
-                            raise_here(recorder, shortcut.op, frame if same else None)
+                            raise_here(recorder, shortcut.op, frame)
                         return result
                 before = segment.last
                 result = call(*args, **kwargs)
