@@ -184,6 +184,55 @@ def test_a_change_through_a_view_that_fails_is_undone(session: tg.Session) -> No
     assert x.grad.tolist() == [[2.0] * 3, [6.0] * 3]
 
 
+SHARERS = {
+    "a view": lambda x: x.view(-1),
+    "a row": lambda x: x[0],
+    "one of several views": lambda x: x.unbind(0)[1],
+    "a view of a view": lambda x: x.t()[0],
+    "detach": lambda x: x.detach(),
+    "data": lambda x: x.data,
+}
+
+
+def lose(session: tg.Session, share: Any) -> None:
+    source = tg.randn(3)
+    x, other = tg.ones(2, 3), tg.ones(2, 3)
+    shares, others = share(x), [share(other) for _ in range(150)]
+    for _ in range(150):
+        share(x)
+    session.flush()
+    x.add_(source[out_of_range(3)])
+    lost, untouched = shares * 2, [each * 2 for each in (other, others[0], others[-1])]
+    with pytest.raises(IndexError):
+        session.flush()
+    with pytest.raises(IndexError):
+        lost.tolist()
+    assert all(bool((each == 2).all()) for each in untouched)
+
+
+@pytest.mark.parametrize("sharer", SHARERS)
+def test_what_shares_memory_with_a_lost_change_is_lost(session: tg.Session, sharer: str) -> None:
+    lose(session, SHARERS[sharer])
+
+
+def test_a_view_under_inference_mode_is_lost_too(session: tg.Session) -> None:
+    with tg.inference_mode():
+        lose(session, SHARERS["a view"])
+
+
+def test_a_view_whose_base_has_no_handle_is_lost_with_it(session: tg.Session) -> None:
+    source, x = tg.randn(3), tg.ones(3)
+    one, two = x.view(-1), x.detach()
+    del x
+    session.flush()
+    one.add_(source[out_of_range(3)])
+    lost = two * 2
+    with pytest.raises(IndexError):
+        session.flush()
+    with pytest.raises(IndexError):
+        lost.tolist()
+
+
 def test_what_is_drawn_and_uploaded_after_a_failure_is_there(session: tg.Session) -> None:
     x = tg.ones(3)
     x[out_of_range(1)]
