@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 from websockets.utils import apply_mask
 
 import telegrad as tg
-from telegrad.transport.websocket import WebSocket, binary_header
+from telegrad.transport.websocket import WebSocket
+from telegrad_engine.program.frames import BINARY, frame_header, frame_size
 from telegrad_service.launch import running_server
 
 from .compiling import settle
@@ -28,8 +29,6 @@ from .timing import Call
 WINDOW = 4
 """How many messages of a session are in flight, as the SDK has at first."""
 RECEIVED = 2**20
-BINARY = 0x82
-"""The first byte of a frame that is a whole binary message."""
 MAX_WAIT_S = 60.0
 
 
@@ -64,7 +63,7 @@ def _recorded() -> Iterator[list[bytes]]:
 
     def noted(self: WebSocket, body: Sequence[bytes | memoryview]) -> None:
         message, key = b"".join(body), os.urandom(4)
-        frames.append(binary_header(len(message)) + key + apply_mask(message, key))
+        frames.append(frame_header(BINARY, len(message), key) + apply_mask(message, key))
         send(self, body)
 
     WebSocket.send = noted  # type: ignore[method-assign]
@@ -146,15 +145,11 @@ class Replay:
                 continue
             self._header += data[:1]
             data = data[1:]
-            if len(self._header) < 2:
-                continue
-            if self._header[0] != BINARY:
+            found = frame_size(self._header)
+            if found is not None and self._header[0] != BINARY:
                 raise RuntimeError(f"not an answer: {(self._header + data)[:300]!r}")
-            size = self._header[1]
-            extended = {126: 2, 127: 8}.get(size, 0)
-            if len(self._header) == 2 + extended:
-                self._skipped = int.from_bytes(self._header[2:], "big") if extended else size
-                self._header = b""
+            if found is not None:
+                self._skipped, self._header = found[1], b""
 
 
 def run(replays: Sequence[Replay], frames: Sequence[bytes]) -> None:

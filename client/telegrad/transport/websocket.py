@@ -21,57 +21,18 @@ from urllib.parse import urlsplit
 import numpy as np
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidHandshake, InvalidStatus
-from websockets.frames import CloseCode, Frame, Opcode
+from websockets.frames import CloseCode, Frame, Opcode, apply_mask  # type: ignore[attr-defined]  # in C if there is a wheel
 from websockets.protocol import State
 from websockets.uri import parse_uri
+
+from telegrad_engine.program.frames import BINARY, CONTROL, MASKED, frame_header, frame_size
 
 from . import progress
 from .connection import CONNECT_S
 from .retries import Refusal, refusal
 
-BINARY = 0x82
-"""The first byte of a binary message that is one frame."""
-CONTROL = 0x08
-"""The bit of a first byte that is set in closes, pings and pongs."""
-MASKED = 0x80
-"""The bit of a second byte that is set in masked frames."""
 CLIENT_HEADER = "telegrad-client"
 """The header with the client's address and port. A server that sees the same ones allows unmasked frames."""
-
-
-def binary_header(size: int) -> bytes:
-    """The header of a binary message from a client, up to the masking key."""
-    if size < 126:
-        return bytes([BINARY, MASKED | size])
-    if size < 2**16:
-        return bytes([BINARY, MASKED | 126]) + size.to_bytes(2, "big")
-    return bytes([BINARY, MASKED | 127]) + size.to_bytes(8, "big")
-
-
-def header_size(second: int) -> int:
-    """The length of the header of a frame from the server, from its second byte."""
-    return {126: 4, 127: 10}.get(second & ~MASKED, 2)
-
-
-def payload_size(header: bytes | bytearray) -> int:
-    """The length of the payload. Raises ValueError if the header is not written as RFC 6455 requires."""
-    size = header[1] & ~MASKED
-    if size < 126:
-        return size
-    least = 126 if size == 126 else 2**16
-    size = int.from_bytes(header[2:], "big")
-    if size < least:
-        raise ValueError("a length takes more bytes than it needs")
-    if size >= 2**63:
-        raise ValueError("a length has its highest bit set")
-    return size
-
-
-try:
-    from websockets.speedups import apply_mask
-except ImportError:  # no wheel of the library for this system
-    from websockets.utils import apply_mask
-
 PIECE, WATCHED_PIECE = 2**20, 2**18
 """Bytes to send at a time, each piece within the timeout: as many as fit in the cache; fewer if progress is shown, so
 that a slow network takes a piece in a moment."""
@@ -191,7 +152,7 @@ class WebSocket:
         """Send a binary message, which is not empty, given in parts."""
         size, done, sent = sum(map(len, body)), 0, 0
         key = bytes(4) if self.unmasked else os.urandom(4)
-        parts: list[bytes | memoryview] = [binary_header(size) + key]
+        parts: list[bytes | memoryview] = [frame_header(BINARY, size, key)]
         try:
             with progress.moving(f"sending to {self._where}", size, self._watched) as tell:
                 for piece in self._pieces(body, key):
@@ -272,16 +233,17 @@ class WebSocket:
         """Read a frame. Return the message that it completes; None if there is none."""
         if self._over is not None:
             raise self._over
-        while len(self._unread) < 2 or len(self._unread) < header_size(self._unread[1]):
+        while (lengths := frame_size(self._unread)) is None:
             self._more()
-        header = bytes(self._unread[: header_size(self._unread[1])])
-        try:
-            size = payload_size(header)
-        except ValueError as error:
-            raise self._violation(str(error), CloseCode.PROTOCOL_ERROR) from None
+        start, size = lengths
+        header = bytes(self._unread[:start])
+        if size >= 2**63:
+            raise self._violation("a length has its highest bit set", CloseCode.PROTOCOL_ERROR)
+        if len(frame_header(BINARY, size)) < start and header[1] < MASKED:  # the library refuses masked frames
+            raise self._violation("a length takes more bytes than it needs", CloseCode.PROTOCOL_ERROR)
         if size > MAX_SIZE:
             raise self._violation(f"a frame has {size} bytes", CloseCode.MESSAGE_TOO_BIG)
-        payload = self._payload(len(header), size)
+        payload = self._payload(start, size)
         if header[0] == BINARY and header[1] < MASKED and not self._fragments:
             return payload
         return self._pass_on(header + payload)

@@ -1,9 +1,9 @@
-"""WebSocket frames (RFC 6455, 5.2) as the server reads and writes them, without a copy of long messages."""
+"""Receives long WebSocket messages into their final memory, which is reused."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -47,13 +47,6 @@ _UNUSED = _references([np.empty(1)], 0)
 """The count of an unused block, which differs between Python versions."""
 
 
-TEXT, BINARY = 0x81, 0x82
-"""The first byte of a message that is one frame."""
-CONTROL = (0x88, 0x89, 0x8A)
-"""The first bytes of close, ping and pong frames."""
-MASKED = 0x80
-KEY_SIZE = 4
-"""Bytes of the masking key, which ends a header."""
 PIECE = 2**20
 """The most bytes that are received at a time, and then unmasked while they are in the cache."""
 _POOL = BufferPool()
@@ -100,35 +93,3 @@ class FrameAssembler:
         self._bytes[self.arrived : self.arrived + count] = data[:count]
         self.fill(count)
         return data[count:]
-
-
-class FrameSize(NamedTuple):
-    """The lengths of a frame's header, with the masking key, and of its payload."""
-
-    header: int
-    payload: int
-
-
-def frame_size(data: memoryview) -> FrameSize | None:
-    """The size of the frame that begins with ``data``; None if too little of its header has arrived.
-
-    The payload of an unmasked frame counts as too long: the library refuses such a frame.
-    """
-    if len(data) < 2:
-        return None
-    short = data[1] & ~MASKED
-    header = 6 if short < 126 else 8 if short == 126 else 14
-    if len(data) < header:
-        return None
-    if not data[1] & MASKED:
-        return FrameSize(header, 2**63)
-    return FrameSize(header, short if short < 126 else int.from_bytes(data[2 : header - KEY_SIZE], "big"))
-
-
-def frame_header(kind: int, length: int) -> bytes:
-    """The header of a frame from the server."""
-    if length < 126:
-        return bytes([kind, length])
-    if length < 2**16:
-        return bytes([kind, 126]) + length.to_bytes(2, "big")
-    return bytes([kind, 127]) + length.to_bytes(8, "big")

@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import CloseCode, Frame
+from websockets.frames import CloseCode, Frame, apply_mask  # type: ignore[attr-defined]  # in C if there is a wheel
 from websockets.protocol import State
 
 from telegrad_engine.errors import ServerBusy, SessionLimit
+from telegrad_engine.program.frames import BINARY, CONTROL, KEY_SIZE, MASKED, TEXT, frame_header, frame_size
 from telegrad_engine.program.result import Lent
 from telegrad_engine.session.memory_accounting import Accounts
 
@@ -31,12 +32,7 @@ from ..http.connections import ConnectionLimits, extended, peer_of
 from ..http.limits import FREE, BodyReservation
 from ..process import usable_cores
 from ..tenants.principal import ANYONE, SCOPE_KEY
-from .frame_assembler import BINARY, CONTROL, KEY_SIZE, TEXT, FrameAssembler, frame_header, frame_size
-
-try:
-    from websockets.speedups import apply_mask
-except ImportError:  # no wheel of the library for this system
-    from websockets.utils import apply_mask
+from .frame_assembler import FrameAssembler
 
 PROMPT, ANSWER_WITH, ON_LOST = "telegrad.prompt", "answer_with", "on_lost"
 """The extension and its functions. ``answer_with`` takes three functions: one answers messages, one is called after
@@ -185,14 +181,15 @@ class StreamProtocol(WebSocketsSansIOProtocol):
                 return
             header, length = size
             end = header + length
-            if rest[0] == BINARY and length <= self.config.ws_max_size and self.conn.state is State.OPEN:
+            masked = rest[1] & MASKED  # the library refuses other frames
+            if rest[0] == BINARY and masked and length <= self.config.ws_max_size and self.conn.state is State.OPEN:
                 key = bytes(rest[header - KEY_SIZE : header])
                 if end <= len(rest):
                     message, rest = apply_mask(rest[header:end], key), rest[end:]
                     self._deliver(memoryview(message), rest)
                 else:
                     self.assembler, rest = FrameAssembler(length, key), rest[header:]
-            elif rest[0] in CONTROL and length < 126:
+            elif rest[0] & CONTROL and length < 126:
                 if len(rest) < end:
                     self._unread = bytes(rest)
                     return
