@@ -28,7 +28,8 @@ def grads(value: Any) -> Any:
     return None if value is None else value.tolist()
 
 
-def test_all_kinds_run_in_torchs_order() -> None:
+@pytest.mark.parametrize("chosen", [False, True], ids=["all leaves", "chosen leaves"])
+def test_all_kinds_run_in_torchs_order(chosen: bool) -> None:
     def run(t: Any) -> Any:
         seen: list[Any] = []
         x = leaf(t)
@@ -43,7 +44,7 @@ def test_all_kinds_run_in_torchs_order() -> None:
         end.register_prehook(lambda gradients: seen.append(("before end", x.grad)))
         x.register_hook(noting(seen, "leaf"))
         x.register_post_accumulate_grad_hook(lambda p: seen.append(("stored", p is x, p.grad.tolist())))
-        y.sum().backward()
+        y.sum().backward(inputs=[x] if chosen else None)
         retained = y.grad
         seen.append(t.autograd.grad((x * 2).sum(), x))
         return seen, retained, x.grad

@@ -28,7 +28,7 @@ from telegrad_engine.autograd.suspension import (
 from telegrad_engine.context import state
 from telegrad_engine.errors import InternalError, InvalidOperation
 from telegrad_engine.graph.differentiation import place
-from telegrad_engine.graph.hooks import NodeHooks, TensorHooks, run_after, run_before, run_hooks, run_stored
+from telegrad_engine.graph.hooks import TensorHooks, run_after, run_before, run_hooks, run_stored
 from telegrad_engine.graph.node import walk
 from telegrad_engine.schema.memory_admission import LARGE
 from telegrad_engine.shapes import Spec
@@ -77,12 +77,9 @@ class PythonHooks(ClientHook):
 
     def around(self, grads: tuple[Any, ...], outer: tuple[Any, ...]) -> list[Any]:
         """Run the hooks of a node on gradients; hooks after its derivatives also get the outputs' gradients."""
-        hooks = NodeHooks()
         if self.kind == NODE_PREHOOK:
-            hooks.before = self.functions
-            return list(run_before(hooks, grads))
-        hooks.after = self.functions
-        return list(run_after(hooks, grads, outer))
+            return list(run_before(self.functions, grads))
+        return list(run_after(self.functions, grads, outer))
 
 
 class _Current(threading.local):
@@ -105,12 +102,15 @@ def run(recorder: Recorder, derivation: Derivation, begin: Callable[..., None]) 
         # No other thread may record while both passes are at the same stop.
         with recorder.lock, derivation.values:
             shadow = derivation.new_pass()
-            dialogue.known = _is_known(shadow)
-            stop = shadow.begin()
-            while stop is not None:
-                with _explaining(shadow, stop):
-                    dialogue.meet(stop)
-                stop = shadow.advance()
+            try:
+                dialogue.known = _is_known(shadow)
+                stop = shadow.begin()
+                while stop is not None:
+                    with _explaining(shadow, stop):
+                        dialogue.meet(stop)
+                    stop = shadow.advance()
+            finally:
+                shadow.due = None  # its steps refer to it
             results = derivation.finish(shadow.captured)
         dialogue.end()
     except BaseException:
@@ -152,7 +152,7 @@ class _Dialogue:
         pending = self.pending
         if pending is None or (pending["ctx"], pending["kind"]) != (stop.source.client_id, stop.kind):
             # A derivative produced no gradient, which the client's pass cannot know. It continues as if there were one.
-            stop.then(_assumed(stop))
+            stop.results = _assumed(stop)
         else:
             self._answer(stop, pending)
 
@@ -200,7 +200,7 @@ class _Dialogue:
         # A hook that returned the gradients themselves, changed in place or not, sends nothing.
         unchanged = stop.kind != BACKWARD and all(map(operator.is_, results, grads))
         self.reply = [] if unchanged else results
-        stop.then(results)
+        stop.results = results
 
     def _evaluate(self, stop: Stop, grads: list[Any]) -> list[Any]:
         """Run the user's code on gradients, with the grad mode that torch would set."""

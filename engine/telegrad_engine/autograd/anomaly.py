@@ -162,11 +162,7 @@ def watchful(kind: Any) -> Any:
                 if self.values.batched or not evaluates:
                     super()._evaluate(node, grad)
                 else:
-                    node_evaluation.evaluate(self, node, grad)
-
-        def _evaluate_hooked(self, node: Node, grad: Any) -> None:
-            with self.explaining(node):
-                super()._evaluate_hooked(node, grad)
+                    self._run_steps(node_evaluation.evaluate(self, node, tuple(grad) if node.many else (grad,)))
 
         @contextmanager
         def explaining(self, node: Node) -> Iterator[None]:
@@ -183,11 +179,6 @@ def watchful(kind: Any) -> Any:
                 raise
             finally:
                 self._explaining, state.anomaly = None, before
-
-        def examine(self, node: Node, gradients: Sequence[Any]) -> None:
-            """Check a node's gradients that were computed elsewhere, each a tensor or None."""
-            with self.explaining(node):
-                self.inspect(node, [None if t is None else self.values.from_tensor(t) for t in gradients])
 
         def inspect(self, node: Node, results: Sequence[Any]) -> None:
             if state.anomaly is None or not state.anomaly.check_nan:

@@ -9,6 +9,7 @@ from ..errors import GraphFreed, NotSupported
 from ..shapes import Spec
 from .backward_pass import _Pass
 from .node import FREED, FREED_TEXT, Node, free, modified_since
+from .node_evaluation import Steps
 
 
 class AbstractPass(_Pass):
@@ -29,9 +30,10 @@ class AbstractPass(_Pass):
             if not keep and node.plan.holds_tensors:
                 node.saved = FREED
                 node.versions = ()
-        if self.wanted is not None:
-            return {(target, 0): target.leaf._data for target, _ in self.wanted if target in self.waiting}
-        for target in self.waiting:
+        leaves = [leaf for leaf in self.waiting if self.wanted is None or (leaf, 0) in self.wanted]
+        if self.wanted is not None and not self.stores:
+            return {(target, 0): target.leaf._data for target in leaves}
+        for target in leaves:
             self.accumulate(target.leaf, target.leaf._data, False)
         return {}
 
@@ -55,18 +57,24 @@ class AbstractPass(_Pass):
         return all(target.leaf._hooks is None for target in self.waiting)
 
     def _evaluate_hooked(self, node: Node, grad: Any) -> None:
-        if node.hooks.surround:
+        if node.hooks.surround and self.due is None:  # the client has the hooks at which a pass can stop
             raise NotSupported("hooks on nodes and on saved tensors need the values, which are elsewhere")
         super()._evaluate_hooked(node, grad)
 
     def _evaluate(self, node: Node, grad: Any) -> None:
-        for edge, spec in self.derive(node).items():
+        for edge, spec in self._derive(node).items():
             if spec is None:
                 self._done(node.next_edges[edge])
             else:
                 self.send(node.next_edges[edge], node.output_nrs[edge] if node.output_nrs else 0, spec, False)
 
-    def derive(self, node: Node) -> dict[int, Any]:
+    def results(self, node: Node, grads: tuple[Any, ...]) -> Steps:
+        """Return the specs of the gradients at the edges."""
+        yield from ()
+        found = self._derive(node)
+        return tuple([found.get(edge) for edge in range(len(node.next_edges))])
+
+    def _derive(self, node: Node) -> dict[int, Any]:
         """Return the spec of the gradient at each edge, None if not wanted; free the saved tensors as usual."""
         if node.saved is FREED:
             raise GraphFreed(FREED_TEXT)

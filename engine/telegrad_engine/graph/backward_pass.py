@@ -111,18 +111,21 @@ def run(
     keep_graph: bool,
     wanted: Sequence[tuple[Target, int]] | None,
     accumulate: Callable[[Any, Any, bool], None],
+    stores: bool = False,
 ) -> dict[tuple[Target, int], Any]:
     """Push gradients from ``roots`` (target, output_nr, gradient) through the graph.
 
     If ``wanted`` is None, ``accumulate(leaf, gradient, may_mutate)`` is called for each leaf as soon as its gradient is
-    complete. Otherwise only the paths to the wanted places are evaluated, and their gradients are returned. Saved
-    tensors are freed as nodes are evaluated, unless ``keep_graph``.
+    complete. Otherwise only the paths to the wanted places are evaluated, and their gradients are returned; with
+    ``stores``, those of leaves are accumulated. Saved tensors are freed as nodes are evaluated, unless ``keep_graph``.
     """
     values, accumulate = observed(values, accumulate)
     Pass = values.Pass
     if state.anomaly is not None:
         Pass = state.anomaly.watching(Pass)
-    return Pass(roots, values, keep_graph, wanted, accumulate).run()
+    found = Pass(roots, values, keep_graph, wanted, accumulate)
+    found.stores = stores
+    return found.run()
 
 
 def observed(values: Values, accumulate: Callable[[Any, Any, bool], None]) -> tuple[Any, Any]:
@@ -131,6 +134,11 @@ def observed(values: Values, accumulate: Callable[[Any, Any, bool], None]) -> tu
 
 
 class _Pass:
+    stores = False
+    """Whether gradients of the wanted leaves are accumulated instead of captured."""
+    due: Any = None
+    """What is left to do before the next node, in a pass that can stop."""
+
     def __init__(
         self,
         roots: Sequence[tuple[Target, int, Any]],
@@ -204,15 +212,9 @@ class _Pass:
             self._evaluate_hooked(node, grad)
             return
         if self.wanted is not None:
-            self._capture(node, grad)
-        self._go_on(node, grad)
-
-    def _go_on(self, node: Node, grad: Any) -> None:
-        """Evaluate a node whose gradient is complete, unless the pass ends there."""
+            self.capture(node, grad)
         if node in self.ends:
             self._skip(node)
-        elif node.hooks is not None and node.hooks.surround:
-            node_evaluation.evaluate(self, node, grad)
         else:
             self._evaluate(node, grad)
         self.may_mutate.discard(node)
@@ -301,19 +303,14 @@ class _Pass:
             self._complete(target)
 
     def _complete(self, target: Target) -> None:
+        if target.leaf._hooks is not None:
+            self._run_steps(node_evaluation.complete(self, target, self.pending.pop(target)))
+            return
         grad = self.pending.pop(target)
-        may_mutate = target in self.may_mutate
-        hooks = target.leaf._hooks
-        if hooks is not None:
-            grad = self.values.run_hooks(hooks, grad)
-            may_mutate = False
-        if self.wanted is not None:
-            if (target, 0) in self.wanted:
-                self.captured[target, 0] = grad
-        elif hooks is not None and hooks.around is not None:
-            node_evaluation.accumulate(self, target, grad)
-        else:
-            self.accumulate(target.leaf, grad, may_mutate)
+        if self.wanted is None or (self.stores and (target, 0) in self.wanted):
+            self.accumulate(target.leaf, grad, target in self.may_mutate)
+        elif (target, 0) in self.wanted:
+            self.captured[target, 0] = grad
 
     def _skip(self, node: Node) -> None:
         """Skip a node that no gradient reached, or that leads to no wanted place."""
@@ -323,7 +320,8 @@ class _Pass:
         for target in node.next_edges:
             self._done(target)
 
-    def _capture(self, node: Node, grad: Any) -> None:
+    def capture(self, node: Node, grad: Any) -> None:
+        """Store the gradients of the node's outputs that are wanted."""
         assert self.wanted is not None
         for output_nr in range(node.width):
             found = grad[output_nr] if node.many else grad
@@ -332,18 +330,20 @@ class _Pass:
 
     def _evaluate_hooked(self, node: Node, grad: Any) -> None:
         """Run the hooks of a node and evaluate it."""
-        hooks = node.hooks
-        # As in torch, hooks change the captured gradient only if the pass ends at this node.
-        goes_on = node not in self.ends
-        if self.wanted is not None and goes_on:
-            self._capture(node, grad)
-        if node.many:
-            grad = [self.values.run_hooks(hooks.get(output_nr), g) for output_nr, g in enumerate(grad)]
-        else:
-            grad = self.values.run_hooks(hooks.get(0), grad)
-        if self.wanted is not None and not goes_on:
-            self._capture(node, grad)
-        self._go_on(node, grad)
+        self._run_steps(node_evaluation.hooked(self, node, grad))
+
+    def _run_steps(self, steps: node_evaluation.Steps) -> None:
+        """Run the steps of an evaluation, which do not wait in this pass."""
+        for _ in steps:
+            pass
+
+    def results(self, node: Node, grads: tuple[Any, ...]) -> node_evaluation.Steps:
+        """Return the gradient at each edge of a node that is evaluated step by step."""
+        return node_evaluation.results(self, node, grads)
+
+    def wait(self, hooks: Any, grads: tuple[Any, ...], outer: tuple[Any, ...] = ()) -> node_evaluation.Steps:
+        """Wait for the hooks that only the client has. Return the other hooks, and the gradients after the client's."""
+        raise NotImplementedError
 
     def explaining(self, node: Node) -> AbstractContextManager[None]:
         """A context for evaluating ``node`` outside of this pass."""

@@ -34,9 +34,10 @@ def backward(
         return  # torch raises no error either
     roots, values, keep, inputs, wanted = plan_backward(tensors, grad_tensors, retain_graph, create_graph, inputs)
     with values:
-        captured = run(roots, values, keep_graph=keep, wanted=wanted, accumulate=values.accumulate)
-        if inputs is not None:
-            store(values, inputs, wanted or [], captured)
+        captured = run(
+            roots, values, keep_graph=keep, wanted=wanted, accumulate=values.accumulate, stores=inputs is not None
+        )
+        run_hooks_of_ends(values, wanted or (), captured)
 
 
 def plan_backward(
@@ -62,16 +63,12 @@ def plan_backward(
     return roots, values, keep, inputs, wanted
 
 
-def store(values: Any, inputs: Sequence[Any], wanted: Sequence[Place], captured: dict[Place, Any]) -> None:
-    """Accumulate captured gradients into the leaves among ``inputs``; run the hooks of nodes where the pass ends."""
-    for tensor, target in zip(inputs, wanted, strict=True):
-        if target not in captured:
-            continue
-        node, output_nr = target
-        if tensor._node is None:
-            values.accumulate(tensor, captured.pop(target), False)
-        elif node.hooks is not None and node.hooks.surround and not _leads_to(node, wanted):
-            node_evaluation.end(values, node, output_nr, captured[target])
+def run_hooks_of_ends(values: Any, wanted: Sequence[Place], captured: dict[Place, Any]) -> None:
+    """Run the hooks of the nodes where ``backward(inputs=…)`` ended."""
+    for node, output_nr in wanted:
+        found = (node, output_nr) in captured and node.hooks is not None
+        if found and node.hooks.surround and not _leads_to(node, wanted):
+            node_evaluation.end(values, node, output_nr, captured[node, output_nr])
 
 
 def _leads_to(node: Any, places: Sequence[Place]) -> bool:

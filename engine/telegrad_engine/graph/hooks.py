@@ -172,18 +172,18 @@ def run_hooks(hooks: TensorHooks, grad: Any) -> Any:
     return grad
 
 
-def run_before(hooks: NodeHooks, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+def run_before(hooks: Hooks | None, grads: tuple[Any, ...]) -> tuple[Any, ...]:
     """Run a node's prehooks; return the gradients of its outputs as the prehooks left them."""
-    for hook in list((hooks.before or {}).values()):
+    for hook in list((hooks or {}).values()):
         replaced = hook(grads)
         if replaced is not None:
             grads = _all_checked(hook, replaced, grads)
     return grads
 
 
-def run_after(hooks: NodeHooks, results: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
+def run_after(hooks: Hooks | None, results: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
     """Run a node's hooks; return its results as the hooks left them. ``grads`` are the gradients of its outputs."""
-    for hook in list((hooks.after or {}).values()):
+    for hook in list((hooks or {}).values()):
         replaced = hook(results, grads)
         if replaced is not None:
             results = _all_checked(hook, replaced, results)

@@ -1,70 +1,107 @@
-"""Evaluates a node step by step, for node hooks, packed tensors and anomaly mode.
+"""Evaluates a node step by step, for hooks, packed tensors and anomaly mode.
 
-The pass evaluates most nodes with ``_Pass._evaluate``. The slower path here runs the prehooks, computes all
-derivatives, reduces and casts them to match their targets, runs the hooks, and only then sends the results on.
+The pass evaluates most nodes with ``_Pass._evaluate``. The slower path here runs the hooks of the outputs and the
+prehooks, computes all derivatives, reduces and casts them to match their targets, runs the hooks, and only then sends
+the results on. At a leaf, the gradient is accumulated in place of the derivatives. The steps are generators: a pass
+that can stop (autograd/suspension) waits where they yield.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Generator
+from typing import Any
 
 from ..errors import GraphFreed
-from .hooks import NodeHooks, run_after, run_before
-from .node import FREED, FREED_TEXT, AccumulateGrad, Node, free, modified_since
+from .hooks import NodeHooks, TensorHooks, run_after, run_before
+from .node import FREED, FREED_TEXT, Node, free, modified_since
 
 Grads = tuple[Any, ...]
+Steps = Generator[Any, None, Any]
+"""The steps of an evaluation. They yield the stops of a pass that can stop, and nothing in others."""
+Pass = Any
+"""The pass that evaluates a node, a ``backward_pass._Pass``."""
+NO_HOOKS = NodeHooks()
 
 
-class Pass(Protocol):
-    """The pass that evaluates a node (``backward_pass._Pass``)."""
-
-    values: Any
-    needed: set[Any] | None
-    keep_graph: bool
-    accumulate: Callable[[Any, Any, bool], None]
-
-    def send(self, target: Any, output_nr: int, grad: Any, may_mutate: bool) -> None:
-        """Add a gradient to the pending gradient of ``target``."""
-
-    def inspect(self, node: Node, results: Sequence[Any]) -> None:
-        """Inspect the gradients that the derivatives of ``node`` returned."""
-
-
-def evaluate(run: Pass, node: Node, grad: Any) -> None:
-    """Evaluate ``node`` for the gradient or gradients of its outputs, and send the results to its next edges."""
-    hooks: NodeHooks = node.hooks or NodeHooks()
-    grads: Grads = tuple(grad) if node.many else (grad,)
-    if hooks.before is not None:
-        grads = _hooked(run, lambda given: run_before(hooks, given), grads)
-    reached = any(g is not None for g in grads) or node.evaluate is not None
-    found = results(run, node, grads) if reached else (None,) * len(node.next_edges)
-    run.inspect(node, found)
-    if hooks.after is not None:
-        given = _shown(run, grads)
-        found = _hooked(run, lambda found: run_after(hooks, found, given), found)
-    send_on(run, node, found)
+def hooked(run: Pass, node: Node, grad: Any) -> Steps:
+    """Run the hooks of a node's outputs, and evaluate the node unless the pass ends there."""
+    hooks: NodeHooks = node.hooks
+    # As in torch, hooks change the captured gradient only if the pass ends at this node.
+    goes_on = node not in run.ends
+    if run.wanted is not None and goes_on:
+        run.capture(node, grad)
+    grads = list(grad) if node.many else [grad]
+    for output_nr, own in sorted(hooks.items()):
+        grads[output_nr] = yield from _tensor_hooks(run, node, own, grads[output_nr])
+    grad = grads if node.many else grads[0]
+    if not goes_on:
+        run.capture(node, grad)
+        run._skip(node)
+    elif hooks.surround:
+        yield from evaluate(run, node, tuple(grads), hooks)
+    else:
+        run._evaluate(node, grad)
+    run.may_mutate.discard(node)
 
 
-def send_on(run: Pass, node: Node, found: Sequence[Any]) -> None:
-    """Send the gradients ``found``, one per edge of ``node``, to their targets."""
+def evaluate(run: Pass, node: Node, grads: Grads, hooks: NodeHooks = NO_HOOKS) -> Steps:
+    """Evaluate ``node`` for the gradients of its outputs, and send the results to its next edges."""
+    grads = yield from _prehooks(run, node, hooks, grads)
+    found: Grads = (None,) * len(node.next_edges)
+    if node.evaluate is not None or any(g is not None for g in grads):
+        found = yield from run.results(node, grads)
+    with run.explaining(node):
+        run.inspect(node, found)
+    found = yield from _posthooks(run, node, hooks, found, grads)
     for edge, target in enumerate(node.next_edges):
         if target is not None:
             run.send(target, _output_nr(node, edge), found[edge], False)
 
 
-def accumulate(run: Pass, node: AccumulateGrad, grad: Any) -> None:
-    """Accumulate a leaf's gradient, with the hooks of its node before and after."""
-    hooks = node.hooks or NodeHooks()
-    grads: Grads = (grad,)
-    if hooks.before is not None:
-        grads = _hooked(run, lambda given: run_before(hooks, given), grads)
-    if grads[0] is None:
-        return
-    run.accumulate(node.leaf, grads[0], False)
-    if hooks.after is not None:
-        given = _shown(run, grads)
-        _hooked(run, lambda results: run_after(hooks, results, given), ())
+def complete(run: Pass, target: Node, grad: Any) -> Steps:
+    """Capture or accumulate the gradient of a leaf with hooks."""
+    hooks: TensorHooks = target.leaf._hooks
+    around = hooks.around or NO_HOOKS
+    grad = yield from _tensor_hooks(run, target, hooks, grad)
+    if run.wanted is not None:
+        if (target, 0) not in run.wanted:
+            return
+        if not run.stores:
+            run.captured[target, 0] = grad
+            return
+    grads = yield from _prehooks(run, target, around, (grad,))
+    if grads[0] is not None:
+        run.accumulate(target.leaf, grads[0], False)
+        if run.due is not None:
+            yield from run.wait(hooks.stored, ())
+        yield from _posthooks(run, target, around, (), grads)
+
+
+def _tensor_hooks(run: Pass, node: Node, hooks: TensorHooks, grad: Any) -> Steps:
+    if run.due is not None:
+        hooks, (grad,) = yield from run.wait(hooks, (grad,))
+    with run.explaining(node):
+        return run.values.run_hooks(hooks, grad)
+
+
+def _prehooks(run: Pass, node: Node, hooks: NodeHooks, grads: Grads) -> Steps:
+    own = hooks.before
+    if own is not None and run.due is not None:
+        own, grads = yield from run.wait(own, grads)
+    if not len(own or ()):
+        return grads
+    with run.explaining(node), run.values.calling():
+        return _from_tensors(run, run_before(own, _as_tensors(run, grads)))
+
+
+def _posthooks(run: Pass, node: Node, hooks: NodeHooks, found: Grads, grads: Grads) -> Steps:
+    own = hooks.after
+    if own is not None and run.due is not None:
+        own, found = yield from run.wait(own, found, grads)
+    if not len(own or ()):
+        return found
+    with run.explaining(node), run.values.calling():
+        return _from_tensors(run, run_after(own, _as_tensors(run, found), _as_tensors(run, grads)))
 
 
 def end(values: Any, node: Node, output_nr: int, grad: Any) -> None:
@@ -72,10 +109,10 @@ def end(values: Any, node: Node, output_nr: int, grad: Any) -> None:
     given = [None] * node.width
     with values.calling():
         given[output_nr] = values.to_tensor(grad)
-        run_after(node.hooks, (None,) * len(node.next_edges), run_before(node.hooks, tuple(given)))
+        run_after(node.hooks.after, (None,) * len(node.next_edges), run_before(node.hooks.before, tuple(given)))
 
 
-def wants(run: Pass, target: Any) -> bool:
+def _wants(run: Pass, target: Any) -> bool:
     """Whether the pass needs a gradient at ``target``."""
     return target is not None and (run.needed is None or target in run.needed)
 
@@ -84,42 +121,38 @@ def _output_nr(node: Node, edge: int) -> int:
     return node.output_nrs[edge] if node.output_nrs else 0
 
 
-def _hooked(run: Pass, call: Callable[[Grads], Grads], grads: Grads) -> Grads:
-    """Return the gradients after the hooks, which take them as tensors."""
-    with run.values.calling():
-        replaced = call(_shown(run, grads))
-    return tuple(None if tensor is None else run.values.from_tensor(tensor) for tensor in replaced)
+def _as_tensors(run: Pass, grads: Grads) -> Grads:
+    return tuple([None if grad is None else run.values.to_tensor(grad) for grad in grads])
 
 
-def _shown(run: Pass, grads: Grads) -> Grads:
-    return tuple(None if grad is None else run.values.to_tensor(grad) for grad in grads)
+def _from_tensors(run: Pass, tensors: Grads) -> Grads:
+    return tuple([None if tensor is None else run.values.from_tensor(tensor) for tensor in tensors])
 
 
-def results(run: Pass, node: Node, grads: Grads) -> Grads:
-    """The gradient at each edge, with its target's shape and dtype; None if it is not wanted."""
-    if node.evaluate is not None:
-        collector = Collector(run)
-        node.evaluate(collector, grads)
-        found = collector.results
+def results(run: Pass, node: Node, grads: Grads) -> Steps:
+    """Return the gradient at each edge, with its target's shape and dtype; None if it is not wanted."""
+    if node.evaluate is None:
+        with run.explaining(node):
+            found = _derivatives(run, node, grads)
     else:
-        found = _derivatives(run, node, grads)
-    return fitted(run, node, found)
-
-
-def fitted(run: Pass, node: Node, found: Sequence[Any]) -> Grads:
-    """Sum and cast the gradient at each edge to its target's shape and dtype."""
-    return tuple(_fitted(run, node, edge, grad) for edge, grad in enumerate(found))
+        collector = Collector(run)
+        with run.explaining(node):
+            node.evaluate(collector, grads)
+        for steps in collector.due or ():
+            yield from steps
+        found = collector.results
+    return tuple([_fitted(run, node, edge, grad) for edge, grad in enumerate(found)])
 
 
 def _fitted(run: Pass, node: Node, edge: int, grad: Any) -> Any:
     if grad is None or node.next_edges[edge] is None:
         return None
-    shape, dtype = spec_at(node, edge)
+    shape, dtype = _spec_at(node, edge)
     data = run.values.data(grad)
     return grad if data.shape == shape and data.dtype == dtype else run.values.unbroadcast(grad, shape, dtype)
 
 
-def spec_at(node: Node, edge: int) -> tuple[Any, Any]:
+def _spec_at(node: Node, edge: int) -> tuple[Any, Any]:
     """The shape and dtype of the gradient that belongs at an edge."""
     target, output_nr = node.next_edges[edge], _output_nr(node, edge)
     if target is None:
@@ -136,10 +169,10 @@ def _derivatives(run: Pass, node: Node, grads: Grads) -> list[Any]:
     saved = saved_values(run.values, node)
     found: list[Any] = [None] * len(node.next_edges)
     for edges, rule, arguments, many in node.plan.steps:
-        if any(wants(run, node.next_edges[edge]) for edge in edges):
+        if any(_wants(run, node.next_edges[edge]) for edge in edges):
             result = rule(run.values.F, grads if node.many else grads[0], *[saved[i] for i in arguments])
             for edge, grad in zip(edges, result if many else (result,), strict=True):
-                found[edge] = grad if wants(run, node.next_edges[edge]) else None
+                found[edge] = grad if _wants(run, node.next_edges[edge]) else None
     if node.plan.holds_tensors and not run.keep_graph:
         free(node)
     return found
@@ -168,6 +201,7 @@ class Collector:
     def __init__(self, run: Pass) -> None:
         self.values, self.needed, self.keep_graph = run.values, run.needed, run.keep_graph
         self.results: list[Any] = []
+        self.due: list[Steps] | None = None if run.due is None else []
 
     def send(self, target: Any, output_nr: int, grad: Any, may_mutate: bool) -> None:
         """Append the gradient of the next edge."""

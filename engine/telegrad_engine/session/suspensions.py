@@ -11,7 +11,6 @@ from ..autograd.custom_function.ctx import FunctionCtx, FunctionOp, is_tensor
 from ..autograd.custom_function.outputs import Outputs
 from ..autograd.suspension.derivation import Derivation
 from ..autograd.suspension.passes import (
-    BACKWARD,
     HOOK,
     NODE_HOOK,
     NODE_PREHOOK,
@@ -159,12 +158,10 @@ class Suspensions:
         """
         waiting = self.find(call)
         results = _accepted(waiting, gradients)
-        self.cancel(session, call)
+        self._remove(session, call)
         run, derivation = waiting.run, waiting.derivation
         with under(waiting.anomaly), derivation.values:
-            if waiting.anomaly is not None and waiting.stop.kind == BACKWARD:
-                run.examine(waiting.stop.source, results)
-            waiting.stop.then(results)
+            waiting.stop.results = results
             stop = run.advance()
             found = derivation.finish(run.captured) if stop is None else ()
             names = waiting.pending["outputs"]
@@ -192,8 +189,11 @@ class Suspensions:
 
     def cancel(self, session: Any, call: str) -> None:
         """Cancel a waiting pass: gradients that it has accumulated remain, the rest is dropped."""
+        self._remove(session, call).run.due = None  # its steps refer to it
+
+    def _remove(self, session: Any, call: str) -> Waiting:
         session.accounts.uncount_bytes(self.find(call).nbytes)
-        del self.waiting[call]
+        return self.waiting.pop(call)
 
     def find(self, call: str) -> Waiting:
         """Return the pass that waits for a call. Raises UnknownCall."""

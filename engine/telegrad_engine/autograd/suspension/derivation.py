@@ -37,8 +37,7 @@ class Derivation(NamedTuple):
         )
 
         def finish(captured: dict[Place, Any]) -> tuple[Any, ...]:
-            if inputs is not None:
-                differentiation.store(values, inputs, wanted or [], captured)
+            differentiation.run_hooks_of_ends(values, wanted or (), captured)
             return ()
 
         return cls(roots, values, keep, wanted, inputs is not None, 0, finish)
