@@ -94,12 +94,46 @@ def a_function(t: Any) -> Any:
     return unpacked(t, Exp.apply(dual(t) * 2))
 
 
+def switched_off(t: Any) -> Any:
+    f, d = t.autograd.forward_ad, dual(t)
+    with f._set_fwd_grad_enabled(False):
+        off = f._is_fwd_grad_enabled(), unpacked(t, d * 2, d, dual(t))
+    with t.inference_mode():
+        return off, unpacked(t, d * 2, d), f._is_fwd_grad_enabled()
+
+
+def inside_a_function(t: Any) -> Any:
+    class Twice(t.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            seen.append((t.autograd.forward_ad._is_fwd_grad_enabled(), unpacked(t, dual(t))))
+            return x * 2
+
+        @staticmethod
+        def jvp(ctx: Any, v: Any) -> Any:
+            return v * 2
+
+    seen: list[Any] = []
+    return unpacked(t, Twice.apply(dual(t))), seen
+
+
 def printed(t: Any) -> Any:
     return repr(t.autograd.forward_ad.make_dual(t.ones(2), t.ones(2)) * 2)
 
 
 @pytest.mark.parametrize(
-    "run", [ops, in_place, reverse_over_forward, forward_over_reverse, a_module, a_function, printed]
+    "run",
+    [
+        ops,
+        in_place,
+        reverse_over_forward,
+        forward_over_reverse,
+        a_module,
+        a_function,
+        switched_off,
+        inside_a_function,
+        printed,
+    ],
 )
 def test_tangents(run: Callable[[Any], Any]) -> None:
     def within(t: Any) -> Any:
@@ -114,6 +148,28 @@ def test_tangents_end_with_the_level() -> None:
         with t.autograd.forward_ad.dual_level() as level:
             d = dual(t)
         return level, unpacked(t, d), repr(d)
+
+    same(run)
+
+
+def test_forward_mode_is_switched_off_before_a_level() -> None:
+    def run(t: Any) -> Any:
+        f = t.autograd.forward_ad
+        with f._set_fwd_grad_enabled(False):
+            off = f._is_fwd_grad_enabled()
+            with f.dual_level():
+                return off, unpacked(t, dual(t)), f._is_fwd_grad_enabled()
+
+    same(run)
+
+
+@pytest.mark.parametrize("fast_mode", [False, True])
+def test_gradcheck_checks_forward_mode(fast_mode: bool) -> None:
+    def run(t: Any) -> Any:
+        x, w = values(t, X, requires_grad=True), values(t, W, requires_grad=True)
+        options = {"fast_mode": fast_mode}
+        first = t.autograd.gradcheck(lambda x, w: t.tanh(x @ w), (x, w), check_forward_ad=True, **options)
+        return first, t.autograd.gradgradcheck(lambda x: x.sin().sum(1), (x,), check_fwd_over_rev=True, **options)
 
     same(run)
 

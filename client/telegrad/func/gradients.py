@@ -6,7 +6,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from telegrad_engine.autograd.forward_ad.dual import check_floating, check_size
+from telegrad_engine.autograd.forward_ad.functions import check_floating
+from telegrad_engine.autograd.forward_ad.level import check_size
 from telegrad_engine.errors import InvalidOperation, InvalidValue, ShapeMismatch
 from telegrad_engine.graph.differentiation import place
 from telegrad_engine.graph.node import walk

@@ -1,61 +1,81 @@
-"""The forward-mode level of this thread, which holds the tangents of tensors."""
+"""A level of forward mode, which holds the tangents of tensors."""
 
 from __future__ import annotations
 
-import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ...context import state
-from ...graph.node import Node
+from ...errors import ShapeMismatch
+from ...schema.op import Op
 from ..custom_function.ctx import is_tensor
-from .dual import check_size
+
+Execute = Callable[[Op, tuple[Any, ...], Mapping[str, Any]], Any]
 
 
-class _Active(threading.local):
-    level: Level | None = None
-    enabled: bool = True
-    """Whether forward mode is on, even outside a level."""
-
-
-active = _Active()
+def check_size(tensor: Any, tangent: Any) -> None:
+    """Raise ShapeMismatch unless the tangent has the tensor's shape."""
+    if tangent.shape != tensor.shape:
+        raise ShapeMismatch(
+            "Trying to set a forward gradient that has a different size than that of the original Tensor, this is "
+            f"not supported. Tensor is of size {list(tensor.shape)} while the given forward gradient is of size "
+            f"{list(tangent.shape)}."
+        )
 
 
 class Level:
-    """The tangents by tensor. A tangent is discarded with its tensor, and all tangents when the level ends."""
+    """The tangents by tensor. A tangent is discarded with its tensor, and all tangents when the level ends.
 
-    def __init__(self) -> None:
+    A subclass sees the ops of the thread while it is active, and calls the functions of ``push.py`` for them. The
+    ``switch`` has an attribute ``enabled``, which is false while the user has switched forward mode off.
+    """
+
+    def __init__(self, switch: Any) -> None:
+        self._switch = switch
         self._tangents: dict[int, tuple[weakref.ref[Any], Any]] = {}
-        self._saved: weakref.WeakKeyDictionary[Node, Mapping[int, Any]] = weakref.WeakKeyDictionary()
-        self._suspended = 0
+
+    # For subclasses ----------------------------------------------------------------------
+
+    def activated(self) -> AbstractContextManager[None]:
+        """Return a context in which the level sees the ops of this thread."""
+        raise NotImplementedError
+
+    def suspended(self) -> AbstractContextManager[None]:
+        """Return a context in which tensors have no tangents."""
+        raise NotImplementedError
 
     @property
     def is_suspended(self) -> bool:
         """Whether tensors currently have no tangents."""
-        return self._suspended > 0
+        raise NotImplementedError
+
+    def pushed(
+        self, execute: Execute, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], tangents: Sequence[Any]
+    ) -> tuple[Sequence[Any], Any]:
+        """Return the tangents of an op's results (None for results without a derivative).
+
+        The second result is that of the op if this executed it on these inputs, or else None.
+        """
+        raise NotImplementedError
+
+    def remember(self, outputs: Sequence[Any], tangents: Sequence[Any], results: Sequence[Any]) -> None:
+        """Called after an op with the tangents of its inputs and results, for a backward inside this level."""
+
+    def remember_outputs(self, node: Any, tangents: Sequence[Any]) -> None:
+        """Called after a Function with the tangents of its outputs, which it may have saved."""
+
+    # Tangents ----------------------------------------------------------------------------
 
     @property
     def enabled(self) -> bool:
         """Whether results currently get tangents."""
-        return active.enabled and not self._suspended and not state.inference
-
-    @contextmanager
-    def suspended(self) -> Iterator[None]:
-        """Return a context in which tensors have no tangents."""
-        self._suspended += 1
-        try:
-            yield
-        finally:
-            self._suspended -= 1
+        return self._switch.enabled and not self.is_suspended and not state.inference
 
     def end(self) -> None:
         """Discard all tangents."""
         self._tangents.clear()
-        self._saved.clear()
-
-    # Tensors -----------------------------------------------------------------------------
 
     def of(self, tensor: Any) -> Any:
         """Return the tangent of a tensor, or None. A view's tangent is a view of its base's tangent."""
@@ -85,55 +105,9 @@ class Level:
         key, tangents = id(tensor), self._tangents
         tangents[key] = weakref.ref(tensor, lambda _: tangents.pop(key, None)), tangent
 
-    def concerns(self, values: Iterable[Any]) -> bool:
-        """Whether any of an operation's arguments has a tangent."""
-        return any(
-            self.concerns(x) if isinstance(x, tuple) else is_tensor(x) and self.of(x) is not None for x in values
-        )
+    def has_tangents(self, values: Iterable[Any]) -> bool:
+        """Whether any of an operation's arguments currently has a tangent."""
+        return self.enabled and self._any(values)
 
-    # Saved tensors -----------------------------------------------------------------------
-
-    def remember(self, node: Node | None, tangents: Sequence[Any], results: Sequence[Any]) -> None:
-        """Store the tangents of a node's saved inputs and results, for a backward inside this level."""
-        if node is None:
-            return
-        found: dict[int, Any] = {}
-        for position, (source, key) in enumerate(node.plan.saves):
-            tangent = tangents[key] if source == "input" else results[key] if source == "output" else None
-            if tangent is not None:
-                found[position] = tangent
-        if found:
-            self._saved[node] = found
-
-    def remember_outputs(self, node: Node | None, tangents: Sequence[Any]) -> None:
-        """Store the tangents of a Function's outputs, which it may have saved."""
-        if node is not None:
-            self._saved[node] = {
-                output_nr: tangent for output_nr, tangent in enumerate(tangents) if tangent is not None
-            }
-
-    def restore_output(self, node: Node | None, output_nr: int, output: Any) -> None:
-        """Set the tangent of an unpacked output that a Function saved."""
-        tangent = None if node is None else self._saved.get(node, {}).get(output_nr)
-        if tangent is not None:
-            self.give(output, tangent)
-
-    def restore(self, node: Node, values: Sequence[Any]) -> None:
-        """Set the tangents of a node's unpacked saved tensors."""
-        for position, tangent in self._saved.get(node, {}).items():
-            value = values[position]
-            for tensor, own in zip(value, tangent, strict=True) if isinstance(value, list) else [(value, tangent)]:
-                if own is not None and is_tensor(tensor):
-                    self.give(tensor, own)
-
-
-def current() -> Level | None:
-    """Return the level in which results currently get tangents, or None."""
-    level = active.level
-    return level if level is not None and level.enabled else None
-
-
-def tangent_of(tensor: Any) -> Any:
-    """Return the current tangent of a tensor, or None."""
-    level = current()
-    return None if level is None else level.of(tensor)
+    def _any(self, values: Iterable[Any]) -> bool:
+        return any(self._any(x) if isinstance(x, tuple) else is_tensor(x) and self.of(x) is not None for x in values)

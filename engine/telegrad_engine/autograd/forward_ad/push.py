@@ -8,12 +8,10 @@ computes the tangents.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
-from ...context import enable_grad, generator, state
+from ...context import enable_grad, state
 from ...dtypes import FLOATING
 from ...errors import InvalidOperation, NotSupported
 from ...graph import differentiation
@@ -23,37 +21,32 @@ from ...tensor.base import Tracked
 from ...tensor.namespace import Functions
 from ..custom_function.ctx import is_tensor
 from ..custom_function.outputs import Outputs
-from .level import Level
-
-Execute = Callable[[Op, tuple[Any, ...], Mapping[str, Any]], Any]
+from .level import Execute, Level
 
 
 def push(level: Level, execute: Execute, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
     """Execute an op with an input that has a tangent, and set the tangents of its results."""
-    if state.autocast is not None:
-        op, inputs, attrs = state.autocast.cast(op, inputs, attrs)
-    if op.composite:
-        return execute(op, inputs, attrs)
     tangents = _tangents(level, inputs)
+    result: Any = None
+    pushed: Sequence[Any] = ()
     with level.suspended():
         if op.view:
-            pushed = _tuple(execute(op, (tangents[0], *inputs[1:]), attrs))
+            pushed = as_tuple(execute(op, (tangents[0], *inputs[1:]), attrs))
+        elif op.differentiable:
+            pushed, result = _pushed(level, execute, op, inputs, attrs, tangents)
+        if result is None:
             result = execute(op, inputs, attrs)
-        else:
-            with _twice(op):
-                pushed = transposed(execute, op, inputs, attrs, tangents)
-            result = execute(op, inputs, attrs)
-    outputs = _tuple(result)
+    outputs = as_tuple(result)
     pushed = pushed or (None,) * len(outputs)
     for output, tangent in zip(outputs, pushed, strict=True):
         if tangent is not None:
             level.give(output, tangent)
-    level.remember(outputs[0]._node if outputs else None, tangents, pushed)
+    level.remember(outputs, tangents, pushed)
     return result
 
 
-def push_inplace(
-    level: Level, inplace: Callable[..., Any], tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
+def push_in_place(
+    level: Level, change: Callable[..., Any], tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
 ) -> Any:
     """Modify a tensor in place, and its tangent too, so that the tangents of views change with it."""
     target = level.of(tensor)
@@ -61,21 +54,38 @@ def push_inplace(
         if op.view:
             if target is not None:
                 target._inplace(op, (target, *inputs[1:]), attrs)
-            return inplace(tensor, op, inputs, attrs)
+            return change(tensor, op, inputs, attrs)
         tangents = (None if target is None else target.clone(), *_tangents(level, inputs[1:]))
-        with _twice(op):
-            pushed = transposed(tensor._apply, op, inputs, attrs, tangents)
-        tangent = pushed[0] if pushed else tensor._zeros_like()
-        inplace(tensor, op, inputs, attrs)
+        tangent: Any = None
+        if op.differentiable:
+            tangent = _pushed(level, tensor._apply, op, inputs, attrs, tangents)[0][0]
+        if tangent is None:
+            tangent = tensor.detach().new_zeros(tuple(tensor.shape))
+        change(tensor, op, inputs, attrs)
         if target is None and tensor._base is not None:
-            level.give(tensor._base, tensor._base._zeros_like())
+            level.give(tensor._base, tensor._base.detach().new_zeros(tuple(tensor._base.shape)))
             target = level.of(tensor)
         if target is None:
             level.give(tensor, tangent)
         else:
             target._inplace(CATALOGUE.get("copy"), (target, tangent))
-    level.remember(tensor._node, tangents, (tangent,))
+    level.remember((tensor,), tangents, (tangent,))
     return tensor
+
+
+def _pushed(level: Level, execute: Execute, op: Op, *call: Any) -> tuple[Any, Any]:
+    """Return what ``level.pushed`` does. Raises NotSupported if the op's derivative cannot be differentiated."""
+    try:
+        return level.pushed(execute, op, *call)
+    except InvalidOperation as error:
+        if "not implemented" not in str(error):
+            raise
+        raise NotSupported(
+            f"Trying to use forward AD with {op.name} that does not support it because it has not been implemented "
+            "yet.\nPlease file an issue to PyTorch at https://github.com/pytorch/pytorch/issues/new?"
+            "template=feature-request.yml so that we can prioritize its implementation or submit a PR adding the "
+            "implementation to derivatives.yaml"
+        ) from error
 
 
 def transposed(
@@ -83,28 +93,19 @@ def transposed(
 ) -> tuple[Any, ...]:
     """Compute the results' tangents from the inputs' by the op's transposed derivative.
 
-    Returns () for an op that is not differentiable, and None for a result without a derivative. The tangents have a
-    history if an input or a tangent requires grad. Raises NotSupported if the derivative cannot be differentiated.
+    It is None for a result without a derivative. The tangents have a history if an input or a tangent requires grad.
     """
-    if not op.differentiable:
-        return ()
     tracked = state.grad_enabled and (_requires_grad(inputs) or _requires_grad(tangents))
     with enable_grad():
-        moving: list[tuple[Any, Any]] = []
-        results = _tuple(execute(op, _stand_ins(inputs, tangents, tracked, moving), attrs))
+        pairs = list(moving(inputs, tangents))
+        # New tensors for those with a tangent, so that only this use of them is differentiated.
+        anew = [
+            x.view(tuple(x.shape)) if tracked and x.requires_grad else x.detach().requires_grad_() for x, _ in pairs
+        ]
+        results = as_tuple(execute(op, replaced(inputs, tangents, iter(anew)), attrs))
         if op.pointwise and results[0].requires_grad and results[0]._node.plan.direct is not None:
             return (_pointwise(results[0], tangents, tracked),)
-        try:
-            return _transposed(results, moving, tracked)
-        except InvalidOperation as error:
-            if "not implemented" not in str(error):
-                raise
-            raise NotSupported(
-                f"Trying to use forward AD with {op.name} that does not support it because it has not been implemented "
-                "yet.\nPlease file an issue to PyTorch at https://github.com/pytorch/pytorch/issues/new?"
-                "template=feature-request.yml so that we can prioritize its implementation or submit a PR adding the "
-                "implementation to derivatives.yaml"
-            ) from error
+        return _transposed(results, anew, [tangent for _, tangent in pairs], tracked)
 
 
 def _pointwise(result: Any, tangents: Sequence[Any], tracked: bool) -> Any:
@@ -130,43 +131,45 @@ def _as_wide(tangent: Any, result: Any) -> Any:
     return tangent if tangent._data.shape == result._data.shape else tangent.expand(tuple(result.shape))
 
 
-def _transposed(results: Sequence[Any], moving: Sequence[tuple[Any, Any]], tracked: bool) -> tuple[Any, ...]:
+def _transposed(
+    results: Sequence[Any], stand_ins: Sequence[Any], tangents: Sequence[Any], tracked: bool
+) -> tuple[Any, ...]:
     """Return, for each result, the product of its derivatives by the stand-ins with the stand-ins' tangents."""
-    seeds = [out._zeros_like().requires_grad_() if out.requires_grad else None for out in results]
-    roots = [out for out in results if out.requires_grad]
-    if not roots:
+    live = [out for out in results if out.requires_grad]
+    if not live:
         return (None,) * len(results)
-    given = [seed for seed in seeds if seed is not None]
-    stand_ins = [stand_in for stand_in, _ in moving]
-    pulled = differentiation.grad(roots, stand_ins, given, create_graph=True, allow_unused=True)
+    seeds = [out._zeros_like().requires_grad_() for out in live]
+    pulled = differentiation.grad(live, stand_ins, seeds, create_graph=True, allow_unused=True)
     linear = [
         (grad, tangent.to(dtype=grad.dtype))
-        for grad, (_, tangent) in zip(pulled, moving, strict=True)
+        for grad, tangent in zip(pulled, tangents, strict=True)
         if grad is not None and grad.requires_grad
     ]
-    products: Sequence[Any] = [None] * len(given)
+    products: Sequence[Any] = [None] * len(live)
     if linear:
         grads, vectors = zip(*linear, strict=True)
-        products = differentiation.grad(grads, given, vectors, create_graph=tracked, allow_unused=True)
-    found = iter([seed._zeros_like() if p is None else p for p, seed in zip(products, given, strict=True)])
-    return tuple([None if seed is None else next(found) for seed in seeds])
+        products = differentiation.grad(grads, seeds, vectors, create_graph=tracked, allow_unused=True)
+    found = iter([seed._zeros_like() if p is None else p for p, seed in zip(products, seeds, strict=True)])
+    return tuple([next(found) if out.requires_grad else None for out in results])
 
 
-def _stand_ins(values: Sequence[Any], tangents: Sequence[Any], tracked: bool, moving: list[tuple[Any, Any]]) -> Any:
-    """Return the inputs, with new tensors for those with a tangent, so that only this use of them is differentiated.
-
-    Each new tensor is appended to ``moving`` with its tangent.
-    """
-    found: list[Any] = []
+def moving(values: Sequence[Any], tangents: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield the inputs that have a tangent, with it."""
     for value, tangent in zip(values, tangents, strict=True):
         if isinstance(value, tuple):
-            value = _stand_ins(value, tangent, tracked, moving)
+            yield from moving(value, tangent)
         elif tangent is not None:
-            own = tracked and value.requires_grad
-            value = value.view(tuple(value.shape)) if own else value.detach().requires_grad_()
-            moving.append((value, tangent))
-        found.append(value)
-    return tuple(found)
+            yield value, tangent
+
+
+def replaced(values: Sequence[Any], tangents: Sequence[Any], anew: Iterator[Any]) -> tuple[Any, ...]:
+    """Return the inputs, with the next of ``anew`` for each one that has a tangent."""
+    return tuple(
+        [
+            replaced(value, tangent, anew) if isinstance(value, tuple) else value if tangent is None else next(anew)
+            for value, tangent in zip(values, tangents, strict=True)
+        ]
+    )
 
 
 def _tangents(level: Level, values: Sequence[Any]) -> tuple[Any, ...]:
@@ -183,29 +186,22 @@ def _requires_grad(values: Sequence[Any]) -> bool:
     return any(_requires_grad(x) if isinstance(x, tuple) else is_tensor(x) and x.requires_grad for x in values)
 
 
-def _tuple(result: Any) -> tuple[Any, ...]:
+def as_tuple(result: Any) -> tuple[Any, ...]:
+    """Return the results of an op."""
     return tuple(result) if isinstance(result, (list, tuple)) else (result,)
-
-
-@contextmanager
-def _twice(op: Op) -> Iterator[None]:
-    """Restore the random generator after the block, so that a second execution draws the same random numbers."""
-    before = copy.deepcopy(generator()) if op.random else None
-    yield
-    if before is not None:
-        state.generator = before
 
 
 # Functions -----------------------------------------------------------------------------------------------
 
 
-def push_function(level: Level, entry: Outputs) -> None:
-    """Set the tangents of a Function's outputs, which its ``jvp`` computes from the arguments' tangents.
+def push_function(level: Level, enter: Callable[[], Outputs]) -> Outputs:
+    """Enter a Function's outputs into the graph, and set their tangents, which its ``jvp`` computes.
 
     Raises MethodMissing if the Function has no ``jvp``, and InvalidOperation for an invalid result of it.
     """
-    ctx = entry.ctx
-    tangents = _tangents(level, entry.args)
+    with level.suspended():
+        entry = enter()
+    ctx, tangents = entry.ctx, _tangents(level, entry.args)
     with level.suspended():
         given = _materialized(entry, tangents) if ctx.materialize_grads else tangents
         results = ctx._push_forward(given, len(entry.outputs))
@@ -214,6 +210,7 @@ def push_function(level: Level, entry: Outputs) -> None:
                 _check(entry, index, tangent, tangents)
                 level.give(output, tangent)
     level.remember_outputs(entry.node, results)
+    return entry
 
 
 def _materialized(entry: Outputs, tangents: Sequence[Any]) -> list[Any]:

@@ -1,7 +1,7 @@
 """``gradcheck`` and ``gradgradcheck``: comparison of derivatives with finite differences of the function.
 
-They behave as in ``torch.autograd``, including the error texts. They use only a ``grad`` function and tensor methods,
-so the engine's and the SDK's tensors share them; only the comparison uses plain numbers.
+They behave as in ``torch.autograd``, including the error texts. They use only a ``grad`` function, ``forward_ad`` and
+tensor methods, so the engine's and the SDK's tensors share them; only the comparison uses plain numbers.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import GradcheckError, InvalidChoice
+from .. import forward_ad
 from ..functional.batched import grad
 from .check import Check, random_like, tracked
 from .differences import Tensors, Tolerance, outputs_of
 
 
 class Gradcheck:
-    """The two functions, over a ``grad`` with torch's arguments."""
+    """The two functions, over a ``grad`` with torch's arguments; ``forward_ad`` returns the module of that name."""
 
-    def __init__(self, grad: Callable[..., Sequence[Any]]) -> None:
-        self._grad = grad
+    def __init__(self, grad: Callable[..., Sequence[Any]], forward_ad: Callable[[], Any]) -> None:
+        self._grad, self._forward_ad = grad, forward_ad
 
     def gradcheck(
         self,
@@ -55,7 +56,7 @@ class Gradcheck:
             raise InvalidChoice("Setting check_batched_forward_grad=True requires check_forward_ad to be True")
         tolerance = Tolerance(eps, atol, rtol, nondet_tol)
         try:
-            check = Check(self._grad, func, _as_tuple(inputs), tolerance)
+            check = Check(self._grad, self._forward_ad(), func, _as_tuple(inputs), tolerance)
             check.run(check_backward_ad, check_forward_ad, fast_mode)
             if check_backward_ad and check.outputs:
                 check.run_further(check_batched_grad, check_undefined_grad)
@@ -130,5 +131,5 @@ def _seeds_for(outputs: Tensors) -> Tensors:
     return tuple([random_like(out, seed).requires_grad_() for seed, out in enumerate(outputs)])
 
 
-_ENGINE = Gradcheck(grad)
+_ENGINE = Gradcheck(grad, lambda: forward_ad)
 gradcheck, gradgradcheck = _ENGINE.gradcheck, _ENGINE.gradgradcheck

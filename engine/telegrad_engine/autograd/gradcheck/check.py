@@ -10,16 +10,17 @@ import numpy as np
 
 from ...errors import GradcheckError, InvalidOperation, InvalidValue
 from ...tensor.namespace import Functions
-from .. import forward_ad
 from .differences import Tensors, Tolerance, check_projected, check_whole, numerical_jacobian, outputs_of, shaped_like
 
 
 class Check:
     """A function at one point, and the checks of its gradients."""
 
-    def __init__(self, grad: Callable[..., Sequence[Any]], func: Any, inputs: Tensors, tolerance: Tolerance) -> None:
+    def __init__(
+        self, grad: Callable[..., Sequence[Any]], forward_ad: Any, func: Any, inputs: Tensors, tolerance: Tolerance
+    ) -> None:
         _check_inputs(inputs)
-        self.grad = grad
+        self.grad, self.forward_ad = grad, forward_ad
         self.func = func
         self.inputs = inputs
         self.tolerance = tolerance
@@ -98,10 +99,10 @@ class Check:
 
     def _column(self, index: int, position: int, tangent: Any) -> Any:
         """Return the output's tangent, flattened, for a tangent of one input."""
-        with forward_ad.dual_level():
-            dual = forward_ad.make_dual(self.inputs[position], tangent)
+        with self.forward_ad.dual_level():
+            dual = self.forward_ad.make_dual(self.inputs[position], tangent)
             outputs = outputs_of(self.func, [*self.inputs[:position], dual, *self.inputs[position + 1 :]])
-            found = forward_ad.unpack_dual(outputs[index]).tangent
+            found = self.forward_ad.unpack_dual(outputs[index]).tangent
         output = outputs[index].detach()
         return output.new_zeros((output.numel(),)) if found is None else found.detach().reshape(-1)
 
