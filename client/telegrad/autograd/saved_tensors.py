@@ -7,15 +7,16 @@ the tensors that the op's derivative needs, and backward unpacks them and applie
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
 
-from telegrad_engine.context import no_grad, state
+from telegrad_engine.context import state
 from telegrad_engine.dtypes import FLOATING
-from telegrad_engine.errors import GradRequired, InvalidArgument, InvalidOperation
+from telegrad_engine.errors import GradRequired, InvalidOperation
 from telegrad_engine.graph import saved_tensor_hooks as engine_saved
 from telegrad_engine.graph.node import camel, metadata_of
+from telegrad_engine.graph.saved_tensor_hooks import Packed
 from telegrad_engine.schema.derivative_plan import Plan
 from telegrad_engine.schema.op import NO_ATTRS, Op
 from telegrad_engine.tensor.gradient_values import GraphValues
@@ -134,18 +135,6 @@ def _packed_as(name: str) -> type[_Packed]:
     return packed
 
 
-class _Pack:
-    """The result of a pack hook for a saved tensor, with the hook that unpacks it."""
-
-    def __init__(self, tensor: Tensor, pair: tuple[Hook, Hook]) -> None:
-        version = tensor._version
-        with no_grad():
-            self.kept = pair[0](tensor)
-        if tensor._version != version:
-            raise InvalidOperation(engine_saved.IN_PLACE)
-        self.unpack = pair[1]
-
-
 def _kept(call: _Call, save: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
     """The saved form of a value that the derivative needs."""
     source, key = save
@@ -155,22 +144,14 @@ def _kept(call: _Call, save: Any, inputs: Sequence[Any], outputs: Sequence[Any])
         return metadata_of(inputs[key], source)
     value = inputs[key] if source == "input" else outputs[key]
     if isinstance(value, tuple):
-        return [_Pack(v, call.pair) if isinstance(v, Tensor) else v for v in value]
-    return _Pack(value, call.pair) if isinstance(value, Tensor) else value
+        return [Packed(v, *call.pair) if isinstance(v, Tensor) else v for v in value]
+    return Packed(value, *call.pair) if isinstance(value, Tensor) else value
 
 
 def _unpacked(kept: Any) -> Any:
     if isinstance(kept, list):
         return [_unpacked(k) for k in kept]
-    if not isinstance(kept, _Pack):
-        return kept
-    with no_grad():
-        tensor = kept.unpack(kept.kept)
-    if not isinstance(tensor, Tensor):
-        raise InvalidArgument(
-            f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(tensor).__name__}"
-        )
-    return tensor
+    return kept.unpack() if isinstance(kept, Packed) else kept
 
 
 class _Hooks(Transform):
@@ -199,28 +180,15 @@ class _Hooks(Transform):
             return tensor._inplace(op, inputs, attrs)
 
 
-class saved_tensors_hooks:
+class saved_tensors_hooks(engine_saved.saved_tensors_hooks):
     """Within the block, save ``pack_hook(tensor)`` for each saved tensor; backward uses ``unpack_hook(packed)``.
 
     ``unpack_hook`` must return a tensor of the same shape and dtype. The innermost pair applies. Both hooks run on the
     client, so a backward waits for the session at each op recorded in the block.
     """
 
-    def __init__(self, pack_hook: Hook, unpack_hook: Hook) -> None:
-        self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
-        self._exits: list[ExitStack] = []
-
-    def __enter__(self) -> None:
-        if state.saved_hooks_refused is not None:
-            raise InvalidOperation(state.saved_hooks_refused)
-        for hook in (self.pack_hook, self.unpack_hook):
-            if not callable(hook):
-                raise InvalidArgument(f"saved_tensors_hooks(): a hook must be callable, not {type(hook).__name__}")
-        self._exits.append(ExitStack())
-        self._exits[-1].enter_context(entered(_Hooks((self.pack_hook, self.unpack_hook))))
-
-    def __exit__(self, *exc: object) -> None:
-        self._exits.pop().close()
+    def _packing(self) -> AbstractContextManager[None]:
+        return entered(_Hooks((self.pack_hook, self.unpack_hook)))
 
 
 class save_on_cpu(saved_tensors_hooks):
@@ -229,12 +197,8 @@ class save_on_cpu(saved_tensors_hooks):
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
         super().__init__(lambda tensor: tensor, lambda tensor: tensor)
 
-    def __enter__(self) -> None:
-        if state.saved_hooks_refused is not None:
-            raise InvalidOperation(state.saved_hooks_refused)
-
-    def __exit__(self, *exc: object) -> None:
-        """Do nothing: ``__enter__`` changes nothing."""
+    def _packing(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 @contextmanager

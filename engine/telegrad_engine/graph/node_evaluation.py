@@ -192,7 +192,7 @@ def saved_values(values: Any, node: Node) -> Any:
 def _unpacked(value: Any) -> Any:
     if isinstance(value, list):
         return [_unpacked(v) for v in value]
-    return value.unpack() if hasattr(value, "unpack") else value
+    return value.unpack()._data if hasattr(value, "unpack") else value
 
 
 class Collector:

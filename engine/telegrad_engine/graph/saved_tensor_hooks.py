@@ -7,7 +7,7 @@ return value. Such a node is evaluated step by step, and its saved values are un
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -33,21 +33,36 @@ class saved_tensors_hooks:
     """
 
     def __init__(self, pack_hook: Pack, unpack_hook: Pack) -> None:
-        for hook in (pack_hook, unpack_hook):
-            if not callable(hook):
-                raise InvalidArgument(f"saved_tensors_hooks(): a hook must be callable, not {type(hook).__name__}")
-        self._pair = pack_hook, unpack_hook
+        self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
+        self._exits: list[ExitStack] = []
 
     def __enter__(self) -> None:
         if state.saved_hooks_refused is not None:
             raise InvalidOperation(state.saved_hooks_refused)
-        self._before, state.saved_hooks = state.saved_hooks, self._pair
-        self._observer = _Packing()
-        observe(self._observer)
+        for hook in (self.pack_hook, self.unpack_hook):
+            if not callable(hook):
+                raise InvalidArgument(f"saved_tensors_hooks(): a hook must be callable, not {type(hook).__name__}")
+        self._exits.append(ExitStack())
+        self._exits[-1].enter_context(self._packing())
 
     def __exit__(self, *exc: object) -> None:
-        stop_observing(self._observer)
-        state.saved_hooks = self._before
+        self._exits.pop().close()
+
+    def _packing(self) -> AbstractContextManager[None]:
+        """Return a context in which tensors are packed."""
+        return _packing((self.pack_hook, self.unpack_hook))
+
+
+@contextmanager
+def _packing(pair: tuple[Pack, Pack]) -> Iterator[None]:
+    before, state.saved_hooks = state.saved_hooks, pair
+    observer = _Packing()
+    observe(observer)
+    try:
+        yield
+    finally:
+        stop_observing(observer)
+        state.saved_hooks = before
 
 
 @contextmanager
@@ -82,7 +97,7 @@ class Packed:
         return self._kept
 
     def unpack(self) -> Any:
-        """The saved tensor's value."""
+        """Return the tensor that the hook unpacks."""
         with no_grad():
             tensor = self._unpack(self._kept)
         if not hasattr(tensor, "_data"):
@@ -90,7 +105,7 @@ class Packed:
                 "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
                 f"{type(tensor).__name__}"
             )
-        return tensor._data
+        return tensor
 
 
 class _Packing(Observer):

@@ -58,7 +58,7 @@ class Kept:
         """Return the argument. Raises VersionConflict if it was modified in place since."""
         if self.packed is not None:
             tensor = object.__new__(self.like)
-            tensor._data, tensor._version_counter = self.packed.unpack(), [0]
+            tensor._data, tensor._version_counter = self.packed.unpack()._data, [0]
             tensor._lie_as(tensor._strided())
             return tensor.requires_grad_(self.requires_grad)
         if self.is_tensor and self.value._version != self.version:

@@ -67,7 +67,7 @@ class PackedSaved:
     def unpack(self, node: Node | None) -> Any:
         """Return the tensor that the hooks unpack, at its place in the graph."""
         tensor = object.__new__(self.cls)
-        tensor._data, tensor._version_counter = self.packed.unpack(), [0]
+        tensor._data, tensor._version_counter = self.packed.unpack()._data, [0]
         tensor._lie_as(tensor._strided())
         if self.requires_grad:
             place = node if self.place is None else self.place
