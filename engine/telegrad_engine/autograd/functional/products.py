@@ -109,11 +109,7 @@ class Functional:
         self, func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
     ) -> tuple[Any, Any]:
         """Return ``func(*inputs)``, one number, and the product of ``v`` with its Hessian, in the inputs' shapes."""
-        several, inputs, v, output, slope = self._slope("vhp", func, inputs, v, create_graph, strict)
-        with set_grad_enabled(create_graph or is_grad_enabled()):
-            grads = self._grad(slope, inputs, v, create_graph)
-            result = filled(grads, inputs, strict, create_graph, JACOBIAN_INDEPENDENT, "hessian")
-        return returned(output, False, create_graph), returned(result, several, create_graph)
+        return self._hessian_product("vhp", func, inputs, v, create_graph, strict)
 
     def hvp(
         self, func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
@@ -122,26 +118,26 @@ class Functional:
 
         For a twice continuously differentiable function, :meth:`vhp` gives the same result and is faster.
         """
-        several, inputs, v, output, slope = self._slope("hvp", func, inputs, v, create_graph, strict)
-        with enable_grad():
-            dummies, pulled = self._pullback(slope, inputs, like=inputs)
-        with set_grad_enabled(create_graph or is_grad_enabled()):
-            grads = self._grad(pulled, dummies, v, create_graph)
-            result = filled(grads, inputs, strict, create_graph, HESSIAN_INDEPENDENT, "hessian")
-        return returned(output, False, create_graph), returned(result, several, create_graph)
+        return self._hessian_product("hvp", func, inputs, v, create_graph, strict)
 
-    def _slope(
+    def _hessian_product(
         self, name: str, func: Function, inputs: Any, v: Any, create_graph: bool, strict: bool
-    ) -> tuple[bool, Tensors, Tensors | None, Tensors, Tensors]:
-        """Return whether ``inputs`` is a tuple, the inputs, the vector, ``func(*inputs)`` and its gradient."""
+    ) -> tuple[Any, Any]:
         with enable_grad():
             several, inputs = as_tensors(inputs, "inputs", name)
             inputs = fresh(inputs, create_graph)
             v = input_vector(v, name, inputs, several, create_graph)
             output = one_number(func(*inputs), name, strict)
-            slope = self._grad((output,), inputs, None, True)
-            check_tracked(slope, strict, jacobian_untracked)
-        return several, inputs, v, (output,), slope
+            roots = self._grad((output,), inputs, None, True)
+            check_tracked(roots, strict, jacobian_untracked)
+            ends, independent = inputs, JACOBIAN_INDEPENDENT
+            if name == "hvp":
+                ends, roots = self._pullback(roots, inputs, like=inputs)
+                independent = HESSIAN_INDEPENDENT
+        with set_grad_enabled(create_graph or is_grad_enabled()):
+            grads = self._grad(roots, ends, v, create_graph)
+            result = filled(grads, inputs, strict, create_graph, independent, "hessian")
+        return returned((output,), False, create_graph), returned(result, several, create_graph)
 
     # Whole matrices ----------------------------------------------------------------------
 
