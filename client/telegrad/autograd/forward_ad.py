@@ -13,12 +13,13 @@ from typing import Any
 from telegrad_engine.autograd.forward_ad.functions import EnterLevel, ForwardAD, SwitchForwardMode, UnpackedDualTensor
 from telegrad_engine.autograd.forward_ad.level import Execute, Level
 from telegrad_engine.autograd.forward_ad.push import as_tuple, moving, push, push_function, push_in_place, replaced
+from telegrad_engine.context import enable_grad
 from telegrad_engine.graph.differentiation import listed
 from telegrad_engine.schema.op import NO_ATTRS, Op
 
 from ..tape.transform_stack import Transform, active, below, entered
 from ..tensor.handle import functions
-from .pullback import Arguments, Outputs, Pullback, recorded
+from .pullback import Arguments, Outputs, Pullback
 
 
 class DualLevel(Level, Transform):
@@ -59,7 +60,7 @@ class DualLevel(Level, Transform):
         """Return the results' tangents and the results, from one execution of the op in the session."""
         pairs = list(moving(inputs, tangents))
         arguments = Arguments([x for x, _ in pairs])
-        with recorded():
+        with enable_grad():
             result = execute(op, replaced(inputs, tangents, iter(arguments.tensors)), attrs)
             outputs = Outputs(arguments, as_tuple(result))
         found = Pullback(outputs).push([tangent for _, tangent in pairs], False)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from telegrad_engine.context import set_grad_enabled, state
+from telegrad_engine.context import enable_grad, set_grad_enabled, state
 from telegrad_engine.dtypes import FLOATING
 from telegrad_engine.errors import DTypeMismatch, InvalidOperation, InvalidValue
 from telegrad_engine.graph.node import walk
@@ -54,7 +54,7 @@ class Arguments:
         """Within the block, record operations, and refuse in-place changes of all tensors that exist already."""
         before, active.argument = active.argument, next(iter(self.raws), active.argument)
         try:
-            with recorded():
+            with enable_grad():
                 yield
         finally:
             active.argument = before
@@ -189,13 +189,6 @@ def _batched_by(value: Any, level: Level) -> bool:
     return False
 
 
-@contextmanager
-def recorded() -> Iterator[None]:
-    """Record operations in the block whatever the outer grad mode, since a transform differentiates them."""
-    with set_grad_enabled(True):
-        yield
-
-
 class Pullback:
     """The gradients of outputs as a linear function of their cotangents, which can be differentiated by them.
 
@@ -206,7 +199,7 @@ class Pullback:
     def __init__(self, outputs: Outputs) -> None:
         self.outputs = outputs
         within = outputs.arguments.levels
-        with outside(levels()), recorded():
+        with outside(levels()), enable_grad():  # whatever the outer grad mode
             self.chosen = chosen = [i for i, raw in enumerate(outputs.raws) if raw.requires_grad]
             cotangents = [functions.zeros_like(outputs.raws[i].detach()).requires_grad_() for i in chosen]
             found: Sequence[Any] = [None] * len(outputs.arguments.raws)
