@@ -11,38 +11,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from telegrad_engine.schema.op import CATALOGUE
 from telegrad_engine.tensor.namespace import Functions
 
 from .sessions.generators import Generator
 from .tape.recorder import Recorder
 from .tensor.handle import Tensor, recorder_of
 
-FUNCTIONS = frozenset(
-    [
-        "bernoulli",
-        "multinomial",
-        "normal",
-        "poisson",
-        "rand",
-        "rand_like",
-        "randint",
-        "randint_like",
-        "randn",
-        "randn_like",
-        "randperm",
-    ]
-)
-METHODS = (
-    "bernoulli",
-    "bernoulli_",
-    "cauchy_",
-    "exponential_",
-    "geometric_",
-    "log_normal_",
-    "multinomial",
-    "normal_",
-    "random_",
-    "uniform_",
+FUNCTIONS = frozenset([op.name for op in CATALOGUE if op.random and not op.internal])
+"""The functions for which torch accepts a generator."""
+METHODS = frozenset(
+    [op.name for op in CATALOGUE if op.random and op.method and not op.internal]
+    + [f"{op.name}_" for op in CATALOGUE if op.random and op.inplace]
 )
 """The methods for which torch accepts a generator."""
 

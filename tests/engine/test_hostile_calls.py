@@ -35,7 +35,7 @@ def test_what_serves_derivatives_alone_cannot_be_named(key: str) -> None:
     session.run([Instruction("arange", [], ["x"], {"start": 12})])
     with pytest.raises(errors.UnknownOp, match=f"unknown op '{key}'"):
         session.run([Instruction(key, ["x"], ["y"], {"shape": (2,), "stride": (2**40,)})])
-    assert len(PRIVATE) >= 7
+    assert len(PRIVATE) >= 3
     assert session.get("x").shape == (12,)
 
 

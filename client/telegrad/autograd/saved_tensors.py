@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import lru_cache
+from functools import cache, lru_cache
+from types import FunctionType
 from typing import Any
 
 from telegrad_engine.context import state
@@ -18,9 +19,8 @@ from telegrad_engine.graph import saved_tensor_hooks as engine_saved
 from telegrad_engine.graph.node import camel, metadata_of
 from telegrad_engine.graph.saved_tensor_hooks import Packed
 from telegrad_engine.schema.derivative_plan import Plan
-from telegrad_engine.schema.op import NO_ATTRS, Op
+from telegrad_engine.schema.op import CATALOGUE, NO_ATTRS, Op
 from telegrad_engine.tensor.gradient_values import GraphValues
-from telegrad_engine.tensor.namespace import Functions
 
 from ..tape.transform_stack import Transform, active, below, entered
 from ..tensor.handle import Tensor, functions
@@ -29,35 +29,17 @@ from .function import Function
 Hook = Callable[[Any], Any]
 
 
-def _placed(grad: Any, size: tuple[int, ...], index: tuple[Any, ...]) -> Any:
-    whole = functions.new_zeros(grad, size)
-    whole[tuple([slice(*item[1:]) if isinstance(item, tuple) else item for item in index])] = grad
-    return whole
-
-
-DERIVATIVES: dict[str, Callable[..., Any]] = {
-    "relu_backward": lambda grad, result: functions.where(result > 0, grad, 0.0),
-    "sigmoid_backward": lambda grad, output: grad * output * (1 - output),
-    "tanh_backward": lambda grad, output: grad * (1 - output * output),
-    "getitem_scatter": _placed,
-}
-"""Replacements for ops that only derivatives use and that programs may not contain."""
-NOT_PACKED = frozenset({"ctc_losses"})
-"""Ops whose derivative consists of such an op only."""
-
-
-def _apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-    """Apply an op of a derivative, or its replacement."""
-    other = DERIVATIVES.get(op.key)
-    return functions._apply(op, inputs, attrs) if other is None else other(*inputs, **attrs)
-
-
-_rules = Functions(_apply)
+@cache
+def _uses_private_ops(op: Op) -> bool:
+    """Whether a derivative of the op calls an op that programs may not contain."""
+    rules = [rule for rule in (*op.rules.values(), op.joint_rule) if isinstance(rule, FunctionType)]
+    called = [CATALOGUE.identified(name) for rule in rules for name in rule.__code__.co_names]
+    return any(other is not None and other.private for other in called)
 
 
 def _plan(op: Op, inputs: tuple[Any, ...]) -> Plan | None:
-    """The op's plan if it is recorded and saves inputs or results but no hidden values, else None."""
-    if not state.grad_enabled or not op.differentiable or op.composite or op.key in NOT_PACKED:
+    """The op's plan if it is recorded and saves inputs or results that a client operation can use, else None."""
+    if not state.grad_enabled or not op.differentiable or op.composite or _uses_private_ops(op):
         return None
     needs = tuple([tuple(map(_needs, x)) if isinstance(x, tuple) else _needs(x) for x in inputs])
     if not any(any(n) if isinstance(n, tuple) else n for n in needs):
@@ -119,7 +101,7 @@ class _Packed(Function):
         many = call.op.lists_outputs or len(call.op.outputs) > 1
         found: list[Any] = [None] * len(call.constants)
         for edges, rule, arguments, lists in call.plan.steps:
-            result = rule(_rules, grads if many else grads[0], *[saved[i] for i in arguments])
+            result = rule(functions, grads if many else grads[0], *[saved[i] for i in arguments])
             for edge, grad in zip(edges, result if lists else (result,), strict=True):
                 found[edge] = grad
         fit = GraphValues(Tensor).unbroadcast

@@ -32,9 +32,6 @@ from .vmap_errors import (
     refuse_to_write,
 )
 
-FILLS = frozenset({"bernoulli.fill", "cauchy", "exponential", "geometric", "log_normal", "normal.fill", "random",
-    "random.between", "uniform"})  # fmt: skip
-"""The random ops that do not read the tensor that they fill."""
 _looping: set[str] = set()
 """The ops for which a warning has been issued."""
 
@@ -289,7 +286,7 @@ class Level(Transform):
                 return functions._apply(op, inputs, attrs)
         if op.key == "drop":
             return inputs[0] * self._draw(op, (self._one_like(inputs[0], functions.ones),), attrs)
-        if op.factory or op.key in FILLS:
+        if op.factory or op.inplace:  # neither a size nor an in-place fill reads values of the tensor
             return self._draw(op, (self._one_like(inputs[0], functions.empty),), attrs)
         raise InvalidOperation(SAME_RANDOM)
 

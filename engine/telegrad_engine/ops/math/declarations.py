@@ -70,6 +70,17 @@ def floating(kernel: str) -> Callable[..., None]:
     return guard
 
 
+def each_floating(kernel: str) -> Callable[..., None]:
+    """A guard that raises NotImplementedForDType unless each input is floating."""
+
+    def guard(*inputs: Any) -> None:
+        for input in inputs:
+            if input.dtype not in FLOATING:
+                raise no_kernel(kernel, input.dtype)
+
+    return guard
+
+
 def same_floating(kernel: str) -> Callable[[Any], Spec]:
     """The shape rule of an op on one floating input whose result has the same shape and dtype."""
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from ...dtypes import FLOATING
 from ...errors import InvalidOperation
-from ...schema.declaration import FUNCTION, INPLACE, METHOD, NN_FUNCTION, PRIVATE, scratch
+from ...schema.declaration import FUNCTION, INPLACE, INTERNAL, METHOD, NN_FUNCTION, scratch
 from ...schema.derivative_plan import Rule
 from ...schema.op import elementwise
 from ...schema.parameters import Array, Int, Operand
 from ...schema.promotion import COUNTS, FLOATS
 from ..guards import no_bools, no_kernel
-from .declarations import binary, float_unary, floating, unary, zero_gradient
+from .declarations import binary, each_floating, float_unary, floating, unary, zero_gradient
 
 float_unary("exp", "e to the power of ``input``.").derivative(input=lambda F, grad, result: grad * result)
 float_unary("expm1", "``exp(input) - 1``, accurate near 0.").derivative(
@@ -63,7 +63,7 @@ float_unary("tanh", "The hyperbolic tangent.", variants=FUNCTION | METHOD | INPL
 )
 
 
-@elementwise(variants=PRIVATE)
+@elementwise(guard=each_floating("tanh_backward_cpu"), variants=INTERNAL)
 def tanh_backward(xp: Any, grad_output: Array, output: Array) -> Any:
     """The gradient of tanh where its value is ``output``: ``grad_output * (1 - output**2)``."""
     return xp.tanh_slope(grad_output, output)
@@ -80,7 +80,7 @@ float_unary("sigmoid", "``1 / (1 + exp(-input))``.", variants=FUNCTION | METHOD 
 )
 
 
-@elementwise(variants=PRIVATE)
+@elementwise(guard=each_floating("sigmoid_backward_cpu"), variants=INTERNAL)
 def sigmoid_backward(xp: Any, grad_output: Array, output: Array) -> Any:
     """The gradient of sigmoid where its value is ``output``: ``grad_output * (1 - output) * output``."""
     return xp.sigmoid_slope(grad_output, output)

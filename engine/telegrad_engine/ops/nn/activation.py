@@ -15,10 +15,10 @@ from ...schema.declaration import (
     FUNCTION,
     INPLACE,
     INPLACE_ARGUMENT,
+    INTERNAL,
     METHOD,
     NN_FUNCTION,
     NO_SCRATCH,
-    PRIVATE,
     scratch,
 )
 from ...schema.op import Op, Options, composite, elementwise, op
@@ -44,7 +44,7 @@ def relu(xp: Any, input: Array) -> Any:
 relu.derivative(input=lambda F, grad, result: F.relu_backward(grad, result))
 
 
-@elementwise(variants=PRIVATE, node="ThresholdBackwardBackward0")
+@elementwise(variants=INTERNAL, node="ThresholdBackwardBackward0")
 def relu_backward(xp: Any, grad_output: Array, result: Array) -> Any:
     """The gradient where relu let its input pass. An op, so that it requires grad when torch's does."""
     return xp.where(result != xp.zero(result), grad_output, 0)

@@ -17,14 +17,13 @@ from ...schema.declaration import (
     NO_SCRATCH,
     ONLY_ITSELF,
     ONLY_SECOND,
-    PRIVATE,
     VIEW,
     Overlap,
     scratch,
 )
 from ...schema.op import composite, op
-from ...schema.parameters import Array, Bool, Index, Indices, Int, Items, Operand, OptionalInt, Places, Str
-from ...shapes import Spec, broadcast_shapes, check_keeps_shape, expands_to, size_at, wrap_dim
+from ...schema.parameters import Array, Bool, Index, Indices, Int, Ints, Operand, OptionalInt, Places, Str
+from ...shapes import Spec, broadcast_shapes, check_keeps_shape, check_nonnegative, expands_to, size_at, wrap_dim
 from ..guards import kernel_name
 from ..node_names import by_operand
 from .scatter import (
@@ -106,13 +105,13 @@ getitem.derivative(input=lambda F, grad, input_shape, index: F.getitem_scatter(g
 
 
 def _getitem_scatter_rule(input: Any, size: Any, index: Any) -> Spec:
-    result = Spec(tuple(size), input.dtype)
+    result = Spec(check_nonnegative(size, "getitem_scatter"), input.dtype)
     check_keeps_shape(_getitem_rule(result, index).shape, input.shape)
     return result
 
 
-@op(_getitem_scatter_rule, variants=PRIVATE, memory=scratch(2.0))
-def getitem_scatter(xp: Any, input: Array, size: Items, index: Index) -> Any:
+@op(_getitem_scatter_rule, variants=INTERNAL, memory=scratch(2.0))
+def getitem_scatter(xp: Any, input: Array, size: Ints, index: Index) -> Any:
     """Zeros of shape ``size`` with ``input`` at ``index``: what ``getitem`` does to a gradient."""
     return xp.index_set(xp.zeros(size, input.dtype), as_index(index), input)
 
