@@ -18,8 +18,8 @@ from .. import dtypes
 from ..context import AutocastMode, state
 from ..dtypes import FLOATING, DType
 from ..errors import InvalidOperation, InvalidValue
+from ..schema.autocast_policy import Policy
 from ..schema.op import Op
-from .policies import POLICIES, Policy
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -61,7 +61,7 @@ class Autocast:
         """Return the op, the inputs and the attributes to run instead of the given ones."""
         device = self._device(inputs)
         setting = self.settings.get(device or "")
-        policy = POLICIES[device].get(op.key) if device is not None and setting is not None else None
+        policy = getattr(op.autocast, device) if device is not None and setting is not None else None
         if policy is None or setting is None or not setting.enabled:
             return op, inputs, attrs
         if policy is Policy.REFUSED:
@@ -158,7 +158,7 @@ def _device_type(x: Any) -> str | None:
         return next((kind for v in x if (kind := _device_type(v)) is not None), None)
     device = getattr(x, "device", None) if hasattr(x, "_version_counter") else None
     kind = device.partition(":")[0] if isinstance(device, str) else getattr(device, "type", None)
-    return kind if kind in POLICIES else None
+    return kind if kind in DEFAULTS else None
 
 
 def _eligible(x: Any) -> bool:
@@ -231,7 +231,7 @@ def check_device(device_type: Any) -> str:
     kind = device_type.partition(":")[0]
     if kind not in _DEVICES.split(", "):
         raise InvalidOperation(f"Expected one of {_DEVICES} device type at start of device string: {device_type}")
-    if kind not in POLICIES:
+    if kind not in DEFAULTS:
         raise InvalidOperation(f"User specified an unsupported autocast device_type '{kind}'")
     return kind
 

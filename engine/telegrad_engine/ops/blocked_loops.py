@@ -13,7 +13,7 @@ from ..cancellation import check_cancelled
 from ..schema.memory_admission import BLOCK
 from ..shapes import broadcast_shapes
 
-WIDEST = 8
+PROMOTE = 8
 """The bytes of an element of the widest dtype."""
 
 
@@ -71,7 +71,7 @@ def reduce_in_blocks(
     The reduction must also combine its own partial results, as a sum, product or maximum does. The last ``whole``
     dimensions stay in one block, for a term that works along them.
     """
-    if math.prod([x.size for x in arrays]) * WIDEST <= BLOCK:  # an upper bound of the broadcast size
+    if math.prod([x.size for x in arrays]) * PROMOTE <= BLOCK:  # an upper bound of the broadcast size
         return reduction(term(*arrays), axis=axis, keepdims=keepdims)
     shape = broadcast_shapes(*[x.shape for x in arrays])
     nbytes = math.prod(shape) * max([_computed_itemsize(x.dtype) for x in arrays])
@@ -85,7 +85,7 @@ def reduce_in_blocks(
 
 def _computed_itemsize(dtype: Any) -> int:
     """The bytes of an element in a sum's dtype: integers and bools sum in int64, float16 and bfloat16 in float32."""
-    return WIDEST if dtype.kind in "biu" else max(dtype.itemsize, 4)
+    return PROMOTE if dtype.kind in "biu" else max(dtype.itemsize, 4)
 
 
 def _reduce(

@@ -22,6 +22,7 @@ from .. import shapes
 from ..errors import InvalidArgument, UnknownOp
 from ..lru import LRU
 from ..shapes import Spec
+from .autocast_policy import UNCAST, Autocast
 from .declaration import (
     CHECKED,
     DEFAULT_MEMORY,
@@ -76,6 +77,7 @@ class Op(Signature):
         promotion: Promotion | None = None,
         may_raise: bool = False,
         overlap: Overlap = CHECKED,
+        autocast: Autocast = UNCAST,
     ) -> None:
         self.random = parameter_names(kernel)[1:2] == ("rng",)
         self.namespace = _namespace(variants)
@@ -111,6 +113,7 @@ class Op(Signature):
         self.blocked, self.view = memory.blocked, memory.view
         self.may_copy, self.may_alias, self.repeats = memory.may_copy, memory.may_alias, memory.repeats
         self.overlap = overlap
+        self.autocast = autocast
         self.common = None if promotion is None else promotion.computed()
         self.unpromoted = 0 if promotion is None else promotion.unpromoted
         self.keeps_dtype = False
@@ -363,6 +366,7 @@ class Options(TypedDict, total=False):
     memory: Memory
     may_raise: bool
     overlap: Overlap
+    autocast: Autocast
 
 
 def op(

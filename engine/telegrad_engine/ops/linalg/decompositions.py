@@ -6,6 +6,7 @@ from typing import Any
 
 from ...dtypes import FLOATING, bool_, widened
 from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
+from ...schema.autocast_policy import FLOAT32_ON_CPU, LOWER_ON_CUDA
 from ...schema.declaration import FUNCTION, LINALG_FUNCTION, named, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, ManyArrays, OptionalStr, Str
@@ -21,7 +22,7 @@ def _or_zeros(F: Any, grad: Any, like: Any) -> Any:
 # Cholesky ---------------------------------------------------------------------------------------------
 
 
-@factorization(square_rule("linalg.cholesky"), node="LinalgCholeskyExBackward0")
+@factorization(square_rule("linalg.cholesky"), node="LinalgCholeskyExBackward0", autocast=FLOAT32_ON_CPU)
 def cholesky(xp: Any, input: Array, *, upper: Bool = False) -> Any:
     """The triangular L with ``L @ L.mT == input``, or its transpose; of ``input`` one triangle is read."""
     lower = input.mT if upper else input
@@ -91,7 +92,7 @@ def _qr_rule(A: Any, mode: str) -> list[Spec]:
     return [Spec((0,) if mode == "r" else (*batch, m, k), A.dtype), Spec((*batch, k, n), A.dtype)]
 
 
-@op(_qr_rule, variants=LINALG_FUNCTION, results=named("Q", "R"), memory=scratch(4.0))
+@op(_qr_rule, variants=LINALG_FUNCTION, results=named("Q", "R"), memory=scratch(4.0), autocast=FLOAT32_ON_CPU)
 def qr(xp: Any, A: Array, mode: Str = "reduced") -> Any:
     """Q with orthonormal columns and R, upper triangular, with ``Q @ R == A``; mode "r" leaves Q empty."""
     if mode == "r":
@@ -139,7 +140,7 @@ def _eigh_rule(input: Any, UPLO: str) -> list[Spec]:
     return [Spec(input.shape[:-1], input.dtype), Spec(input.shape, input.dtype)]
 
 
-@factorization(_eigh_rule, results=named("eigenvalues", "eigenvectors"))
+@factorization(_eigh_rule, results=named("eigenvalues", "eigenvectors"), autocast=FLOAT32_ON_CPU)
 def eigh(xp: Any, input: Array, UPLO: Str = "L") -> Any:
     """The eigenvalues of symmetric matrices, ascending, and the eigenvectors; of ``input`` one triangle is read."""
     try:
@@ -168,7 +169,7 @@ def _eigh_grad(F: Any, grads: Any, eigenvalues: Any, eigenvectors: Any) -> Any:
 eigh.derivative(input=_eigh_grad)
 
 
-@composite(variants=LINALG_FUNCTION)
+@composite(variants=LINALG_FUNCTION, autocast=FLOAT32_ON_CPU)
 def eigvalsh(F: Any, input: Array, UPLO: Str = "L") -> Any:
     """The eigenvalues of symmetric matrices, ascending."""
     return F.linalg_eigh(input, UPLO)[0]
@@ -189,7 +190,7 @@ def _svd_rule(A: Any, full_matrices: bool, driver: str | None) -> list[Spec]:
     return [Spec((*batch, *shape), A.dtype) for shape in shapes]
 
 
-@factorization(_svd_rule, results=named("U", "S", "Vh"))
+@factorization(_svd_rule, results=named("U", "S", "Vh"), autocast=FLOAT32_ON_CPU)
 def svd(xp: Any, A: Array, full_matrices: Bool = True, *, driver: OptionalStr = None) -> Any:
     """U, the singular values S, descending, and Vh with ``U @ diag(S) @ Vh == A``."""
     refuse_nonfinite(xp, A)
@@ -224,7 +225,7 @@ def _svd_grad(F: Any, grads: Any, A_shape: Any, U: Any, S: Any, Vh: Any) -> Any:
 svd.derivative(A=_svd_grad)
 
 
-@composite(variants=LINALG_FUNCTION)
+@composite(variants=LINALG_FUNCTION, autocast=FLOAT32_ON_CPU)
 def svdvals(F: Any, A: Array, *, driver: OptionalStr = None) -> Any:
     """The singular values, descending."""
     return F.linalg_svd(A, False, driver=driver)[1]
@@ -255,7 +256,7 @@ def _check_factor(name: str, b: Any, A: Any, too_few_dims: str) -> None:
         raise no_kernel(f"{name}_cpu", b)
 
 
-@composite()
+@composite(autocast=FLOAT32_ON_CPU)
 def cholesky_solve(F: Any, input: Array, L: Array, upper: Bool = False) -> Any:
     """The solution of ``A @ X = input``, of which ``L`` is the Cholesky factor of A."""
     _check_factor("cholesky_solve", input, L, "{} should have at least 2 dimensions, but has {} dimensions instead")
@@ -265,7 +266,7 @@ def cholesky_solve(F: Any, input: Array, L: Array, upper: Bool = False) -> Any:
     return F.linalg_solve(F.matmul(lower, lower.mT), input)
 
 
-@composite()
+@composite(autocast=FLOAT32_ON_CPU)
 def cholesky_inverse(F: Any, L: Array, upper: Bool = False) -> Any:
     """The inverse of the matrix that ``L`` is the Cholesky factor of."""
     if L.ndim < 2:
@@ -279,7 +280,7 @@ def cholesky_inverse(F: Any, L: Array, upper: Bool = False) -> Any:
     return F.cholesky_solve(F.expand(eye, tuple(L.shape)), L, upper)
 
 
-@composite(variants=FUNCTION)
+@composite(variants=FUNCTION, autocast=LOWER_ON_CUDA)
 def chain_matmul(F: Any, matrices: ManyArrays) -> Any:
     """The product of several matrices; ``linalg.multi_dot`` is its new name."""
     if not matrices:
@@ -319,7 +320,7 @@ def norm_except_dim(F: Any, v: Array, pow: Int = 2, dim: Int = 0) -> Any:
     return F.linalg_vector_norm(v, pow, others, True) if others else F.abs(v)
 
 
-@composite(results=named("solution", "cloned_coefficient"))
+@composite(results=named("solution", "cloned_coefficient"), autocast=FLOAT32_ON_CPU)
 def triangular_solve(
     F: Any, input: Array, A: Array, upper: Bool = True, transpose: Bool = False, unitriangular: Bool = False
 ) -> Any:

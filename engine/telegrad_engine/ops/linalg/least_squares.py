@@ -6,6 +6,7 @@ from typing import Any
 
 from ...dtypes import int64
 from ...errors import DataDependentShape, DTypeMismatch, InvalidOperation, ShapeMismatch
+from ...schema.autocast_policy import FLOAT32_ON_CPU
 from ...schema.declaration import Results
 from ...schema.parameters import Array, OptionalNumber, OptionalStr
 from ...shapes import Spec, broadcast_shapes
@@ -60,7 +61,9 @@ def _rule(input: Any, b: Any, driver: str | None) -> list[Spec]:
 
 
 @factorization(
-    _rule, results=Results(("solution", "residuals", "rank", "singular_values"), constants=("singular_values",))
+    _rule,
+    results=Results(("solution", "residuals", "rank", "singular_values"), constants=("singular_values",)),
+    autocast=FLOAT32_ON_CPU,
 )
 def lstsq(xp: Any, input: Array, b: Array, rcond: OptionalNumber = None, *, driver: OptionalStr = None) -> Any:
     """The X of smallest norm that minimises the norm of ``input @ X - b``.

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...dtypes import FLOATING, bool_, from_numpy, widened
 from ...errors import DTypeMismatch, NotImplementedForDType, ShapeMismatch
+from ...schema.autocast_policy import LOWER, Autocast, Policy
 from ...schema.declaration import FUNCTION, INPLACE, METHOD, NN_FUNCTION, NO_SCRATCH, ONLY_ITSELF, UNCHECKED, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Number
@@ -102,7 +103,7 @@ def _matmul_node(node: Any) -> str:
     return {0: "DotBackward0", 1: "MvBackward0", 2: "MmBackward0"}.get(len(node.shape), "UnsafeViewBackward0")
 
 
-@op(_matmul_rule, node=_matmul_node, memory=NO_SCRATCH)
+@op(_matmul_rule, node=_matmul_node, memory=NO_SCRATCH, autocast=LOWER)
 def matmul(xp: Any, input: Array, other: Array) -> Any:
     """The matrix product, with torch's rules for vectors and batches."""
     return product(xp, input, other)
@@ -136,7 +137,7 @@ def _mm_rule(input: Any, mat2: Any) -> Spec:
     return _matmul_rule(input, mat2)
 
 
-@op(_mm_rule, memory=NO_SCRATCH)
+@op(_mm_rule, memory=NO_SCRATCH, autocast=LOWER)
 def mm(xp: Any, input: Array, mat2: Array) -> Any:
     """The product of two matrices."""
     return product(xp, input, mat2)
@@ -163,7 +164,7 @@ def _bmm_rule(input: Any, mat2: Any) -> Spec:
     return _matmul_rule(input, mat2)
 
 
-@op(_bmm_rule, memory=NO_SCRATCH)
+@op(_bmm_rule, memory=NO_SCRATCH, autocast=LOWER)
 def bmm(xp: Any, input: Array, mat2: Array) -> Any:
     """The products of two batches of matrices."""
     return product(xp, input, mat2)
@@ -182,7 +183,7 @@ def _outer_rule(input: Any, vec2: Any) -> Spec:
     return Spec((*input.shape, *vec2.shape), common_dtype((input, vec2)))
 
 
-@op(_outer_rule, aliases=("ger",), node="MulBackward0", promotion=UNWIDENED)
+@op(_outer_rule, aliases=("ger",), node="MulBackward0", promotion=UNWIDENED, autocast=Autocast(cpu=Policy.AS_GIVEN))
 def outer(xp: Any, input: Array, vec2: Array) -> Any:
     """The outer product of two vectors."""
     return xp.multiply(input[:, None], vec2[None, :])
@@ -194,7 +195,7 @@ outer.derivative(
 )
 
 
-@composite()
+@composite(autocast=Autocast(cpu=Policy.AS_GIVEN, cuda=Policy.PROMOTE))
 def dot(F: Any, input: Array, tensor: Array) -> Any:
     """The inner product of two vectors."""
     if input.ndim != 1 or tensor.ndim != 1:
@@ -205,7 +206,7 @@ def dot(F: Any, input: Array, tensor: Array) -> Any:
     return F.matmul(input, tensor)
 
 
-@composite()
+@composite(autocast=Autocast(cpu=Policy.AS_GIVEN, cuda=Policy.LOWER))
 def mv(F: Any, input: Array, vec: Array) -> Any:
     """The product of a matrix and a vector."""
     size_at(input.shape, 0)  # raises for a 0-dim tensor
@@ -272,7 +273,7 @@ def _linear_node(node: Any) -> str:
     return "MmBackward0" if node.next_edges[2] is None else "AddmmBackward0"
 
 
-@op(linear_rule, variants=NN_FUNCTION, node=_linear_node)
+@op(linear_rule, variants=NN_FUNCTION, node=_linear_node, autocast=LOWER)
 def linear(xp: Any, input: Array, weight: Array, bias: Array = None) -> Any:
     """``input @ weight.T + bias``: (…, in) by (out, in) to (…, out)."""
     result = product(xp, input, weight.T)
@@ -328,7 +329,7 @@ def _addmm_rule(input: Any, mat1: Any, mat2: Any) -> Spec:
     return _sum_spec(input, (n, m), "addmm_impl_cpu_")
 
 
-@op(_addmm_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(1.25), overlap=ONLY_ITSELF)
+@op(_addmm_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(1.25), overlap=ONLY_ITSELF, autocast=LOWER)
 def addmm(xp: Any, input: Array, mat1: Array, mat2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (mat1 @ mat2)``."""
     return _weighted(xp, input, product(xp, mat1, mat2), beta, alpha)
@@ -356,7 +357,13 @@ def _addmv_rule(input: Any, mat: Any, vec: Any) -> Spec:
     return _sum_spec(input, (n,), "addmv_impl_cpu")
 
 
-@op(_addmv_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(1.25), overlap=UNCHECKED)
+@op(
+    _addmv_rule,
+    variants=FUNCTION | METHOD | INPLACE,
+    memory=scratch(1.25),
+    overlap=UNCHECKED,
+    autocast=Autocast(cpu=Policy.AS_GIVEN, cuda=Policy.LOWER),
+)
 def addmv(xp: Any, input: Array, mat: Array, vec: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (mat @ vec)``."""
     return _weighted(xp, input, product(xp, mat, vec), beta, alpha)
@@ -381,7 +388,7 @@ def _baddbmm_rule(input: Any, batch1: Any, batch2: Any) -> Spec:
     return _sum_spec(input, (*batch1.shape[:2], batch2.shape[2]), "baddbmm")
 
 
-@op(_baddbmm_rule, variants=FUNCTION | METHOD | INPLACE, overlap=UNCHECKED)
+@op(_baddbmm_rule, variants=FUNCTION | METHOD | INPLACE, overlap=UNCHECKED, autocast=LOWER)
 def baddbmm(xp: Any, input: Array, batch1: Array, batch2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (batch1 @ batch2)``, matrix by matrix."""
     return _weighted(xp, input, product(xp, batch1, batch2), beta, alpha)
@@ -402,7 +409,7 @@ def _addbmm_rule(input: Any, batch1: Any, batch2: Any) -> Spec:
     return _sum_spec(input, (n, m), "addmm_impl_cpu_")
 
 
-@op(_addbmm_rule, variants=FUNCTION | METHOD | INPLACE, overlap=ONLY_ITSELF)
+@op(_addbmm_rule, variants=FUNCTION | METHOD | INPLACE, overlap=ONLY_ITSELF, autocast=LOWER)
 def addbmm(xp: Any, input: Array, batch1: Array, batch2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (batch1 @ batch2)``, the matrices of the batch summed."""
     return _weighted(xp, input, xp.sum(product(xp, batch1, batch2), axis=0), beta, alpha)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...dtypes import float32, float64
 from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
+from ...schema.autocast_policy import FLOAT32_ON_CPU, RESULT_FLOAT32_ON_CUDA
 from ...schema.declaration import LINALG_FUNCTION, named
 from ...schema.op import composite
 from ...schema.parameters import Array, Bool, Int, Ints, Number, NumberOrStr, OptionalDType, OptionalNumber, Str
@@ -88,7 +89,7 @@ def _keep_dims(F: Any, result: Any, input: Any, dim: tuple[int, ...], keepdim: b
     return F.reshape(result, reduced_shape(shape, wrap_dims(dim, len(shape)), True)) if keepdim else result
 
 
-@composite(variants=LINALG_FUNCTION)
+@composite(variants=LINALG_FUNCTION, autocast=RESULT_FLOAT32_ON_CUDA)
 def matrix_norm(
     F: Any, input: Array, ord: Str = "fro", dim: Ints = (-2, -1), keepdim: Bool = False, *, dtype: OptionalDType = None
 ) -> Any:
@@ -101,7 +102,7 @@ def matrix_norm(
     return _keep_dims(F, norms, input, dim, keepdim)
 
 
-@composite(key="matrix_norm.ord", variants=LINALG_FUNCTION)
+@composite(key="matrix_norm.ord", variants=LINALG_FUNCTION, autocast=RESULT_FLOAT32_ON_CUDA)
 def matrix_norm_ord(
     F: Any, input: Array, ord: Number, dim: Ints = (-2, -1), keepdim: Bool = False, *, dtype: OptionalDType = None
 ) -> Any:
@@ -124,7 +125,7 @@ def matrix_norm_ord(
 # Rank and condition -----------------------------------------------------------------------------------
 
 
-@composite(variants=LINALG_FUNCTION)
+@composite(variants=LINALG_FUNCTION, autocast=FLOAT32_ON_CPU)
 def matrix_rank(
     F: Any, input: Array, *, atol: OptionalNumber = None, rtol: OptionalNumber = None, hermitian: Bool = False
 ) -> Any:
@@ -152,19 +153,19 @@ def _rank(F: Any, input: Any, atol: Any, rtol: Any, hermitian: bool) -> Any:
     return F.sum(F.gt(sizes, at_least(F.amax(sizes, (-1,), True) * relative, absolute)), (-1,))
 
 
-@composite(key="matrix_rank.tol_tensor", variants=LINALG_FUNCTION)
+@composite(key="matrix_rank.tol_tensor", variants=LINALG_FUNCTION, autocast=FLOAT32_ON_CPU)
 def matrix_rank_tol_tensor(F: Any, input: Array, tol: Array, hermitian: Bool = False) -> Any:
     """How many singular values of each matrix exceed its ``tol``."""
     return _rank(F, input, tol, 0.0, hermitian)
 
 
-@composite(key="matrix_rank.tensor", variants=LINALG_FUNCTION)
+@composite(key="matrix_rank.tensor", variants=LINALG_FUNCTION, autocast=FLOAT32_ON_CPU)
 def matrix_rank_tensor(F: Any, input: Array, *, atol: Array = None, rtol: Array = None, hermitian: Bool = False) -> Any:
     """``matrix_rank`` by tolerances that are tensors, with one for each matrix."""
     return _rank(F, input, atol, rtol, hermitian)
 
 
-@composite(key="matrix_rank.tol", variants=LINALG_FUNCTION)
+@composite(key="matrix_rank.tol", variants=LINALG_FUNCTION, autocast=FLOAT32_ON_CPU)
 def matrix_rank_tol(F: Any, input: Array, tol: Number, hermitian: Bool = False) -> Any:
     """How many singular values exceed ``tol``."""
     if input.ndim > 1 and input.dtype.name not in EPSILON:
@@ -175,7 +176,7 @@ def matrix_rank_tol(F: Any, input: Array, tol: Number, hermitian: Bool = False) 
     return F.linalg_matrix_rank(input, atol=tol, rtol=0.0, hermitian=hermitian)
 
 
-@composite(variants=LINALG_FUNCTION)
+@composite(variants=LINALG_FUNCTION, autocast=FLOAT32_ON_CPU)
 def cond(F: Any, input: Array, p: NumberOrStr = None) -> Any:
     """The condition number: the norm of each matrix times that of its inverse; infinite for a singular one."""
     if input.ndim < 2:
@@ -198,13 +199,13 @@ def cond(F: Any, input: Array, p: NumberOrStr = None) -> Any:
 # torch's older names of matrix functions -----------------------------------------------------------------
 
 
-@composite()
+@composite(autocast=FLOAT32_ON_CPU)
 def inverse(F: Any, input: Array) -> Any:
     """The inverse of each matrix: ``linalg.inv``."""
     return F.linalg_inv(input)
 
 
-@composite()
+@composite(autocast=FLOAT32_ON_CPU)
 def pinverse(F: Any, input: Array, rcond: Number = 1e-15) -> Any:
     """The Moore-Penrose pseudo-inverse; singular values up to ``rcond`` times the largest count as zero."""
     return F.linalg_pinv(input, rtol=rcond)
@@ -239,7 +240,7 @@ def logdet(F: Any, input: Array) -> Any:
 # Decompositions ---------------------------------------------------------------------------------------
 
 
-@composite()
+@composite(autocast=FLOAT32_ON_CPU)
 def cholesky(F: Any, input: Array, upper: Bool = False) -> Any:
     """The triangular L with ``L @ L.mT == input``, or its transpose."""
     check_square(input, "cholesky")
@@ -251,13 +252,13 @@ def cholesky(F: Any, input: Array, upper: Bool = False) -> Any:
         raise LinAlgError(error.detail.removeprefix("linalg.")) from None
 
 
-@composite(results=named("Q", "R"))
+@composite(results=named("Q", "R"), autocast=FLOAT32_ON_CPU)
 def qr(F: Any, input: Array, some: Bool = True) -> Any:
     """Q with orthonormal columns and R, upper triangular, with ``Q @ R == input``; all of Q unless ``some``."""
     return qr.bundle(F.linalg_qr(input, "reduced" if some else "complete"))
 
 
-@composite(results=named("U", "S", "V"))
+@composite(results=named("U", "S", "V"), autocast=FLOAT32_ON_CPU)
 def svd(F: Any, input: Array, some: Bool = True, compute_uv: Bool = True) -> Any:
     """U, the singular values S and V with ``U @ diag(S) @ V.mT == input``; zeros for U and V unless asked for."""
     if input.ndim < 2:

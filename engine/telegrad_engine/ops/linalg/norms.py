@@ -9,6 +9,7 @@ from typing import Any
 
 from ...dtypes import bool_, float32, int64, is_floating, promote_types, widened
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
+from ...schema.autocast_policy import FLOAT32, FLOAT32_ON_CUDA, RESULT_FLOAT32_ON_CUDA
 from ...schema.declaration import (
     FUNCTION,
     INPLACE,
@@ -75,7 +76,7 @@ def _vector_norm_rule(input: Any, ord: float, dim: Any, keepdim: bool, dtype: An
     return spec
 
 
-@op(_vector_norm_rule, variants=LINALG_FUNCTION, memory=blocks(2.0))
+@op(_vector_norm_rule, variants=LINALG_FUNCTION, memory=blocks(2.0), autocast=RESULT_FLOAT32_ON_CUDA)
 def vector_norm(
     xp: Any,
     input: Array,
@@ -138,7 +139,7 @@ def vector_norm_grad(F: Any, grad: Any, input: Any, result: Any, ord: float, dim
 vector_norm.derivative(input=vector_norm_grad)
 
 
-@composite()
+@composite(autocast=FLOAT32_ON_CUDA)
 def norm(
     F: Any,
     input: Array,
@@ -263,7 +264,7 @@ def sum_to_size(F: Any, input: Array, size: Ints) -> Any:
     return F.sum(result, lone, True) if lone else result
 
 
-@composite(variants=FUNCTION | METHOD | INPLACE)
+@composite(variants=FUNCTION | METHOD | INPLACE, autocast=FLOAT32_ON_CUDA)
 def renorm(F: Any, input: Array, p: Number, dim: Int, maxnorm: Number) -> Any:
     """The slices along ``dim`` whose p-norm is above ``maxnorm`` scaled down to it."""
     if not p > 0:
@@ -324,7 +325,7 @@ def cumulative_trapezoid(F: Any, y: Array, x: Array, *, dim: Int = -1) -> Any:
 MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
 
 
-@composite(variants=FUNCTION)
+@composite(variants=FUNCTION, autocast=FLOAT32)
 def cdist(F: Any, x1: Array, x2: Array, p: Number = 2.0, compute_mode: Str = MODES[0]) -> Any:
     """The ``p``-norms of the differences of every row of ``x1`` and every row of ``x2``: (…, rows, rows).
 
@@ -413,7 +414,7 @@ def _sum_slopes(F: Any, arrays: Any, p: float, axis: tuple[int, ...]) -> Any:
     return reduce_in_blocks(F.xp, F.xp.sum, slopes, arrays, axis, True, whole=1)
 
 
-@composite(variants=FUNCTION | NN_FUNCTION)
+@composite(variants=FUNCTION | NN_FUNCTION, autocast=FLOAT32_ON_CUDA)
 def pdist(F: Any, input: Array, p: Number = 2.0) -> Any:
     """The ``p``-norms of the differences of every two rows of (N, M): N (N - 1) / 2 of them, those of row 0 first."""
     if input.dim() != 2:

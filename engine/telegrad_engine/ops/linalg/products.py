@@ -9,6 +9,7 @@ from typing import Any
 
 from ...dtypes import FLOATING, bool_, int64, widened
 from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
+from ...schema.autocast_policy import FLOAT32_ON_CPU, LOWER, LOWER_ON_CUDA, PROMOTE_ON_CUDA, Autocast, Policy
 from ...schema.declaration import FUNCTION, INPLACE, LINALG_FUNCTION, MAY_ALIAS, METHOD, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Arrays, Int, IntsKind, Items, ManyArrays, Number, OptionalInt, Str
@@ -18,7 +19,7 @@ from ..guards import kernel_name
 from .solving import check_floating, kind_names
 
 
-@composite(variants=FUNCTION)
+@composite(variants=FUNCTION, autocast=PROMOTE_ON_CUDA)
 def tensordot(F: Any, a: Array, b: Array, dims: Int = 2) -> Any:
     """The sum of products over the last ``dims`` dimensions of ``a`` and the first of ``b``."""
     if dims < 0:
@@ -28,7 +29,7 @@ def tensordot(F: Any, a: Array, b: Array, dims: Int = 2) -> Any:
     return _contract(F, a, b, tuple(range(-dims, 0)), tuple(range(dims)))
 
 
-@composite(key="tensordot.dims", variants=FUNCTION)
+@composite(key="tensordot.dims", variants=FUNCTION, autocast=PROMOTE_ON_CUDA)
 def tensordot_dims(F: Any, a: Array, b: Array, dims: Items) -> Any:
     """The sum of products over pairs of dimensions: those of ``a``, then those of ``b``."""
     if len(dims) != 2:
@@ -83,7 +84,7 @@ def inner(F: Any, input: Array, other: Array) -> Any:
     return _contract(F, input, other, (-1,), (-1,))
 
 
-@composite()
+@composite(autocast=Autocast(cpu=Policy.AS_GIVEN, cuda=Policy.PROMOTE))
 def vdot(F: Any, input: Array, other: Array) -> Any:
     """The inner product of two vectors; for real ones it is ``dot``."""
     return F.dot(input, other)
@@ -129,7 +130,7 @@ linalg_cross.derivative(
 )
 
 
-@composite()
+@composite(autocast=PROMOTE_ON_CUDA)
 def cross(F: Any, input: Array, other: Array, dim: OptionalInt = None) -> Any:
     """The cross product of vectors of three along ``dim``, by default the first of size 3."""
     if dim is None:
@@ -139,7 +140,7 @@ def cross(F: Any, input: Array, other: Array, dim: OptionalInt = None) -> Any:
     return F.linalg_cross(input, other, dim=dim)
 
 
-@composite(variants=LINALG_FUNCTION)
+@composite(variants=LINALG_FUNCTION, autocast=LOWER)
 def vecdot(F: Any, x: Array, y: Array, *, dim: Int = -1) -> Any:
     """The inner products of vectors along ``dim``."""
     check_floating(x._data, "linalg.vecdot")
@@ -157,7 +158,7 @@ def linalg_matmul(F: Any, input: Array, other: Array) -> Any:
     return F.matmul(input, other)
 
 
-@composite(variants=LINALG_FUNCTION)
+@composite(variants=LINALG_FUNCTION, autocast=LOWER)
 def multi_dot(F: Any, tensors: Arrays) -> Any:
     """The product of several matrices in the order that costs least; the first and the last may be vectors."""
     if len(tensors) < 2:
@@ -206,7 +207,7 @@ def _trace_rule(input: Any) -> Spec:
     return Spec((), input.dtype if input.dtype in FLOATING else int64.numpy)
 
 
-@op(_trace_rule, memory=scratch(3.0))
+@op(_trace_rule, memory=scratch(3.0), autocast=FLOAT32_ON_CPU)
 def trace(xp: Any, input: Array) -> Any:
     """The sum of the diagonal of a matrix."""
     return xp.asarray(xp.trace(widened(input.astype(_trace_rule(input).dtype))))
@@ -215,7 +216,7 @@ def trace(xp: Any, input: Array) -> Any:
 trace.derivative(input=lambda F, grad, input_shape: F.where(F.eye(*input_shape, dtype=bool_), grad, 0.0))
 
 
-@composite(variants=FUNCTION | METHOD | INPLACE)
+@composite(variants=FUNCTION | METHOD | INPLACE, autocast=LOWER_ON_CUDA)
 def addr(F: Any, input: Array, vec1: Array, vec2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * outer(vec1, vec2)``."""
     for name, vec in (("vec1", vec1), ("vec2", vec2)):
@@ -317,7 +318,7 @@ def _subscript_sizes(terms: list[str], shapes: list[Any]) -> dict[str, int]:
     return sizes
 
 
-@composite(variants=FUNCTION, memory=MAY_ALIAS)
+@composite(variants=FUNCTION, memory=MAY_ALIAS, autocast=LOWER_ON_CUDA)
 def einsum(F: Any, equation: Str, operands: ManyArrays = ()) -> Any:
     """The sum of products that ``equation`` names: ``"ij,jk->ik"`` is a matrix product."""
     if not operands:

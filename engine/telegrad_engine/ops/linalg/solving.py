@@ -10,6 +10,7 @@ import numpy as np
 
 from ...dtypes import FLOATING, float32, float64, parse, widened
 from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
+from ...schema.autocast_policy import FLOAT32_ON_CPU
 from ...schema.declaration import LINALG_FUNCTION, named, scratch
 from ...schema.derivative_plan import Rule
 from ...schema.op import composite, op
@@ -80,7 +81,7 @@ factorization = partial(op, variants=LINALG_FUNCTION, memory=scratch(4.0), may_r
 """Like :func:`op`, for functions that factor matrices, which some matrices do not allow."""
 
 
-@factorization(square_rule("linalg.inv"), node="LinalgInvExBackward0")
+@factorization(square_rule("linalg.inv"), node="LinalgInvExBackward0", autocast=FLOAT32_ON_CPU)
 def inv(xp: Any, A: Array) -> Any:
     """The inverse of each matrix."""
     try:
@@ -200,7 +201,14 @@ def _solve_rule(A: Any, B: Any, left: bool) -> Spec:
     return Spec(shape[:-1] if vector else shape, A.dtype)
 
 
-@op(_solve_rule, variants=LINALG_FUNCTION, node="LinalgSolveExBackward0", memory=scratch(2.0), may_raise=True)
+@op(
+    _solve_rule,
+    variants=LINALG_FUNCTION,
+    node="LinalgSolveExBackward0",
+    memory=scratch(2.0),
+    may_raise=True,
+    autocast=FLOAT32_ON_CPU,
+)
 def solve(xp: Any, A: Array, B: Array, *, left: Bool = True) -> Any:
     """The solution of ``A @ X = B``, or of ``X @ A = B`` where not ``left``; B may be vectors."""
     vector = is_vector(A.shape, B.shape)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...dtypes import FLOATING, LOW, bool_, element, float64, from_numpy, widened
 from ...errors import DTypeMismatch, InvalidOperation
+from ...schema.autocast_policy import FLOAT32_ON_CUDA, PROMOTE_ON_CUDA
 from ...schema.declaration import FUNCTION, MAY_ALIAS, METHOD, scratch
 from ...schema.op import composite, elementwise
 from ...schema.parameters import Array, NoneOnly, Number, Operand, Str
@@ -216,7 +217,9 @@ def _whole_power(xp: Any, input: Any, exponent: Any) -> Any:
     return xp.power(base, xp.where(negative, 2 - exponent % 2, exponent))
 
 
-@elementwise(guard=_check_powers, node=by_operands("Pow", tensors=1, number_first=2, number_second=0))
+@elementwise(
+    guard=_check_powers, node=by_operands("Pow", tensors=1, number_first=2, number_second=0), autocast=FLOAT32_ON_CUDA
+)
 def pow_(xp: Any, input: Operand, exponent: Operand) -> Any:
     """``input`` to the power ``exponent``."""
     if isinstance(exponent, (int, float)) and exponent == 2:
@@ -371,7 +374,7 @@ lerp.derivative(
 )
 
 
-@elementwise(guard=no_bools("addcmul_cpu_out"))
+@elementwise(guard=no_bools("addcmul_cpu_out"), autocast=PROMOTE_ON_CUDA)
 def addcmul(xp: Any, input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) -> Any:
     """``input + value * tensor1 * tensor2``."""
     return input + element(value, input.dtype) * tensor1 * tensor2
@@ -395,7 +398,7 @@ def _no_whole_division(input: Any, tensor1: Any, tensor2: Any) -> None:
         )
 
 
-@elementwise(guard=_no_whole_division)
+@elementwise(guard=_no_whole_division, autocast=PROMOTE_ON_CUDA)
 def addcdiv(xp: Any, input: Array, tensor1: Array, tensor2: Array, *, value: Number = 1) -> Any:
     """``input + value * tensor1 / tensor2``."""
     return input + value * tensor1 / tensor2

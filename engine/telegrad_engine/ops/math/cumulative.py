@@ -8,6 +8,7 @@ from typing import Any
 
 from ...dtypes import bool_, int64, widened
 from ...errors import IndexOutOfRange, InvalidOperation, ShapeMismatch
+from ...schema.autocast_policy import RESULT_FLOAT32_ON_CUDA, Autocast, Policy
 from ...schema.declaration import FUNCTION, INPLACE, LIST, METHOD, named, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Arrays, Bool, Int, Number, NumberOrNumbers, OptionalDType, OptionalInts
@@ -17,7 +18,7 @@ from .reduction import accumulated, accumulated_dtype, running_rule, times
 from .sorting import route, values_and_indices
 
 
-@op(partial(running_rule, "cumprod_out_cpu"), variants=FUNCTION | METHOD | INPLACE)
+@op(partial(running_rule, "cumprod_out_cpu"), variants=FUNCTION | METHOD | INPLACE, autocast=RESULT_FLOAT32_ON_CUDA)
 def cumprod(xp: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> Any:
     """The running product along ``dim``."""
     wide = accumulated(input, dtype)
@@ -63,7 +64,13 @@ def _prod_rule(input: Any, dim: int, keepdim: bool, dtype: Any) -> Spec:
     return Spec(reduced_shape(input.shape, (axis,), keepdim), accumulated_dtype(input, dtype))
 
 
-@op(_prod_rule, key="prod.dim", node="ProdBackward1", memory=scratch(1.25))
+@op(
+    _prod_rule,
+    key="prod.dim",
+    node="ProdBackward1",
+    memory=scratch(1.25),
+    autocast=Autocast(cpu=Policy.FLOAT32, cuda=Policy.RESULT_FLOAT32),
+)
 def prod_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False, *, dtype: OptionalDType = None) -> Any:
     """The product along ``dim``."""
     wide = accumulated(input, dtype)

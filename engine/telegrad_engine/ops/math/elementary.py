@@ -7,6 +7,7 @@ from typing import Any
 
 from ...dtypes import FLOATING
 from ...errors import InvalidOperation
+from ...schema.autocast_policy import FLOAT32_ON_CUDA, PROMOTE_ON_CUDA, UNCAST, Autocast
 from ...schema.declaration import FUNCTION, INPLACE, INTERNAL, METHOD, NN_FUNCTION, scratch
 from ...schema.derivative_plan import Rule
 from ...schema.op import elementwise
@@ -15,18 +16,22 @@ from ...schema.promotion import COUNTS, FLOATS
 from ..guards import no_bools, no_kernel
 from .declarations import binary, each_floating, float_unary, floating, unary, zero_gradient
 
-float_unary("exp", "e to the power of ``input``.").derivative(input=lambda F, grad, result: grad * result)
-float_unary("expm1", "``exp(input) - 1``, accurate near 0.").derivative(
+float_unary("exp", "e to the power of ``input``.", autocast=FLOAT32_ON_CUDA).derivative(
+    input=lambda F, grad, result: grad * result
+)
+float_unary("expm1", "``exp(input) - 1``, accurate near 0.", autocast=FLOAT32_ON_CUDA).derivative(
     input=lambda F, grad, result: grad * (result + 1)
 )
-float_unary("log", "The natural logarithm.").derivative(input=lambda F, grad, input: grad / input)
-float_unary("log1p", "``log(1 + input)``, accurate near 0.", node="Log1PBackward0").derivative(
-    input=lambda F, grad, input: grad / (input + 1)
+float_unary("log", "The natural logarithm.", autocast=FLOAT32_ON_CUDA).derivative(
+    input=lambda F, grad, input: grad / input
 )
+float_unary(
+    "log1p", "``log(1 + input)``, accurate near 0.", node="Log1PBackward0", autocast=FLOAT32_ON_CUDA
+).derivative(input=lambda F, grad, input: grad / (input + 1))
 float_unary("sqrt", "The square root.").derivative(input=lambda F, grad, result: grad / (2 * result))
 
 
-@elementwise(promotion=FLOATS)
+@elementwise(promotion=FLOATS, autocast=FLOAT32_ON_CUDA)
 def rsqrt(xp: Any, input: Array) -> Any:
     """One over the square root."""
     return 1 / xp.sqrt(input)
@@ -44,7 +49,7 @@ def square(xp: Any, input: Array) -> Any:
 square.derivative(input=lambda F, grad, input: grad * (2 * input))
 
 
-@elementwise(promotion=FLOATS)
+@elementwise(promotion=FLOATS, autocast=FLOAT32_ON_CUDA)
 def reciprocal(xp: Any, input: Array) -> Any:
     """``1 / input``."""
     return 1 / input
@@ -187,20 +192,34 @@ binary(
 # Trigonometric and hyperbolic functions and their inverses -----------------------------------------------
 
 
-def _inverse(name: str, doc: str, derivative: Rule) -> None:
+def _inverse(name: str, doc: str, derivative: Rule, autocast: Autocast = UNCAST) -> None:
     """Declare an inverse function such as ``asin``, which torch also calls ``arcsin``, its only name in NumPy."""
     arc_name = f"arc{name[1:]}"
-    float_unary(name, doc, calls=arc_name, aliases=(arc_name,)).derivative(input=derivative)
+    float_unary(name, doc, calls=arc_name, aliases=(arc_name,), autocast=autocast).derivative(input=derivative)
 
 
-float_unary("tan", "The tangent, of radians.").derivative(input=lambda F, grad, result: grad * (1 + result * result))
-_inverse("asin", "The angle, in radians, that has this sine.", lambda F, grad, input: grad * F.rsqrt(1 - input * input))
+float_unary("tan", "The tangent, of radians.", autocast=FLOAT32_ON_CUDA).derivative(
+    input=lambda F, grad, result: grad * (1 + result * result)
+)
 _inverse(
-    "acos", "The angle, in radians, that has this cosine.", lambda F, grad, input: -grad * F.rsqrt(1 - input * input)
+    "asin",
+    "The angle, in radians, that has this sine.",
+    lambda F, grad, input: grad * F.rsqrt(1 - input * input),
+    FLOAT32_ON_CUDA,
+)
+_inverse(
+    "acos",
+    "The angle, in radians, that has this cosine.",
+    lambda F, grad, input: -grad * F.rsqrt(1 - input * input),
+    FLOAT32_ON_CUDA,
 )
 _inverse("atan", "The angle, in radians, that has this tangent.", lambda F, grad, input: grad / (input * input + 1))
-float_unary("sinh", "The hyperbolic sine.").derivative(input=lambda F, grad, input: grad * F.cosh(input))
-float_unary("cosh", "The hyperbolic cosine.").derivative(input=lambda F, grad, input: grad * F.sinh(input))
+float_unary("sinh", "The hyperbolic sine.", autocast=FLOAT32_ON_CUDA).derivative(
+    input=lambda F, grad, input: grad * F.cosh(input)
+)
+float_unary("cosh", "The hyperbolic cosine.", autocast=FLOAT32_ON_CUDA).derivative(
+    input=lambda F, grad, input: grad * F.sinh(input)
+)
 _inverse("asinh", "The inverse of the hyperbolic sine.", lambda F, grad, input: grad * F.rsqrt(input * input + 1))
 _inverse(
     "acosh",
@@ -234,6 +253,7 @@ binary(
     calls="arctan2",
     aliases=("arctan2",),
     promotion=FLOATS,
+    autocast=PROMOTE_ON_CUDA,
 ).derivative(
     input=lambda F, grad, input, other: grad * other * _over_square(F, input, other),
     other=lambda F, grad, input, other: -grad * input * _over_square(F, input, other),

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...dtypes import LOW, bool_, float32, from_numpy, int64, is_floating, widened
 from ...errors import DTypeMismatch
+from ...schema.autocast_policy import FLOAT32_ON_CUDA, RESULT_FLOAT32_ON_CUDA, Autocast, Policy
 from ...schema.declaration import FUNCTION, INPLACE, LIST, METHOD, NO_SCRATCH, RESULT, Results, Variants, blocks
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, OptionalBool, OptionalDType, OptionalInts, OptionalNumber
@@ -74,7 +75,7 @@ def _by_dim(name: str) -> Callable[[Any], str]:
 # Sums and means ------------------------------------------------------------------------------------------
 
 
-@op(sum_rule, node=_by_dim("Sum"), memory=NO_SCRATCH)
+@op(sum_rule, node=_by_dim("Sum"), memory=NO_SCRATCH, autocast=RESULT_FLOAT32_ON_CUDA)
 def sum_(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None) -> Any:
     """The sum over ``dim``, or over everything. Integers and bools sum in int64."""
     return _sum(xp, input, dim, keepdim, accumulated_dtype(input, dtype))
@@ -120,7 +121,11 @@ mean.derivative(
 )
 
 
-@op(lambda input, dtype: Spec((), accumulated_dtype(input, dtype)), memory=blocks(1.25))
+@op(
+    lambda input, dtype: Spec((), accumulated_dtype(input, dtype)),
+    memory=blocks(1.25),
+    autocast=Autocast(cpu=Policy.FLOAT32, cuda=Policy.RESULT_FLOAT32),
+)
 def prod(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """The product of all elements."""
     wanted = accumulated_dtype(input, dtype)
@@ -158,7 +163,7 @@ def _prod_grad(F: Any, grad: Any, input: Any) -> Any:
 prod.derivative(input=_prod_grad)
 
 
-@op(partial(running_rule, "cumsum_out_cpu"), variants=FUNCTION | METHOD | INPLACE)
+@op(partial(running_rule, "cumsum_out_cpu"), variants=FUNCTION | METHOD | INPLACE, autocast=RESULT_FLOAT32_ON_CUDA)
 def cumsum(xp: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> Any:
     """The running sum along ``dim``."""
     wide = accumulated(input, dtype)
@@ -200,7 +205,7 @@ def _logsumexp_rule(input: Any, dim: Any, keepdim: bool) -> Spec:
     return reduced(input, dim, keepdim, None if is_floating(input.dtype) else float32.numpy)
 
 
-@op(_logsumexp_rule, memory=blocks(3.0))
+@op(_logsumexp_rule, memory=blocks(3.0), autocast=FLOAT32_ON_CUDA)
 def logsumexp(xp: Any, input: Array, dim: Ints, keepdim: Bool = False) -> Any:
     """``log(sum(exp(input)))`` over ``dim`` without overflow; -inf where all elements are."""
     axis, wide = axes(dim, input.ndim), _computed

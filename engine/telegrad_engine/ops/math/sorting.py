@@ -8,6 +8,7 @@ from typing import Any
 
 from ...dtypes import bool_, float32, from_numpy, int64, is_floating, widened
 from ...errors import DTypeMismatch, IndexOutOfBounds, IndexOutOfRange, InvalidOperation
+from ...schema.autocast_policy import FLOAT32_ON_CUDA
 from ...schema.declaration import NO_SCRATCH, named, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, OptionalBool, OptionalInt, OptionalInts
@@ -235,7 +236,7 @@ def aminmax(F: Any, input: Array, *, dim: OptionalInt = None, keepdim: Bool = Fa
     return aminmax.bundle((F.amin(input, over, keepdim), F.amax(input, over, keepdim)))
 
 
-@composite()
+@composite(autocast=FLOAT32_ON_CUDA)
 def dist(F: Any, input: Array, other: Array, p: Number = 2) -> Any:
     """The ``p``-norm of the difference."""
     return F.linalg_vector_norm(input - other, p)

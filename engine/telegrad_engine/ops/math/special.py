@@ -7,6 +7,7 @@ from typing import Any
 
 from ...dtypes import bool_
 from ...errors import InvalidOperation
+from ...schema.autocast_policy import FLOAT32_ON_CUDA
 from ...schema.declaration import FUNCTION, INPLACE, METHOD, scratch
 from ...schema.op import composite, elementwise, op
 from ...schema.parameters import Array, Int, Operand, OptionalNumber
@@ -18,8 +19,12 @@ from .declarations import binary, float_unary, floating
 float_unary("exp2", "2 to the power of ``input``.").derivative(
     input=lambda F, grad, result: grad * result * math.log(2)
 )
-float_unary("log2", "The logarithm to base 2.").derivative(input=lambda F, grad, input: grad / (input * math.log(2)))
-float_unary("log10", "The logarithm to base 10.").derivative(input=lambda F, grad, input: grad / (input * math.log(10)))
+float_unary("log2", "The logarithm to base 2.", autocast=FLOAT32_ON_CUDA).derivative(
+    input=lambda F, grad, input: grad / (input * math.log(2))
+)
+float_unary("log10", "The logarithm to base 10.", autocast=FLOAT32_ON_CUDA).derivative(
+    input=lambda F, grad, input: grad / (input * math.log(10))
+)
 
 binary(
     "logaddexp",
@@ -86,7 +91,7 @@ float_unary(
 float_unary("erfc", "``1 - erf(input)``, accurate where that is near 0.").derivative(
     input=lambda F, grad, input: grad * (-2 / math.sqrt(math.pi) * F.exp(-input * input))
 )
-float_unary("erfinv", "The inverse of the error function, between -1 and 1.").derivative(
+float_unary("erfinv", "The inverse of the error function, between -1 and 1.", autocast=FLOAT32_ON_CUDA).derivative(
     input=lambda F, grad, result: grad * (math.sqrt(math.pi) / 2 * F.exp(result * result))
 )
 

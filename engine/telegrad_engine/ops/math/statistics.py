@@ -9,6 +9,7 @@ from typing import Any
 
 from ...dtypes import FLOATING, bool_, float32, float64, from_numpy, int64
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
+from ...schema.autocast_policy import FLOAT32_ON_CPU
 from ...schema.declaration import hiding, named, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Operand, OptionalInt, OptionalNumbers, Str
@@ -292,7 +293,13 @@ def _quantile_hidden(input: Any, q: Any, dim: int | None) -> tuple[Spec, Spec]:
     return spec, spec
 
 
-@op(_quantile_rule, results=hiding("lower", "upper", rule=_quantile_hidden), memory=scratch(4.0), may_raise=True)
+@op(
+    _quantile_rule,
+    results=hiding("lower", "upper", rule=_quantile_hidden),
+    memory=scratch(4.0),
+    may_raise=True,
+    autocast=FLOAT32_ON_CPU,
+)
 def quantile(
     xp: Any, input: Array, q: Operand, dim: OptionalInt = None, keepdim: Bool = False, *, interpolation: Str = "linear"
 ) -> Any:
@@ -381,7 +388,13 @@ quantile.derivative(input=_quantile_grad, q=_quantile_q_grad)
 quantile.without_gradient(_only_selects)
 
 
-@op(_quantile_rule, results=hiding("lower", "upper", rule=_quantile_hidden), memory=scratch(4.0), may_raise=True)
+@op(
+    _quantile_rule,
+    results=hiding("lower", "upper", rule=_quantile_hidden),
+    memory=scratch(4.0),
+    may_raise=True,
+    autocast=FLOAT32_ON_CPU,
+)
 def nanquantile(
     xp: Any, input: Array, q: Operand, dim: OptionalInt = None, keepdim: Bool = False, *, interpolation: Str = "linear"
 ) -> Any:

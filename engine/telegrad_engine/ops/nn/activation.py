@@ -11,6 +11,7 @@ import ml_dtypes
 
 from ...dtypes import bool_, is_floating, uint8, widened
 from ...errors import InvalidOperation, InvalidValue, ShapeMismatch
+from ...schema.autocast_policy import FLOAT32_ON_CUDA, LOWER, RESULT_FLOAT32_ON_CUDA
 from ...schema.declaration import (
     FUNCTION,
     INPLACE,
@@ -64,7 +65,7 @@ def _softmax_rule(name: str, input: Any, dim: int, dtype: Any) -> Spec:
     return result
 
 
-@op(partial(_softmax_rule, "softmax"), variants=FUNCTION | METHOD | NN_FUNCTION)
+@op(partial(_softmax_rule, "softmax"), variants=FUNCTION | METHOD | NN_FUNCTION, autocast=RESULT_FLOAT32_ON_CUDA)
 def softmax(xp: Any, input: Array, dim: Int, dtype: OptionalDType = None) -> Any:
     """``exp(input)`` scaled to sum to 1 along ``dim``."""
     input = widened(input if dtype is None else input.astype(dtype.numpy))
@@ -90,7 +91,7 @@ def _softmax_grad(F: Any, grad: Any, result: Any, dim: int) -> Any:
 softmax.derivative(input=_softmax_grad)
 
 
-@op(partial(_softmax_rule, "log_softmax"), variants=FUNCTION | METHOD | NN_FUNCTION)
+@op(partial(_softmax_rule, "log_softmax"), variants=FUNCTION | METHOD | NN_FUNCTION, autocast=RESULT_FLOAT32_ON_CUDA)
 def log_softmax(xp: Any, input: Array, dim: Int, dtype: OptionalDType = None) -> Any:
     """The logarithm of the softmax along ``dim``, without overflow."""
     input = widened(input if dtype is None else input.astype(dtype.numpy))
@@ -151,7 +152,7 @@ def _prelu_rule(input: Any, weight: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_prelu_rule, variants=FUNCTION | METHOD | NN_FUNCTION, node="PreluKernelBackward0")
+@op(_prelu_rule, variants=FUNCTION | METHOD | NN_FUNCTION, node="PreluKernelBackward0", autocast=LOWER)
 def prelu(xp: Any, input: Array, weight: Array) -> Any:
     """The input where positive, else scaled by ``weight``: one number, or one for each channel (dim 1)."""
     return xp.where(input > 0, input, input * _channelwise(xp, weight, input.ndim))
@@ -270,7 +271,7 @@ def _silu_grad(F: Any, grad: Any, input: Any) -> Any:
 silu.derivative(input=_silu_grad)
 
 
-@_activation("softplus_cpu", memory=scratch(1.25))
+@_activation("softplus_cpu", memory=scratch(1.25), autocast=FLOAT32_ON_CUDA)
 def softplus(xp: Any, input: Array, beta: Number = 1, threshold: Number = 20) -> Any:
     """``log(1 + exp(beta * input)) / beta``; the input itself where ``beta * input`` is above ``threshold``."""
     scaled = input * beta
@@ -344,7 +345,7 @@ def _gelu_grad(F: Any, grad: Any, input: Any, approximate: str) -> Any:
 gelu.derivative(input=_gelu_grad)
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=RESULT_FLOAT32_ON_CUDA)
 def softmin(F: Any, input: Array, dim: Int, *, dtype: OptionalDType = None) -> Any:
     """The softmax of ``-input`` along ``dim``."""
     return F.softmax(-input, dim, dtype=dtype)

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...dtypes import FLOATING, bool_, widened
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
+from ...schema.autocast_policy import LOWER
 from ...schema.declaration import INTERNAL, NN_FUNCTION, hiding, scratch
 from ...schema.memory_admission import BLOCK, elements, reserved
 from ...schema.op import composite, op
@@ -64,7 +65,7 @@ def _is_fused(query: Any, key: Any, value: Any, mask: Any, dropout_p: float) -> 
     )
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=LOWER)
 def scaled_dot_product_attention(
     F: Any,
     query: Array,

@@ -14,6 +14,7 @@ from ...errors import (
     NotImplementedForDType,
     ShapeMismatch,
 )
+from ...schema.autocast_policy import FLOAT32_ON_CPU, PROMOTE_ON_CUDA, UNCAST
 from ...schema.declaration import FUNCTION, INTERNAL, MAY_ALIAS, NN_FUNCTION, hiding, scratch
 from ...schema.memory_admission import elements
 from ...schema.op import Op, composite, op
@@ -133,7 +134,9 @@ def _declare_avg_pool(ndim: int) -> Op:
         return F.average(input, *windows[:3], ceil_mode, count_include_pad, divisor_override)
 
     avg_pool.__doc__ = f"""The average of each window of {INPUTS[ndim]}."""
-    return composite(key=f"avg_pool{ndim}d", variants=NN_FUNCTION)(avg_pool)
+    return composite(key=f"avg_pool{ndim}d", variants=NN_FUNCTION, autocast=FLOAT32_ON_CPU if ndim == 3 else UNCAST)(
+        avg_pool
+    )
 
 
 for _ndim in (2, 3):
@@ -255,7 +258,7 @@ def adaptive_avg_pool1d(F: Any, input: Array, output_size: IntOrInts) -> Any:
     return F.squeeze(F.adaptive_avg_pool2d(F.unsqueeze(input, -2), (1, size)), -2)
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=FLOAT32_ON_CPU)
 def adaptive_avg_pool3d(F: Any, input: Array, output_size: Sizes) -> Any:
     """The averages of a grid of ``output_size`` windows that cover each of (N, C, D, H, W) or (C, D, H, W)."""
     sizes = sizes_of(input, output_size, 3)
@@ -359,7 +362,7 @@ def local_response_norm(
     return input / F.pow(mean * alpha + k, beta)
 
 
-@composite(variants=FUNCTION | NN_FUNCTION)
+@composite(variants=FUNCTION | NN_FUNCTION, autocast=PROMOTE_ON_CUDA)
 def bilinear(F: Any, input1: Array, input2: Array, weight: Array, bias: Array = None) -> Any:
     """``input1 @ weight[k] @ input2 + bias[k]`` for each feature k of the result: (…, features)."""
     if input1.ndim != input2.ndim:

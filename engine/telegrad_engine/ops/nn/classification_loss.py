@@ -17,6 +17,7 @@ from ...errors import (
     NotImplementedForDType,
     ShapeMismatch,
 )
+from ...schema.autocast_policy import FLOAT32
 from ...schema.declaration import INTERNAL, NN_FUNCTION, hiding, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Operand, Reduction
@@ -135,6 +136,7 @@ def _at_class(xp: Any, safe: Any, ndim: int) -> tuple[Any, ...]:
         "scale",
         rule=lambda input, target, weight: (Spec(target.shape, int64.numpy), Spec(target.shape, input.dtype)),
     ),
+    autocast=FLOAT32,
 )
 def nll_loss(
     xp: Any,
@@ -187,7 +189,7 @@ def _check_targets(xp: Any, input: Any, target: Any, _weight: Any, ignore_index:
 nll_loss.derivative(input=_nll_grad)
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=FLOAT32)
 def cross_entropy(
     F: Any,
     input: Array,
@@ -259,7 +261,7 @@ def _smooth_loss(F: Any, logs: Any, target: Any, weight: Any, ignore_index: int,
 # Poisson and Gaussian negative log-likelihoods -----------------------------------------------------------
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=FLOAT32)
 def poisson_nll_loss(
     F: Any,
     input: Array,

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...dtypes import DType, bfloat16, bool_, float32, from_numpy, widened
 from ...errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ...schema.autocast_policy import LOWER, LOWER_ON_CUDA
 from ...schema.declaration import FUNCTION, NN_FUNCTION, scratch
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, Ints, IntsOrStr
@@ -239,7 +240,7 @@ def _scratch(
     return int(2 * columns + itemsize * (copies + input.shape[0] * input.shape[1] * padded))
 
 
-@op(_rule, variants=FUNCTION, memory=scratch(_scratch))
+@op(_rule, variants=FUNCTION, memory=scratch(_scratch), autocast=LOWER_ON_CUDA)
 def convolution(
     xp: Any,
     input: Array,
@@ -498,7 +499,7 @@ def _declare_conv(ndim: int) -> Op:
 
     ``padding`` is numbers, or "valid" for none, or "same" for as much as keeps the size.
     """
-    return composite(key=f"conv{ndim}d", variants=FUNCTION | NN_FUNCTION)(conv)
+    return composite(key=f"conv{ndim}d", variants=FUNCTION | NN_FUNCTION, autocast=LOWER)(conv)
 
 
 def _declare_transpose(ndim: int) -> Op:
@@ -520,7 +521,7 @@ def _declare_transpose(ndim: int) -> Op:
         return _batched(F, f"conv_transpose{ndim}d", ndim, input, weight, bias, attrs)
 
     conv_transpose.__doc__ = f"""The transpose of ``conv{ndim}d`` as a linear map, with a weight (C, O / groups, …)."""
-    return composite(key=f"conv_transpose{ndim}d", variants=FUNCTION | NN_FUNCTION)(conv_transpose)
+    return composite(key=f"conv_transpose{ndim}d", variants=FUNCTION | NN_FUNCTION, autocast=LOWER)(conv_transpose)
 
 
 for _declare in (_declare_conv, _declare_transpose):

@@ -8,6 +8,7 @@ from typing import Any
 from ...cancellation import check_cancelled
 from ...dtypes import float32, float64, int64
 from ...errors import InvalidOperation, ShapeMismatch
+from ...schema.autocast_policy import FLOAT32_ON_CPU
 from ...schema.declaration import INTERNAL, NN_FUNCTION, PRIVATE, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Reduction
@@ -211,7 +212,7 @@ ctc_losses.derivative(
 )
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=FLOAT32_ON_CPU)
 def ctc_loss(
     F: Any,
     log_probs: Array,

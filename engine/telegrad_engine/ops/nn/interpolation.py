@@ -8,6 +8,7 @@ from typing import Any
 
 from ...dtypes import float32, from_numpy, int64, is_floating
 from ...errors import InvalidArgument, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
+from ...schema.autocast_policy import FLOAT32_ON_CUDA, Autocast, Policy
 from ...schema.declaration import FUNCTION, NN_FUNCTION, hiding, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import (
@@ -151,7 +152,7 @@ def _weighted_sums(F: Any, input: Any, taps: list[list[tuple[Any, Any]]]) -> Any
     return F.reshape(F.sum(parts, (2,)), (n, channels, *shape))
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=Autocast(cpu=Policy.FLOAT32, cuda=Policy.PROMOTE))
 def grid_sample(
     F: Any,
     input: Array,
@@ -363,7 +364,7 @@ def _resize_between(F: Any, input: Any, axis: int, count: int, scale: float, mod
     return result
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=FLOAT32_ON_CUDA)
 def interpolate(
     F: Any,
     input: Array,

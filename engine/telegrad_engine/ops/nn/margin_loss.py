@@ -6,6 +6,7 @@ from typing import Any
 
 from ...dtypes import int64
 from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, ShapeMismatch
+from ...schema.autocast_policy import FLOAT32
 from ...schema.declaration import FUNCTION, INTERNAL, NN_FUNCTION, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Reduction
@@ -20,7 +21,7 @@ def pairwise_distance(F: Any, x1: Array, x2: Array, p: Number = 2.0, eps: Number
     return F.norm(x1 - x2 + eps, p, (-1,), keepdim)
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=FLOAT32)
 def hinge_embedding_loss(
     F: Any, input: Array, target: Array, margin: Number = 1.0, *, reduction: Reduction = "mean"
 ) -> Any:
@@ -30,7 +31,7 @@ def hinge_embedding_loss(
     return reduce_loss(F, F.where(target == -1, 0, input) + F.where(target == 1, 0, lacking), reduction)
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=FLOAT32)
 def margin_ranking_loss(
     F: Any, input1: Array, input2: Array, target: Array, margin: Number = 0, *, reduction: Reduction = "mean"
 ) -> Any:
@@ -45,7 +46,7 @@ def margin_ranking_loss(
     return reduce_loss(F, F.clamp(-target * (input1 - input2) + margin, min=0), reduction)
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=FLOAT32)
 def soft_margin_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean") -> Any:
     """``log(1 + exp(-target * input))``."""
     check_reduction(reduction)
@@ -85,7 +86,7 @@ def _check_classes(input: Any, target: Any, p: int, weight: Any) -> None:
     check_dtype(weight, input.dtype)
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=FLOAT32)
 def multi_margin_loss(
     F: Any,
     input: Array,
@@ -122,7 +123,7 @@ def listed(xp: Any, target: Array, classes: Int) -> Any:
     return xp.cumprod((target >= 0).astype(int64.numpy), axis=-1)
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=FLOAT32)
 def multilabel_margin_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean") -> Any:
     """What each class that is no target comes nearer than 1 to each that is, over all classes.
 
@@ -147,7 +148,7 @@ def multilabel_margin_loss(F: Any, input: Array, target: Array, *, reduction: Re
     return reduce_loss(F, losses if input.dim() == 2 else F.squeeze(losses, 0), reduction)
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=FLOAT32)
 def triplet_margin_loss(
     F: Any,
     anchor: Array,

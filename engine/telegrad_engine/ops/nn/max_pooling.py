@@ -17,6 +17,7 @@ from ...errors import (
     NotImplementedForDType,
     ShapeMismatch,
 )
+from ...schema.autocast_policy import FLOAT32_ON_CPU, UNCAST
 from ...schema.declaration import FUNCTION, INTERNAL, NN_FUNCTION, named, scratch
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, IntOrInts, Ints, OptionalInts, Sizes
@@ -230,7 +231,9 @@ def _declare_max_pool(ndim: int, doc: str) -> Op:
         return tuple(F.squeeze(x, -2) for x in rows) if return_indices else F.squeeze(rows, -2)
 
     max_pool.__doc__ = f"The largest element of each window of {INPUTS[ndim]}{doc}"
-    return composite(key=f"max_pool{ndim}d", variants=FUNCTION | NN_FUNCTION)(max_pool)
+    return composite(
+        key=f"max_pool{ndim}d", variants=FUNCTION | NN_FUNCTION, autocast=FLOAT32_ON_CPU if ndim == 3 else UNCAST
+    )(max_pool)
 
 
 _declare_max_pool(
@@ -339,7 +342,7 @@ def adaptive_max_pool2d(F: Any, input: Array, output_size: Sizes, return_indices
     return _adaptive(F, 2, input, output_size, return_indices)
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=FLOAT32_ON_CPU)
 def adaptive_max_pool3d(F: Any, input: Array, output_size: Sizes, return_indices: Bool = False) -> Any:
     """The largest elements of a grid of ``output_size`` windows that cover each of (N, C, D, H, W) or (C, D, H, W)."""
     return _adaptive(F, 3, input, output_size, return_indices)
@@ -461,7 +464,7 @@ def _declare_max_unpool(ndim: int) -> Op:
     max_unpool.__doc__ = (
         f"""What ``max_pool{ndim}d`` with ``return_indices`` gave, back in its places; the rest is zero."""
     )
-    return composite(key=f"max_unpool{ndim}d", variants=NN_FUNCTION)(max_unpool)
+    return composite(key=f"max_unpool{ndim}d", variants=NN_FUNCTION, autocast=FLOAT32_ON_CPU)(max_unpool)
 
 
 for _ndim in (1, 2, 3):

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...dtypes import bool_, is_floating, widened
 from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, ShapeMismatch
+from ...schema.autocast_policy import FLOAT32, FLOAT32_ON_CUDA, Autocast, Policy
 from ...schema.declaration import INTERNAL, NN_FUNCTION, blocks, scratch
 from ...schema.memory_admission import BLOCK
 from ...schema.op import composite, op
@@ -40,14 +41,14 @@ def _share(grad: Any, losses_shape: Any, reduction: str) -> Any:
     return grad / max(math.prod(losses_shape), 1) if reduction == "mean" else grad
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=FLOAT32)
 def l1_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean", weight: Array = None) -> Any:
     """The absolute differences: their mean, weighted if there is a ``weight``, or as ``reduction`` says."""
     losses = F.abs(input - target)
     return reduce_loss(F, losses, reduction) if weight is None else weighted(F, losses, input, weight, reduction)
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=FLOAT32)
 def mse_loss(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean", weight: Array = None) -> Any:
     """The squared differences: their mean, weighted if there is a ``weight``, or as ``reduction`` says."""
     if weight is None and not input.is_floating_point() and not target.is_floating_point():
@@ -119,7 +120,7 @@ def _smooth_rule(input: Any, target: Any, reduction: str, beta: float) -> Spec:
     return _pair_spec("smooth_l1_cpu", input, target, reduction, refusal)
 
 
-@_pair_op(_smooth_rule, variants=NN_FUNCTION, node="SmoothL1LossBackward0", memory=blocks(3.0))
+@_pair_op(_smooth_rule, variants=NN_FUNCTION, node="SmoothL1LossBackward0", memory=blocks(3.0), autocast=FLOAT32)
 def smooth_l1_loss(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean", beta: Number = 1.0) -> Any:
     """Half the squared differences over ``beta`` where they are below ``beta``, else the absolute ones less a half."""
 
@@ -179,7 +180,7 @@ huber_losses.derivative(
 )
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=FLOAT32)
 def huber_loss(
     F: Any, input: Array, target: Array, reduction: Reduction = "mean", delta: Number = 1.0, weight: Array = None
 ) -> Any:
@@ -211,7 +212,13 @@ def _binary_rule(input: Any, target: Any, weight: Any, reduction: str) -> Spec:
     return Spec(input.shape if reduction == "none" else (), input.dtype)
 
 
-@op(_binary_rule, variants=NN_FUNCTION, memory=scratch(2.0), may_raise=True)
+@op(
+    _binary_rule,
+    variants=NN_FUNCTION,
+    memory=scratch(2.0),
+    may_raise=True,
+    autocast=Autocast(cpu=Policy.FLOAT32, cuda=Policy.REFUSED),
+)
 def binary_cross_entropy(
     xp: Any, input: Array, target: Array, weight: Array = None, *, reduction: Reduction = "mean"
 ) -> Any:
@@ -257,7 +264,7 @@ def _logits_rule(input: Any, target: Any, weight: Any, reduction: str, pos_weigh
     return Spec(input.shape if reduction == "none" else (), target.dtype)
 
 
-@op(_logits_rule, variants=NN_FUNCTION, memory=scratch(3.0))
+@op(_logits_rule, variants=NN_FUNCTION, memory=scratch(3.0), autocast=FLOAT32)
 def binary_cross_entropy_with_logits(
     xp: Any,
     input: Array,
@@ -290,7 +297,7 @@ binary_cross_entropy_with_logits.derivative(input=_logits_grad, target=_logits_t
 # Divergence and cosine losses ----------------------------------------------------------------------------
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=FLOAT32)
 def kl_div(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean", log_target: Bool = False) -> Any:
     """The divergence of ``exp(input)`` from ``target`` (its logarithm if ``log_target``), elementwise; then reduced."""
     if reduction != "batchmean":
@@ -303,7 +310,7 @@ def kl_div(F: Any, input: Array, target: Array, *, reduction: Reduction = "mean"
     return F.sum(losses) / input.shape[0] if input.shape else F.sum(losses)
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=FLOAT32_ON_CUDA)
 def cosine_similarity(F: Any, x1: Array, x2: Array, dim: Int = 1, eps: Number = 1e-8) -> Any:
     """The cosine of the angle between vectors along ``dim``; lengths count as ``eps`` at least."""
     if not x1.is_floating_point() and not x2.is_floating_point():
@@ -318,7 +325,7 @@ def _unit(F: Any, x: Any, dim: int, eps: float) -> Any:
     return x / F.sqrt(F.clamp(F.sum(x * x, (dim,), True), min=eps * eps))
 
 
-@composite(variants=NN_FUNCTION)
+@composite(variants=NN_FUNCTION, autocast=FLOAT32)
 def cosine_embedding_loss(
     F: Any, input1: Array, input2: Array, target: Array, margin: Number = 0, *, reduction: Reduction = "mean"
 ) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...dtypes import bool_, element, from_numpy, int32, int64
 from ...errors import DataDependentShape, DTypeMismatch, IndexOutOfRange, InvalidOperation, ShapeMismatch
+from ...schema.autocast_policy import PROMOTE_ON_CUDA
 from ...schema.declaration import (
     APART,
     FUNCTION,
@@ -196,6 +197,7 @@ def _index_put_rule(input: Any, indices: Any, values: Any) -> Spec:
     variants=FUNCTION | METHOD | INPLACE,
     memory=scratch(2.0),
     overlap=Overlap(itself=False, whole=True),
+    autocast=PROMOTE_ON_CUDA,
 )
 def index_put(xp: Any, input: Array, indices: Places, values: Operand, accumulate: Bool = False) -> Any:
     """``input`` with ``values`` put, or added if ``accumulate``, at index tensors."""

@@ -17,6 +17,7 @@ from ...errors import (
     InvalidValue,
     ShapeMismatch,
 )
+from ...schema.autocast_policy import PROMOTE
 from ...schema.declaration import FUNCTION, LIST, MAY_ALIAS, NO_SCRATCH, VIEW
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Arrays, Int, IntOrInts, Ints, ManyArrays
@@ -68,7 +69,7 @@ def _cat_rule(tensors: Any, dim: int) -> Spec:
     return Spec((*first[:axis], total, *first[axis + 1 :]), _joined_dtype(tensors))
 
 
-@op(_cat_rule, aliases=("concat", "concatenate"), variants=FUNCTION, memory=NO_SCRATCH)
+@op(_cat_rule, aliases=("concat", "concatenate"), variants=FUNCTION, memory=NO_SCRATCH, autocast=PROMOTE)
 def cat(xp: Any, tensors: Arrays, dim: Int = 0) -> Any:
     """The tensors joined along ``dim``."""
     given = [x for x in tensors if not _is_skipped(x.shape)]
@@ -106,7 +107,7 @@ def _stack_rule(tensors: Any, dim: int) -> Spec:
     return Spec((*first[:axis], len(tensors), *first[axis:]), _joined_dtype(tensors))
 
 
-@op(_stack_rule, variants=FUNCTION, memory=NO_SCRATCH)
+@op(_stack_rule, variants=FUNCTION, memory=NO_SCRATCH, autocast=PROMOTE)
 def stack(xp: Any, tensors: Arrays, dim: Int = 0) -> Any:
     """The tensors, all of one shape, along a new dimension."""
     return _join(xp.stack, tensors, dim)

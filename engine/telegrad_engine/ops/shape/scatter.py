@@ -7,6 +7,7 @@ from typing import Any
 
 from ...dtypes import element, int32, int64
 from ...errors import DTypeMismatch, IndexOutOfBounds, IndexOutOfRange, InvalidOperation, ShapeMismatch
+from ...schema.autocast_policy import PROMOTE_ON_CUDA, Autocast, Policy
 from ...schema.declaration import APART, FUNCTION, INPLACE, METHOD, ONLY_SECOND, UNCHECKED, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, Operand, OptionalInt
@@ -177,7 +178,7 @@ scatter_value.checks("index")(check_along)
 scatter_value.derivative(input=lambda F, grad, dim, index: F.scatter_value(grad, dim, index, 0.0))
 
 
-@op(scatter_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(1.25), overlap=APART)
+@op(scatter_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(1.25), overlap=APART, autocast=PROMOTE_ON_CUDA)
 def scatter_add(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
     """``input`` with ``src`` added along ``dim`` where ``index`` says; repeated indices add up."""
     return _scattered(xp, xp.index_add, input, dim, index, src)
@@ -299,7 +300,7 @@ def _index_copy_rule(input: Any, dim: int, index: Any, source: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_index_copy_rule, variants=FUNCTION | METHOD | INPLACE, overlap=APART)
+@op(_index_copy_rule, variants=FUNCTION | METHOD | INPLACE, overlap=APART, autocast=Autocast(cpu=Policy.PROMOTE))
 def index_copy(xp: Any, input: Array, dim: Int, index: Array, source: Array) -> Any:
     """``input`` with the slices of ``source`` written along ``dim`` at ``index``."""
     whole, place = _along(xp, input, dim, index)
