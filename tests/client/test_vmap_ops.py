@@ -14,7 +14,7 @@ import pytest
 
 import telegrad as tg
 from telegrad.tensor.handle import functions
-from telegrad_engine.autograd.batching import decomposition_of, rule_of
+from telegrad_engine.ops.batching.families import rule_of
 from telegrad_engine.schema.op import CATALOGUE, Op
 
 from ..engine.oracle import leaves
@@ -123,7 +123,7 @@ LOOPED = {"fill_diagonal", "histc", "histogram", "histogram.edges", "nonzero_sta
 
 
 def test_few_ops_have_no_batching_rule() -> None:
-    without = {op.key for op in CHECKED if not op.composite and rule_of(op) is None and decomposition_of(op) is None}
+    without = {op.key for op in CHECKED if not op.composite and rule_of(op) is None and op.batching.parts is None}
     assert without == LOOPED
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
-from telegrad_engine.autograd.batching import BatchedCall, Lanes, decomposition_of, finished, looped, rule_of
 from telegrad_engine.errors import DataDependentShape, GradRequired, InvalidOperation
+from telegrad_engine.ops.batching.batched_call import BatchedCall, Lanes, finished, looped
+from telegrad_engine.ops.batching.families import rule_of
 from telegrad_engine.schema.op import CATALOGUE, NO_ATTRS, Op
 from telegrad_engine.shapes import Spec
 
@@ -22,7 +23,6 @@ from .vmap_errors import (
     ITEM,
     NO_STORAGE,
     RANDOM,
-    REFUSED,
     REQUIRES_GRAD,
     RETAIN_GRAD,
     SAME_MEMORY,
@@ -233,8 +233,8 @@ class Level(Transform):
 
     def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
         """Apply an op to the whole batch by its batching rule."""
-        if op.key in REFUSED:
-            raise InvalidOperation(REFUSED[op.key])
+        if op.batching.refusal:
+            raise InvalidOperation(op.batching.refusal)
         if op.composite:
             return self._compose(op, op.kernel, inputs, attrs)
         if op.random:
@@ -251,9 +251,8 @@ class Level(Transform):
 
     def _batch(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
         specs = self._specs(op, inputs, attrs)
-        decomposition = decomposition_of(op)
-        if decomposition is not None:
-            return self._compose(op, decomposition, inputs, {**op.defaults, **attrs})
+        if op.batching.parts is not None:
+            return self._compose(op, op.batching.parts, inputs, {**op.defaults, **attrs})
         if specs is None:
             refuse_dynamic_shape(self.called or op)
         with below(self):

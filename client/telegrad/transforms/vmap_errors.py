@@ -54,51 +54,22 @@ STATISTICS = (
     "False.If you are using a prebuilt module and do not need eval mode, please see the functorch website for "
     "resources on how to patch your module to work with vmap"
 )
-
-NO_RULE = "Batching rule not implemented for aten::{}. We could not generate a fallback."
-REFUSED = {
-    "allclose": (
-        "vmap over torch.allclose isn't supported yet. Please file an issue at "
-        "https://github.com/pytorch/pytorch/issues if you need this feature."
-    ),
-    "equal": NO_RULE.format("equal"),
-    "tensor_split.tensor": NO_RULE.format("tensor_split.tensor_indices_or_sections"),
-}
-"""The ops that cannot be applied to batched tensors, with the error text."""
-DYNAMIC = {
-    "masked_select": (
-        "vmap: Attempted to vmap over `mask` in torch.masked_select(self, mask) We cannot support this because for "
-        "each batch this would return a differently shaped Tensor. Please file an issue at "
-        "https://github.com/pytorch/pytorch/issues if you need this feature."
-    ),
-    "one_hot": ("When vmap-ing torch.nn.functional.one_hot, please provide an explicit positive num_classes argument."),
-}
-"""The error texts for ops with value-dependent output shapes, where torch's text differs from the general one."""
 NORMS = frozenset({"batch_norm", "instance_norm"})
-ARITHMETIC = frozenset({
-    "copy", "div", "logical_and", "logical_or", "logical_xor", "masked_fill", "mul", "sub", "true_divide",
-})  # fmt: skip
-"""The in-place ops that torch calls "inplace arithmetic"."""
-BY_NAME = frozenset({"fill", "index_add", "index_fill", "index_put", "scatter_add", "scatter_reduce"})
-"""The in-place ops that torch's text names without their namespace."""
 
 
 def refuse_dynamic_shape(op: Op) -> NoReturn:
     """Raise InvalidOperation for an op whose result's shape would differ between samples."""
     name = "_unique2" if op.key == "unique" else op.public
     raise InvalidOperation(
-        DYNAMIC.get(
-            op.key,
-            "vmap: We do not support batching operators that can output dynamic shape. Attempted to vmap over "
-            f"aten::{name}. Please file an issue at https://github.com/pytorch/pytorch/issues if you need this "
-            "feature.",
-        )
+        op.batching.dynamic
+        or "vmap: We do not support batching operators that can output dynamic shape. Attempted to vmap over "
+        f"aten::{name}. Please file an issue at https://github.com/pytorch/pytorch/issues if you need this feature."
     )
 
 
 def refuse_mask(called: Op | None) -> NoReturn:
     """Raise InvalidOperation for a batched mask as an index; ``called`` is the user's op, None for indexing."""
-    raise InvalidOperation(MASK if called is None else DYNAMIC.get(called.key, MASK))
+    raise InvalidOperation((called and called.batching.dynamic) or MASK)
 
 
 def refuse_to_write(op: Op, called: Op, shape: tuple[int, ...], size: int, level: int) -> NoReturn:
@@ -111,8 +82,8 @@ def refuse_to_write(op: Op, called: Op, shape: tuple[int, ...], size: int, level
     if op.key in ("add", "atan2"):
         raise ShapeMismatch(f"output with shape {list(shape)} doesn't match the broadcast shape {[size, *shape]}")
     name, where = f"aten::{op.name}_", f"at level {level}"
-    if op.key in ARITHMETIC | BY_NAME:
-        name, where = "inplace arithmetic" if op.key in ARITHMETIC else f"{op.name}_", "in a vmap"
+    if op.batching.in_place:
+        name, where = op.batching.in_place, "in a vmap"
     raise InvalidOperation(
         f"vmap: {name}(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that has "
         "more elements than `self`. This happened due to `other` being vmapped over but `self` not being vmapped over "

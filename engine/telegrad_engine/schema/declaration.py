@@ -1,9 +1,9 @@
-"""The parts of an op's declaration: its variants, its results and the memory that its kernel takes."""
+"""The parts of an op's declaration: its variants, its results, the memory that its kernel takes, and its batching."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .derivative_plan import Rule
 
@@ -123,3 +123,24 @@ APART = Overlap(whole=True)
 ONLY_ITSELF = Overlap(inputs=1)
 ONLY_SECOND = Overlap(itself=False, inputs=2)
 UNCHECKED = Overlap(itself=False, inputs=1)
+
+
+class Batching(NamedTuple):
+    """How ``vmap`` applies an op to a batch, unless that follows from other facts (``ops/batching/families.py``)."""
+
+    rule: Callable[[Any], Any] | None = None
+    """Computes the results of a BatchedCall, with the batch as dimension 0; NotImplemented for calls not covered."""
+    parts: Rule | None = None
+    """``parts(F, *inputs, **attrs)`` computes the results with other ops, on batched tensors."""
+    refusal: str = ""
+    """The text of the error that refuses the op, if ``vmap`` does not support it."""
+    dynamic: str = ""
+    """The text of the error for a result whose shape depends on values, if it is not the general one."""
+    in_place: str = ""
+    """What the error calls the in-place op if it writes a batch to a tensor without one; by default its ATen name."""
+
+
+DERIVED = Batching()
+NO_BATCHING_RULE = "Batching rule not implemented for aten::{}. We could not generate a fallback."
+"""A ``refusal`` of ``vmap``."""
+INPLACE_ARITHMETIC = Batching(in_place="inplace arithmetic")

@@ -26,6 +26,7 @@ from .autocast_policy import UNCAST, Autocast
 from .declaration import (
     CHECKED,
     DEFAULT_MEMORY,
+    DERIVED,
     FUNCTION,
     INPLACE,
     INPLACE_ARGUMENT,
@@ -34,6 +35,7 @@ from .declaration import (
     NN_FUNCTION,
     PRIVATE,
     RESULT,
+    Batching,
     Memory,
     Overlap,
     Results,
@@ -78,6 +80,7 @@ class Op(Signature):
         may_raise: bool = False,
         overlap: Overlap = CHECKED,
         autocast: Autocast = UNCAST,
+        batching: Batching = DERIVED,
     ) -> None:
         self.random = parameter_names(kernel)[1:2] == ("rng",)
         self.namespace = _namespace(variants)
@@ -113,7 +116,7 @@ class Op(Signature):
         self.blocked, self.view = memory.blocked, memory.view
         self.may_copy, self.may_alias, self.repeats = memory.may_copy, memory.may_alias, memory.repeats
         self.overlap = overlap
-        self.autocast = autocast
+        self.autocast, self.batching = autocast, batching
         self.common = None if promotion is None else promotion.computed()
         self.unpromoted = 0 if promotion is None else promotion.unpromoted
         self.keeps_dtype = False
@@ -367,6 +370,7 @@ class Options(TypedDict, total=False):
     may_raise: bool
     overlap: Overlap
     autocast: Autocast
+    batching: Batching
 
 
 def op(

@@ -18,6 +18,7 @@ from ...schema.declaration import (
     MAY_ALIAS,
     METHOD,
     NN_FUNCTION,
+    Batching,
     blocks,
     scratch,
 )
@@ -37,6 +38,7 @@ from ...schema.parameters import (
     Str,
 )
 from ...shapes import Spec, broadcast_axes, broadcast_shapes, reduced_shape, wrap_dim, wrap_dims
+from ..batching import linear_rules
 from ..blocked_loops import reduce_in_blocks
 from ..guards import kernel_name
 from ..math.cumulative import _areas, _widths
@@ -376,7 +378,13 @@ def _pairs_scratch(x1: Any, x2: Any) -> int:
     return int(4 * _block_bytes(x1, x2) + 3 * _pairs_rule(x1, x2).size * max(x1.dtype.itemsize, 4))
 
 
-@op(_pairs_rule, variants=INTERNAL, node="CdistBackward0", memory=scratch(_pairs_scratch))
+@op(
+    _pairs_rule,
+    variants=INTERNAL,
+    node="CdistBackward0",
+    memory=scratch(_pairs_scratch),
+    batching=Batching(linear_rules.matrices),
+)
 def cdist_in_blocks(xp: Any, x1: Array, x2: Array, p: Number) -> Any:
     """``cdist`` of so many rows that not all differences are computed at once."""
     rows, columns = x1[..., None, :], x2[..., None, :, :]

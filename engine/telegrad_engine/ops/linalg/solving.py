@@ -11,11 +11,13 @@ import numpy as np
 from ...dtypes import FLOATING, float32, float64, parse, widened
 from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
 from ...schema.autocast_policy import FLOAT32_ON_CPU
-from ...schema.declaration import LINALG_FUNCTION, named, scratch
+from ...schema.declaration import LINALG_FUNCTION, Batching, named, scratch
 from ...schema.derivative_plan import Rule
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, OptionalInts
 from ...shapes import Shape, Spec, broadcast_shapes
+from ..batching import linear_rules
+from ..batching.families import LEADING
 from ..guards import kernel_name
 
 
@@ -81,7 +83,7 @@ factorization = partial(op, variants=LINALG_FUNCTION, memory=scratch(4.0), may_r
 """Like :func:`op`, for functions that factor matrices, which some matrices do not allow."""
 
 
-@factorization(square_rule("linalg.inv"), node="LinalgInvExBackward0", autocast=FLOAT32_ON_CPU)
+@factorization(square_rule("linalg.inv"), node="LinalgInvExBackward0", autocast=FLOAT32_ON_CPU, batching=LEADING)
 def inv(xp: Any, A: Array) -> Any:
     """The inverse of each matrix."""
     try:
@@ -116,7 +118,12 @@ def matrix_power(F: Any, input: Array, n: Int) -> Any:
 # Determinants -----------------------------------------------------------------------------------------
 
 
-@op(square_rule("linalg.det", kernel="lu_cpu", outputs=1), variants=LINALG_FUNCTION, memory=scratch(4.0))
+@op(
+    square_rule("linalg.det", kernel="lu_cpu", outputs=1),
+    variants=LINALG_FUNCTION,
+    memory=scratch(4.0),
+    batching=LEADING,
+)
 def det(xp: Any, A: Array) -> Any:
     """The determinant of each matrix."""
     with np.errstate(invalid="ignore"):  # NumPy's linalg would warn about NaN
@@ -150,6 +157,7 @@ det.derivative(A=lambda F, grad, A, result: F.reshape(grad, (*grad.shape, 1, 1))
     variants=LINALG_FUNCTION,
     results=named("sign", "logabsdet"),
     memory=scratch(4.0),
+    batching=LEADING,
 )
 def slogdet(xp: Any, A: Array) -> Any:
     """The sign of each determinant and the logarithm of its magnitude; 0 and -inf for a singular matrix."""
@@ -208,6 +216,7 @@ def _solve_rule(A: Any, B: Any, left: bool) -> Spec:
     memory=scratch(2.0),
     may_raise=True,
     autocast=FLOAT32_ON_CPU,
+    batching=Batching(linear_rules.linalg_solve),
 )
 def solve(xp: Any, A: Array, B: Array, *, left: Bool = True) -> Any:
     """The solution of ``A @ X = B``, or of ``X @ A = B`` where not ``left``; B may be vectors."""
@@ -248,7 +257,7 @@ def _triangular_rule(input: Any, B: Any, left: bool) -> Spec:
     return Spec(shape, input.dtype)
 
 
-@op(_triangular_rule, variants=LINALG_FUNCTION, memory=scratch(3.0))
+@op(_triangular_rule, variants=LINALG_FUNCTION, memory=scratch(3.0), batching=Batching(linear_rules.matrices))
 def solve_triangular(
     xp: Any, input: Array, B: Array, *, upper: Bool, left: Bool = True, unitriangular: Bool = False
 ) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from ...dtypes import FLOATING, LOW, bool_, element, float64, from_numpy, widened
 from ...errors import DTypeMismatch, InvalidOperation
 from ...schema.autocast_policy import FLOAT32_ON_CUDA, PROMOTE_ON_CUDA
-from ...schema.declaration import FUNCTION, MAY_ALIAS, METHOD, scratch
+from ...schema.declaration import FUNCTION, INPLACE_ARITHMETIC, MAY_ALIAS, METHOD, scratch
 from ...schema.op import composite, elementwise
 from ...schema.parameters import Array, NoneOnly, Number, Operand, Str
 from ...schema.promotion import FLOATS, UNWIDENED, WHOLE, common_dtype
@@ -74,7 +74,12 @@ add.derivative(
 )
 
 
-@elementwise(aliases=("subtract",), guard=_check_difference, promotion=UNWIDENED)
+@elementwise(
+    aliases=("subtract",),
+    guard=_check_difference,
+    promotion=UNWIDENED,
+    batching=INPLACE_ARITHMETIC,
+)
 def sub(xp: Any, input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
     """``input - alpha * other``."""
     return xp.subtract(input, other if alpha == 1 else _scaled(xp, other, alpha))
@@ -92,13 +97,20 @@ def rsub(F: Any, input: Array, other: Operand, *, alpha: Number = 1) -> Any:
     return F.sub(other, input, alpha=alpha)
 
 
-binary("mul", "``input * other``.", calls="multiply", operands=(Operand, Operand), aliases=("multiply",)).derivative(
+binary(
+    "mul",
+    "``input * other``.",
+    calls="multiply",
+    operands=(Operand, Operand),
+    aliases=("multiply",),
+    batching=INPLACE_ARITHMETIC,
+).derivative(
     input=lambda F, grad, other: grad * other,
     other=lambda F, grad, input: grad * input,
 )
 
 
-@elementwise(aliases=("divide", "true_divide"), promotion=FLOATS)
+@elementwise(aliases=("divide", "true_divide"), promotion=FLOATS, batching=INPLACE_ARITHMETIC)
 def div(xp: Any, input: Operand, other: Operand, *, rounding_mode: NoneOnly = None) -> Any:
     """``input / other``; integers divide to the default floating dtype."""
     return xp.true_divide(input, other)

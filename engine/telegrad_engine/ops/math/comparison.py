@@ -6,7 +6,7 @@ from typing import Any
 
 from ...dtypes import bool_, float32, is_floating
 from ...errors import DTypeMismatch
-from ...schema.declaration import FUNCTION, INPLACE, METHOD
+from ...schema.declaration import FUNCTION, INPLACE, INPLACE_ARITHMETIC, METHOD
 from ...schema.op import elementwise
 from ...schema.parameters import Array, Operand
 from ...schema.promotion import TO_BOOL, WHOLE, Promotion
@@ -32,9 +32,27 @@ for _name, _calls, _aliases, _doc in (
         promotion=TO_BOOL,
     ).derivative(input=zero_gradient, other=zero_gradient)
 
-binary("logical_and", "Whether both are non-zero.", variants=FUNCTION | METHOD | INPLACE, promotion=TO_BOOL)
-binary("logical_or", "Whether either is non-zero.", variants=FUNCTION | METHOD | INPLACE, promotion=TO_BOOL)
-binary("logical_xor", "Whether exactly one is non-zero.", variants=FUNCTION | METHOD | INPLACE, promotion=TO_BOOL)
+binary(
+    "logical_and",
+    "Whether both are non-zero.",
+    variants=FUNCTION | METHOD | INPLACE,
+    promotion=TO_BOOL,
+    batching=INPLACE_ARITHMETIC,
+)
+binary(
+    "logical_or",
+    "Whether either is non-zero.",
+    variants=FUNCTION | METHOD | INPLACE,
+    promotion=TO_BOOL,
+    batching=INPLACE_ARITHMETIC,
+)
+binary(
+    "logical_xor",
+    "Whether exactly one is non-zero.",
+    variants=FUNCTION | METHOD | INPLACE,
+    promotion=TO_BOOL,
+    batching=INPLACE_ARITHMETIC,
+)
 unary("logical_not", "Whether zero.", variants=FUNCTION | METHOD | INPLACE, promotion=TO_BOOL)
 
 

@@ -7,11 +7,23 @@ from typing import Any
 
 from ...dtypes import FLOATING, bool_, int32, is_floating, widened
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
-from ...schema.declaration import FUNCTION, INPLACE, MAY_ALIAS, METHOD, ONLY_ITSELF, TRUTH, named, scratch
+from ...schema.declaration import (
+    FUNCTION,
+    INPLACE,
+    MAY_ALIAS,
+    METHOD,
+    NO_BATCHING_RULE,
+    ONLY_ITSELF,
+    TRUTH,
+    Batching,
+    named,
+    scratch,
+)
 from ...schema.op import composite, elementwise, op
 from ...schema.parameters import Array, Bool, Number, Operand, OptionalNumber
 from ...schema.promotion import FLOATS, TO_BOOL, UNWIDENED, default_float
 from ...shapes import Spec, broadcast_shapes
+from ..batching.families import LEADING
 from ..guards import divisible, kernel_name, no_kernel, refuse_zero
 from ..node_names import by_operand
 from .declarations import binary, division, floating, not_implemented_derivative, zero_gradient
@@ -144,7 +156,17 @@ def _closeness_rule(input: Any, other: Any, rtol: float, atol: float) -> Spec:
     return Spec((), bool_.numpy)
 
 
-@op(_closeness_rule, results=TRUTH, memory=scratch(10.0))
+@op(
+    _closeness_rule,
+    results=TRUTH,
+    memory=scratch(10.0),
+    batching=Batching(
+        refusal=(
+            "vmap over torch.allclose isn't supported yet. Please file an issue at "
+            "https://github.com/pytorch/pytorch/issues if you need this feature."
+        )
+    ),
+)
 def allclose(
     xp: Any, input: Array, other: Array, rtol: Number = 1e-05, atol: Number = 1e-08, equal_nan: Bool = False
 ) -> Any:
@@ -152,7 +174,11 @@ def allclose(
     return xp.all(isclose.raw(xp, input, other, rtol, atol, equal_nan))
 
 
-@op(lambda input, other: Spec((), bool_.numpy), results=TRUTH)
+@op(
+    lambda input, other: Spec((), bool_.numpy),
+    results=TRUTH,
+    batching=Batching(refusal=NO_BATCHING_RULE.format("equal")),
+)
 def equal(xp: Any, input: Array, other: Array) -> Any:
     """Whether both have the same shape and the same elements; a NaN equals nothing."""
     return xp.asarray(tuple(input.shape) == tuple(other.shape) and bool(xp.all(xp.equal(input, other))))
@@ -167,7 +193,7 @@ def _frexp_rule(input: Any) -> list[Spec]:
     return [Spec(input.shape, input.dtype), Spec(input.shape, int32.numpy)]
 
 
-@op(_frexp_rule, results=named("mantissa", "exponent"))
+@op(_frexp_rule, results=named("mantissa", "exponent"), batching=LEADING)
 def frexp(xp: Any, input: Array) -> Any:
     """Mantissas from 0.5 to 1 and whole exponents with ``mantissa * 2 ** exponent == input``."""
     mantissa, exponent = xp.frexp(widened(input))

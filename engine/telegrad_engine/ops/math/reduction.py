@@ -10,10 +10,22 @@ from typing import Any
 from ...dtypes import LOW, bool_, float32, from_numpy, int64, is_floating, widened
 from ...errors import DTypeMismatch
 from ...schema.autocast_policy import FLOAT32_ON_CUDA, RESULT_FLOAT32_ON_CUDA, Autocast, Policy
-from ...schema.declaration import FUNCTION, INPLACE, LIST, METHOD, NO_SCRATCH, RESULT, Results, Variants, blocks
+from ...schema.declaration import (
+    FUNCTION,
+    INPLACE,
+    LIST,
+    METHOD,
+    NO_SCRATCH,
+    RESULT,
+    Batching,
+    Results,
+    Variants,
+    blocks,
+)
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, OptionalBool, OptionalDType, OptionalInts, OptionalNumber
 from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
+from ..batching import reduction_rules
 from ..blocked_loops import reduce_in_blocks
 from ..guards import no_kernel
 
@@ -125,6 +137,7 @@ mean.derivative(
     lambda input, dtype: Spec((), accumulated_dtype(input, dtype)),
     memory=blocks(1.25),
     autocast=Autocast(cpu=Policy.FLOAT32, cuda=Policy.RESULT_FLOAT32),
+    batching=Batching(reduction_rules.of_all),
 )
 def prod(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """The product of all elements."""

@@ -17,11 +17,12 @@ from ...errors import (
     InvalidOperation,
     ShapeMismatch,
 )
-from ...schema.declaration import FUNCTION, INTERNAL, LIST, MAY_ALIAS, named, scratch
+from ...schema.declaration import FUNCTION, INTERNAL, LIST, MAY_ALIAS, Batching, named, scratch
 from ...schema.memory_admission import BLOCK
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, ManyArrays, Operand, OptionalInt, OptionalStr
 from ...shapes import Spec, check_nonnegative, is_array, size_at, wrap_dim
+from ..batching import reduction_rules
 from ..blocked_loops import flat_blocks
 from ..guards import kernel_name, no_kernel
 from .declarations import check_has_values
@@ -407,7 +408,13 @@ def _searchsorted_rule(
     return Spec(found, (int32 if out_int32 else int64).numpy)
 
 
-@op(_searchsorted_rule, variants=FUNCTION, memory=scratch(5.0), may_raise=True)
+@op(
+    _searchsorted_rule,
+    variants=FUNCTION,
+    memory=scratch(5.0),
+    may_raise=True,
+    batching=Batching(reduction_rules.searchsorted),
+)
 def searchsorted(
     xp: Any,
     sorted_sequence: Array,

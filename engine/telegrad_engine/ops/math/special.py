@@ -13,6 +13,7 @@ from ...schema.op import composite, elementwise, op
 from ...schema.parameters import Array, Int, Operand, OptionalNumber
 from ...schema.promotion import FLOATS, Promotion, common_float
 from ...shapes import Spec
+from ..batching.families import LEADING
 from ..node_names import by_operands
 from .declarations import binary, float_unary, floating
 
@@ -113,7 +114,7 @@ def _polygamma_rule(n: int, input: Any) -> Spec:
 
 
 # torch's method takes the order last.
-@op(_polygamma_rule, variants=FUNCTION, promotion=Promotion(common_float), memory=scratch(3.0))
+@op(_polygamma_rule, variants=FUNCTION, promotion=Promotion(common_float), memory=scratch(3.0), batching=LEADING)
 def polygamma(xp: Any, n: Int, input: Array) -> Any:
     """The derivative of order ``n`` of ``digamma``."""
     return xp.polygamma(n, input)

@@ -20,11 +20,13 @@ from ...schema.declaration import (
     METHOD,
     NN_FUNCTION,
     NO_SCRATCH,
+    Batching,
     scratch,
 )
 from ...schema.op import Op, Options, composite, elementwise, op
 from ...schema.parameters import Array, Int, Number, OptionalDType, Str
 from ...shapes import Spec, wrap_dim
+from ..batching import nn_rules
 from ..guards import check_floats, kernel_name, no_bools, no_kernel
 from ..linalg.matmul import as_rows
 
@@ -152,7 +154,13 @@ def _prelu_rule(input: Any, weight: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_prelu_rule, variants=FUNCTION | METHOD | NN_FUNCTION, node="PreluKernelBackward0", autocast=LOWER)
+@op(
+    _prelu_rule,
+    variants=FUNCTION | METHOD | NN_FUNCTION,
+    node="PreluKernelBackward0",
+    autocast=LOWER,
+    batching=Batching(parts=nn_rules.prelu),
+)
 def prelu(xp: Any, input: Array, weight: Array) -> Any:
     """The input where positive, else scaled by ``weight``: one number, or one for each channel (dim 1)."""
     return xp.where(input > 0, input, input * _channelwise(xp, weight, input.ndim))

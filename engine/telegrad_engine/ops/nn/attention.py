@@ -10,11 +10,13 @@ from typing import Any
 from ...dtypes import FLOATING, bool_, widened
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
 from ...schema.autocast_policy import LOWER
-from ...schema.declaration import INTERNAL, NN_FUNCTION, hiding, scratch
+from ...schema.declaration import INTERNAL, NN_FUNCTION, Batching, hiding, scratch
 from ...schema.memory_admission import BLOCK, elements, reserved
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Number, OptionalNumber
 from ...shapes import Spec, check_keeps_shape, wrap_dim
+from ..batching import linear_rules
+from ..batching.families import LEADING
 from ..blocked_loops import blocks, map_in_blocks
 from .activation import row_sums
 
@@ -172,6 +174,7 @@ def _attend_node(node: Any) -> str:
     node=_attend_node,
     results=hiding("weights", rule=lambda query, key, value: [Spec((*query.shape[:-1], key.shape[-2]), query.dtype)]),
     memory=scratch(lambda query, key, value: 5 * _scores_bytes(query, key) + 4 * elements(query, key, value) * 4),
+    batching=LEADING,
 )
 def attend(xp: Any, query: Array, key: Array, value: Array, scale: Number, is_causal: Bool) -> Any:
     """``softmax(scale * query @ key.mT) @ value``, all of one batch shape; each query sees the keys up to its own."""
@@ -254,6 +257,7 @@ def _block_bytes(query: Any, key: Any) -> int:
             6 * _block_bytes(query, key) + 4 * elements(query, key, value) * _itemsize(query)
         )
     ),
+    batching=Batching(linear_rules.matrices),
 )
 def attend_in_blocks(
     xp: Any, query: Array, key: Array, value: Array, scale: Number, is_causal: Bool, attn_mask: Array = None

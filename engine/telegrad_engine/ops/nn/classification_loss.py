@@ -18,10 +18,12 @@ from ...errors import (
     ShapeMismatch,
 )
 from ...schema.autocast_policy import FLOAT32
-from ...schema.declaration import INTERNAL, NN_FUNCTION, hiding, scratch
+from ...schema.declaration import INTERNAL, NN_FUNCTION, Batching, hiding, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Operand, Reduction
 from ...shapes import Spec, reduced_shape, wrap_dim
+from ..batching import nn_rules
+from ..batching.families import LEADING
 from ..guards import check_dtype, kernel_name
 from ..shape.scatter import any_outside
 
@@ -137,6 +139,7 @@ def _at_class(xp: Any, safe: Any, ndim: int) -> tuple[Any, ...]:
         rule=lambda input, target, weight: (Spec(target.shape, int64.numpy), Spec(target.shape, input.dtype)),
     ),
     autocast=FLOAT32,
+    batching=Batching(parts=nn_rules.nll_loss),
 )
 def nll_loss(
     xp: Any,
@@ -281,7 +284,7 @@ def poisson_nll_loss(
     return reduce_loss(F, losses, reduction)
 
 
-@op(lambda var: Spec(var.shape, var.dtype), variants=INTERNAL, memory=scratch(2.0), may_raise=True)
+@op(lambda var: Spec(var.shape, var.dtype), variants=INTERNAL, memory=scratch(2.0), may_raise=True, batching=LEADING)
 def checked_variance(xp: Any, var: Array) -> Any:
     """``var`` itself, if nothing in it is negative."""
     if xp.is_invalid(xp.any(var < 0)):

@@ -9,10 +9,11 @@ from ...cancellation import check_cancelled
 from ...dtypes import float32, float64, int64
 from ...errors import InvalidOperation, ShapeMismatch
 from ...schema.autocast_policy import FLOAT32_ON_CPU
-from ...schema.declaration import INTERNAL, NN_FUNCTION, PRIVATE, scratch
+from ...schema.declaration import INTERNAL, NN_FUNCTION, PRIVATE, Batching, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Reduction
 from ...shapes import Spec, wrap_dim
+from ..batching import nn_rules
 from ..guards import no_kernel
 from .classification_loss import check_reduction, reduce_loss
 
@@ -132,7 +133,14 @@ def _scratch(log_probs: Any, targets: Any, *_lengths: Any) -> int:
     return int(48 * lattice + 4 * log_probs.nbytes)
 
 
-@op(_loss_rule, variants=INTERNAL, node="CtcLossBackward0", memory=scratch(_scratch), may_raise=True)
+@op(
+    _loss_rule,
+    variants=INTERNAL,
+    node="CtcLossBackward0",
+    memory=scratch(_scratch),
+    may_raise=True,
+    batching=Batching(nn_rules.ctc_losses),
+)
 def ctc_losses(
     xp: Any,
     log_probs: Array,

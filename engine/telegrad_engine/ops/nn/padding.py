@@ -9,10 +9,12 @@ import numpy as np
 
 from ...dtypes import bool_
 from ...errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ...schema.declaration import FUNCTION, NN_FUNCTION, NO_SCRATCH, VIEW, scratch
+from ...schema.declaration import FUNCTION, NN_FUNCTION, NO_SCRATCH, VIEW, Batching, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Int, IntOrInts, Ints, Number, OptionalNumber, Str
 from ...shapes import Shape, Spec, wrap_dim
+from ..batching import nn_rules
+from ..batching.families import LEADING
 from ..guards import check_floats, no_kernel
 
 
@@ -40,7 +42,7 @@ def _pad_rule(input: Any, pad: Any) -> Spec:
     return Spec(tuple(shape), input.dtype)
 
 
-@op(_pad_rule, variants=FUNCTION, memory=NO_SCRATCH)
+@op(_pad_rule, variants=FUNCTION, memory=NO_SCRATCH, batching=LEADING)
 def constant_pad_nd(xp: Any, input: Array, pad: Ints, value: Number = 0) -> Any:
     """With ``value`` added before and after the last dimensions, or elements taken away where ``pad`` is negative."""
     widths = _by_dim(input.shape, pad)
@@ -231,7 +233,7 @@ def _columns_rule(input: Any, kernel_size: Any, dilation: Any, padding: Any, str
     return Spec((*shape[:-3], columns, math.prod(counts)), input.dtype)
 
 
-@op(_columns_rule, variants=NN_FUNCTION, node="Im2ColBackward0")
+@op(_columns_rule, variants=NN_FUNCTION, node="Im2ColBackward0", batching=Batching(nn_rules.columns))
 def functional_unfold(
     xp: Any,
     input: Array,
@@ -282,7 +284,7 @@ def _fold_rule(input: Any, output_size: Any, kernel_size: Any, dilation: Any, pa
     return Spec((*shape[:-2], shape[-2] // window, *sizes), input.dtype)
 
 
-@op(_fold_rule, variants=NN_FUNCTION, node="Col2ImBackward0", memory=scratch(1.25))
+@op(_fold_rule, variants=NN_FUNCTION, node="Col2ImBackward0", memory=scratch(1.25), batching=Batching(nn_rules.columns))
 def fold(
     xp: Any,
     input: Array,

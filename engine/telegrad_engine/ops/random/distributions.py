@@ -12,11 +12,13 @@ import numpy as np
 from ...cancellation import check_cancelled
 from ...dtypes import int32, int64, is_floating
 from ...errors import DTypeMismatch, InvalidArgument, InvalidOperation
-from ...schema.declaration import FUNCTION, INTERNAL, NEW, NN_FUNCTION, scratch
+from ...schema.declaration import FUNCTION, INTERNAL, NEW, NN_FUNCTION, Batching, scratch
 from ...schema.op import op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, Operand, OptionalDType
 from ...schema.promotion import default_float
 from ...shapes import Spec, broadcast_shapes, is_array
+from ..batching import random_rules
+from ..batching.families import leading
 from ..guards import kernel_name, no_kernel
 from ..math.declarations import check_has_values, zero_gradient
 from ..shape.creation import sized
@@ -148,7 +150,14 @@ def _one_hot_rule(input: Any, num_classes: int) -> Spec:
     return Spec((*input.shape, num_classes), int64.numpy)
 
 
-@op(_one_hot_rule, variants=NN_FUNCTION)
+@op(
+    _one_hot_rule,
+    variants=NN_FUNCTION,
+    batching=Batching(
+        leading,
+        dynamic="When vmap-ing torch.nn.functional.one_hot, please provide an explicit positive num_classes argument.",
+    ),
+)
 def one_hot(xp: Any, input: Array, num_classes: Int = -1) -> Any:
     """A 1 in the place that each class names, among zeros, in a new last dimension."""
     n = _one_hot_rule(input, num_classes).shape[-1]
@@ -186,7 +195,7 @@ def _normal_size_rule(std: float, size: Any, dtype: Any) -> Spec:
     return spec
 
 
-@op(_normal_size_rule, key="normal.size", results=NEW, memory=scratch(4.0))
+@op(_normal_size_rule, key="normal.size", results=NEW, memory=scratch(4.0), batching=Batching(random_rules.drawn))
 def normal_size(xp: Any, rng: Any, mean: Number, std: Number, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Normal numbers of one mean and deviation."""
     return (mean + std * rng.standard_normal(size)).astype(default_float() if dtype is None else dtype.numpy)
@@ -201,7 +210,7 @@ def _normal_rule(mean: Any, std: Any) -> Spec:
     return Spec(broadcast_shapes(*[x.shape for x in given]), given[0].dtype)
 
 
-@op(_normal_rule, variants=FUNCTION, memory=scratch(4.0), may_raise=True)
+@op(_normal_rule, variants=FUNCTION, memory=scratch(4.0), may_raise=True, batching=Batching(random_rules.normal))
 def normal(xp: Any, rng: Any, mean: Operand, std: Operand = 1.0) -> Any:
     """Normal numbers, each of its own mean or deviation."""
     if is_array(std) and std.size and float(std.min()) < 0:
@@ -229,7 +238,7 @@ def _multinomial_rule(input: Any, num_samples: int, replacement: bool) -> Spec:
     return Spec((*input.shape[:-1], num_samples), int64.numpy)
 
 
-@op(_multinomial_rule, memory=scratch(14.0), may_raise=True)
+@op(_multinomial_rule, memory=scratch(14.0), may_raise=True, batching=Batching(random_rules.multinomial))
 def multinomial(xp: Any, rng: Any, input: Array, num_samples: Int, replacement: Bool = False) -> Any:
     """Positions in each row, drawn with the probabilities that it is proportional to."""
     weights = input.astype("float64")

@@ -13,7 +13,7 @@ from ...arrays import is_on
 from ...dtypes import bool_, element, from_numpy, int64
 from ...errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
 from ...memory_layout import ORDERS, preserve_format
-from ...schema.declaration import FUNCTION, INPLACE, INTERNAL, MAY_ALIAS, NEW, NO_SCRATCH, UNCHECKED, scratch
+from ...schema.declaration import FUNCTION, INPLACE, INTERNAL, MAY_ALIAS, NEW, NO_SCRATCH, UNCHECKED, Batching, scratch
 from ...schema.derivative_plan import Rule
 from ...schema.op import composite, op
 from ...schema.parameters import (
@@ -32,6 +32,8 @@ from ...schema.parameters import (
 )
 from ...schema.promotion import default_float
 from ...shapes import Spec, check_keeps_shape, check_nonnegative
+from ..batching import index_rules, shape_rules
+from ..batching.families import LEADING
 from ..node_names import by_operand
 
 
@@ -95,25 +97,25 @@ def _like(input: Any, dtype: Any) -> Spec:
     return Spec(input.shape, _numpy(dtype, input))
 
 
-@op(_like, variants=FUNCTION, results=NEW, memory=NO_SCRATCH)
+@op(_like, variants=FUNCTION, results=NEW, memory=NO_SCRATCH, batching=LEADING)
 def zeros_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Zeros of the same shape and dtype."""
     return xp.zeros(input.shape, _numpy(dtype, input))
 
 
-@op(_like, variants=FUNCTION, results=NEW, memory=NO_SCRATCH)
+@op(_like, variants=FUNCTION, results=NEW, memory=NO_SCRATCH, batching=LEADING)
 def ones_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Ones of the same shape and dtype."""
     return xp.ones(input.shape, _numpy(dtype, input))
 
 
-@op(_like, variants=FUNCTION, results=NEW)
+@op(_like, variants=FUNCTION, results=NEW, batching=LEADING)
 def empty_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """A tensor of the same shape and dtype whose values mean nothing; here, zeros."""
     return xp.zeros(input.shape, _numpy(dtype, input))
 
 
-@op(_like, variants=FUNCTION, results=NEW, memory=NO_SCRATCH)
+@op(_like, variants=FUNCTION, results=NEW, memory=NO_SCRATCH, batching=LEADING)
 def full_like(xp: Any, input: Array, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
     """The same shape and dtype, filled with one number."""
     return _filled(xp, input.shape, fill_value, _numpy(dtype, input))
@@ -123,19 +125,19 @@ def _new_rule(input: Any, size: Any, dtype: Any) -> Spec:
     return sized("new", size, from_numpy(_numpy(dtype, input)))
 
 
-@op(_new_rule, results=NEW, memory=NO_SCRATCH)
+@op(_new_rule, results=NEW, memory=NO_SCRATCH, batching=Batching(shape_rules.new))
 def new_zeros(xp: Any, input: Array, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Zeros of another shape in the same dtype."""
     return xp.zeros(size, _numpy(dtype, input))
 
 
-@op(_new_rule, results=NEW, memory=NO_SCRATCH)
+@op(_new_rule, results=NEW, memory=NO_SCRATCH, batching=Batching(shape_rules.new))
 def new_ones(xp: Any, input: Array, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Ones of another shape in the same dtype."""
     return xp.ones(size, _numpy(dtype, input))
 
 
-@op(_new_rule, results=NEW, memory=NO_SCRATCH)
+@op(_new_rule, results=NEW, memory=NO_SCRATCH, batching=Batching(shape_rules.new))
 def new_full(xp: Any, input: Array, size: Ints, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
     """Another shape in the same dtype, filled with one number."""
     return _filled(xp, size, fill_value, _numpy(dtype, input))
@@ -208,7 +210,7 @@ def _same(input: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_same, memory=NO_SCRATCH)
+@op(_same, memory=NO_SCRATCH, batching=LEADING)
 def clone(xp: Any, input: Array) -> Any:
     """A copy that gradients flow through."""
     return xp.array(input)
@@ -228,7 +230,7 @@ def clone_formatted(F: Any, input: Array, *, memory_format: OptionalMemoryFormat
     return F.permute(F.clone(F.permute(input, order)), tuple(sorted(range(len(order)), key=order.__getitem__)))
 
 
-@op(_like, variants=INTERNAL, node="ToCopyBackward0", memory=NO_SCRATCH)
+@op(_like, variants=INTERNAL, node="ToCopyBackward0", memory=NO_SCRATCH, batching=LEADING)
 def cast(xp: Any, input: Array, dtype: DTypeArg) -> Any:
     """The values in another dtype."""
     return input.astype(dtype.numpy)
@@ -314,7 +316,13 @@ def _copy_rule(input: Any, src: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_copy_rule, variants=INPLACE, node="torch::autograd::CopyBackwards", memory=NO_SCRATCH)
+@op(
+    _copy_rule,
+    variants=INPLACE,
+    node="torch::autograd::CopyBackwards",
+    memory=NO_SCRATCH,
+    batching=Batching(index_rules.copy, in_place="inplace arithmetic"),
+)
 def copy(xp: Any, input: Array, src: Operand) -> Any:
     """The values of ``src``, broadcast, in the shape and dtype of ``input``; ``copy_`` writes them."""
     return xp.broadcast_to(xp.asarray(src), input.shape).astype(input.dtype)
@@ -331,7 +339,14 @@ def _fill_rule(input: Any, value: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_fill_rule, variants=INPLACE, node=by_operand("Fill", tensor=1, number=0), memory=NO_SCRATCH, overlap=UNCHECKED)
+@op(
+    _fill_rule,
+    variants=INPLACE,
+    node=by_operand("Fill", tensor=1, number=0),
+    memory=NO_SCRATCH,
+    overlap=UNCHECKED,
+    batching=Batching(index_rules.copy, in_place="fill_"),
+)
 def fill(xp: Any, input: Array, value: Operand) -> Any:
     """One number everywhere; ``fill_`` writes it."""
     return xp.broadcast_to(xp.asarray(value), input.shape).astype(input.dtype)
@@ -340,7 +355,7 @@ def fill(xp: Any, input: Array, value: Operand) -> Any:
 fill.derivative(input=lambda F, grad: F.zeros_like(grad), value=lambda F, grad: F.sum(grad))
 
 
-@op(_same, variants=INPLACE, memory=NO_SCRATCH, overlap=UNCHECKED)
+@op(_same, variants=INPLACE, memory=NO_SCRATCH, overlap=UNCHECKED, batching=LEADING)
 def zero(xp: Any, input: Array) -> Any:
     """Zeros; ``zero_`` writes them."""
     return xp.zeros(input.shape, input.dtype)

@@ -19,12 +19,14 @@ from ...schema.declaration import (
     ONLY_ITSELF,
     ONLY_SECOND,
     VIEW,
+    Batching,
     Overlap,
     scratch,
 )
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Index, Indices, Int, Ints, Operand, OptionalInt, Places, Str
 from ...shapes import Spec, broadcast_shapes, check_keeps_shape, check_nonnegative, expands_to, size_at, wrap_dim
+from ..batching import index_rules
 from ..guards import kernel_name
 from ..node_names import by_operand
 from .scatter import (
@@ -93,7 +95,7 @@ def _getitem_rule(input: Any, index: tuple[Any, ...]) -> Spec:
     return Spec(tuple(shape), input.dtype)
 
 
-@op(_getitem_rule, variants=FUNCTION, node=_getitem_node, memory=VIEW)
+@op(_getitem_rule, variants=FUNCTION, node=_getitem_node, memory=VIEW, batching=Batching(index_rules.getitem))
 def getitem(xp: Any, input: Array, index: Index) -> Any:
     """``input[index]`` for ints, slices, None and ellipsis: a view.
 
@@ -111,7 +113,7 @@ def _getitem_scatter_rule(input: Any, size: Any, index: Any) -> Spec:
     return result
 
 
-@op(_getitem_scatter_rule, variants=INTERNAL, memory=scratch(2.0))
+@op(_getitem_scatter_rule, variants=INTERNAL, memory=scratch(2.0), batching=Batching(index_rules.getitem_scatter))
 def getitem_scatter(xp: Any, input: Array, size: Ints, index: Index) -> Any:
     """Zeros of shape ``size`` with ``input`` at ``index``: what ``getitem`` does to a gradient."""
     return xp.index_set(xp.zeros(size, input.dtype), as_index(index), input)
@@ -161,7 +163,7 @@ def _check_read(xp: Any, input: Any, indices: Any, *_values: Any) -> None:
         _checked_index(xp, input, indices)
 
 
-@op(_index_rule, variants=INTERNAL)
+@op(_index_rule, variants=INTERNAL, batching=Batching(index_rules.index))
 def index(xp: Any, input: Array, indices: Indices) -> Any:
     """``input`` at index tensors, null where a dimension is taken whole."""
     shape = _index_rule(input, indices).shape
@@ -198,6 +200,7 @@ def _index_put_rule(input: Any, indices: Any, values: Any) -> Spec:
     memory=scratch(2.0),
     overlap=Overlap(itself=False, whole=True),
     autocast=PROMOTE_ON_CUDA,
+    batching=Batching(index_rules.index_put, in_place="index_put_"),
 )
 def index_put(xp: Any, input: Array, indices: Places, values: Operand, accumulate: Bool = False) -> Any:
     """``input`` with ``values`` put, or added if ``accumulate``, at index tensors."""
@@ -240,7 +243,7 @@ def _index_select_rule(input: Any, dim: int, index: Any) -> Spec:
     return Spec((*input.shape[:axis], n, *input.shape[axis + 1 :]) if input.shape else (), input.dtype)
 
 
-@op(_index_select_rule, memory=NO_SCRATCH)
+@op(_index_select_rule, memory=NO_SCRATCH, batching=Batching(index_rules.along_index))
 def index_select(xp: Any, input: Array, dim: Int, index: Array) -> Any:
     """The slices along ``dim`` that ``index`` names."""
     _check_selected(xp, input, index, dim=dim)
@@ -279,6 +282,7 @@ def _masked_fill_rule(input: Any, mask: Any, value: Any) -> Spec:
     variants=FUNCTION | METHOD | INPLACE,
     node=by_operand("MaskedFill", at=2, tensor=1, number=0),
     overlap=ONLY_SECOND,
+    batching=Batching(parts=index_rules.masked_fill, in_place="inplace arithmetic"),
 )
 def masked_fill(xp: Any, input: Array, mask: Array, value: Operand) -> Any:
     """``input`` with ``value`` where the mask is true."""
@@ -320,7 +324,17 @@ def _masked_select_rule(input: Any, mask: Any) -> Spec:
     return Spec((int(mask.sum()) * (math.prod(shape) // max(mask.size, 1)),), input.dtype)
 
 
-@op(_masked_select_rule)
+@op(
+    _masked_select_rule,
+    batching=Batching(
+        parts=index_rules.masked_select,
+        dynamic=(
+            "vmap: Attempted to vmap over `mask` in torch.masked_select(self, mask) We cannot support this because for "
+            "each batch this would return a differently shaped Tensor. Please file an issue at "
+            "https://github.com/pytorch/pytorch/issues if you need this feature."
+        ),
+    ),
+)
 def masked_select(xp: Any, input: Array, mask: Array) -> Any:
     """The elements where the mask is true, as a vector."""
     shape = broadcast_shapes(mask.shape, input.shape)
@@ -346,7 +360,13 @@ def _masked_scatter_rule(input: Any, mask: Any, source: Any) -> Spec:
     return Spec(shape, input.dtype)
 
 
-@op(_masked_scatter_rule, variants=FUNCTION | METHOD | INPLACE, may_raise=True, overlap=ONLY_ITSELF)
+@op(
+    _masked_scatter_rule,
+    variants=FUNCTION | METHOD | INPLACE,
+    may_raise=True,
+    overlap=ONLY_ITSELF,
+    batching=Batching(index_rules.masked_scatter),
+)
 def masked_scatter(xp: Any, input: Array, mask: Array, source: Array) -> Any:
     """``input`` with the first elements of ``source``, in order, where the mask is true."""
     shape = broadcast_shapes(mask.shape, input.shape)
@@ -403,7 +423,7 @@ def _take_rule(input: Any, index: Any) -> Spec:
     return Spec(index.shape, input.dtype)
 
 
-@op(_take_rule)
+@op(_take_rule, batching=Batching(index_rules.take))
 def take(xp: Any, input: Array, index: Array) -> Any:
     """The elements at ``index``, as if ``input`` were a vector."""
     _check_taken(xp, input, index)
@@ -471,7 +491,13 @@ def _start(xp: Any, reduce: str, dtype: Any) -> Any:
     return least if reduce == "amax" else greatest
 
 
-@op(_scatter_reduce_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(3.0), overlap=APART)
+@op(
+    _scatter_reduce_rule,
+    variants=FUNCTION | METHOD | INPLACE,
+    memory=scratch(3.0),
+    overlap=APART,
+    batching=Batching(in_place="scatter_reduce_"),
+)
 def scatter_reduce(
     xp: Any, input: Array, dim: Int, index: Array, src: Array, reduce: Str, *, include_self: Bool = True
 ) -> Any:

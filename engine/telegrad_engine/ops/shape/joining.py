@@ -18,11 +18,12 @@ from ...errors import (
     ShapeMismatch,
 )
 from ...schema.autocast_policy import PROMOTE
-from ...schema.declaration import FUNCTION, LIST, MAY_ALIAS, NO_SCRATCH, VIEW
+from ...schema.declaration import FUNCTION, LIST, MAY_ALIAS, NO_BATCHING_RULE, NO_SCRATCH, VIEW, Batching
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Arrays, Int, IntOrInts, Ints, ManyArrays
 from ...schema.promotion import common_dtype
 from ...shapes import Spec, check_size, wrap_dim
+from ..batching import shape_rules
 from ..guards import kernel_name
 
 
@@ -69,7 +70,14 @@ def _cat_rule(tensors: Any, dim: int) -> Spec:
     return Spec((*first[:axis], total, *first[axis + 1 :]), _joined_dtype(tensors))
 
 
-@op(_cat_rule, aliases=("concat", "concatenate"), variants=FUNCTION, memory=NO_SCRATCH, autocast=PROMOTE)
+@op(
+    _cat_rule,
+    aliases=("concat", "concatenate"),
+    variants=FUNCTION,
+    memory=NO_SCRATCH,
+    autocast=PROMOTE,
+    batching=Batching(shape_rules.cat),
+)
 def cat(xp: Any, tensors: Arrays, dim: Int = 0) -> Any:
     """The tensors joined along ``dim``."""
     given = [x for x in tensors if not _is_skipped(x.shape)]
@@ -107,7 +115,7 @@ def _stack_rule(tensors: Any, dim: int) -> Spec:
     return Spec((*first[:axis], len(tensors), *first[axis:]), _joined_dtype(tensors))
 
 
-@op(_stack_rule, variants=FUNCTION, memory=NO_SCRATCH, autocast=PROMOTE)
+@op(_stack_rule, variants=FUNCTION, memory=NO_SCRATCH, autocast=PROMOTE, batching=Batching(shape_rules.unsqueeze))
 def stack(xp: Any, tensors: Arrays, dim: Int = 0) -> Any:
     """The tensors, all of one shape, along a new dimension."""
     return _join(xp.stack, tensors, dim)
@@ -341,7 +349,12 @@ def tensor_split(F: Any, input: Array, indices_or_sections: IntOrInts, dim: Int 
     return tuple([F.narrow(input, dim, start, max(end - start, 0)) for start, end in itertools.pairwise(bounds)])
 
 
-@composite(key="tensor_split.tensor", results=LIST, memory=MAY_ALIAS)
+@composite(
+    key="tensor_split.tensor",
+    results=LIST,
+    memory=MAY_ALIAS,
+    batching=Batching(refusal=NO_BATCHING_RULE.format("tensor_split.tensor_indices_or_sections")),
+)
 def tensor_split_tensor(F: Any, input: Array, tensor_indices_or_sections: Array, dim: Int = 0) -> Any:
     """``tensor_split`` by a tensor of int64: a number of parts, or the indices between them."""
     given = tensor_indices_or_sections

@@ -8,10 +8,11 @@ from typing import Any
 from ...dtypes import element, int32, int64
 from ...errors import DTypeMismatch, IndexOutOfBounds, IndexOutOfRange, InvalidOperation, ShapeMismatch
 from ...schema.autocast_policy import PROMOTE_ON_CUDA, Autocast, Policy
-from ...schema.declaration import APART, FUNCTION, INPLACE, METHOD, ONLY_SECOND, UNCHECKED, scratch
+from ...schema.declaration import APART, FUNCTION, INPLACE, METHOD, ONLY_SECOND, UNCHECKED, Batching, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, Operand, OptionalInt
 from ...shapes import Spec, size_at, wrap_dim
+from ..batching import index_rules, shape_rules
 from ..guards import kernel_name
 from ..node_names import by_operand
 from .joining import select
@@ -178,7 +179,14 @@ scatter_value.checks("index")(check_along)
 scatter_value.derivative(input=lambda F, grad, dim, index: F.scatter_value(grad, dim, index, 0.0))
 
 
-@op(scatter_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(1.25), overlap=APART, autocast=PROMOTE_ON_CUDA)
+@op(
+    scatter_rule,
+    variants=FUNCTION | METHOD | INPLACE,
+    memory=scratch(1.25),
+    overlap=APART,
+    autocast=PROMOTE_ON_CUDA,
+    batching=Batching(in_place="scatter_add_"),
+)
 def scatter_add(xp: Any, input: Array, dim: Int, index: Array, src: Array) -> Any:
     """``input`` with ``src`` added along ``dim`` where ``index`` says; repeated indices add up."""
     return _scattered(xp, xp.index_add, input, dim, index, src)
@@ -243,7 +251,13 @@ def _index_add_rule(input: Any, dim: int, index: Any, source: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_index_add_rule, variants=FUNCTION | METHOD | INPLACE, memory=scratch(2.0), overlap=APART)
+@op(
+    _index_add_rule,
+    variants=FUNCTION | METHOD | INPLACE,
+    memory=scratch(2.0),
+    overlap=APART,
+    batching=Batching(index_rules.along_index, in_place="index_add_"),
+)
 def index_add(xp: Any, input: Array, dim: Int, index: Array, source: Array, *, alpha: Number = 1) -> Any:
     """``input`` with ``alpha`` times the slices of ``source`` added along ``dim`` at ``index``."""
     whole, place = _along(xp, input, dim, index)
@@ -300,7 +314,13 @@ def _index_copy_rule(input: Any, dim: int, index: Any, source: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_index_copy_rule, variants=FUNCTION | METHOD | INPLACE, overlap=APART, autocast=Autocast(cpu=Policy.PROMOTE))
+@op(
+    _index_copy_rule,
+    variants=FUNCTION | METHOD | INPLACE,
+    overlap=APART,
+    autocast=Autocast(cpu=Policy.PROMOTE),
+    batching=Batching(index_rules.along_index),
+)
 def index_copy(xp: Any, input: Array, dim: Int, index: Array, source: Array) -> Any:
     """``input`` with the slices of ``source`` written along ``dim`` at ``index``."""
     whole, place = _along(xp, input, dim, index)
@@ -334,6 +354,7 @@ def _index_fill_rule(input: Any, dim: int, index: Any, value: Any) -> Spec:
     variants=FUNCTION | METHOD | INPLACE,
     node=by_operand("IndexFill", at=2, tensor=1, number=0),
     overlap=ONLY_SECOND,
+    batching=Batching(index_rules.index_fill, in_place="index_fill_"),
 )
 def index_fill(xp: Any, input: Array, dim: Int, index: Array, value: Operand) -> Any:
     """``input`` with ``value`` in the slices along ``dim`` at ``index``."""
@@ -413,7 +434,7 @@ def _as_strided_scatter_rule(input: Any, src: Any, size: Any, stride: Any, stora
     return Spec(input.shape, input.dtype)
 
 
-@op(_as_strided_scatter_rule)
+@op(_as_strided_scatter_rule, batching=Batching(shape_rules.strided))
 def as_strided_scatter(
     xp: Any, input: Array, src: Array, size: Ints, stride: Ints, storage_offset: OptionalInt = None
 ) -> Any:
@@ -451,7 +472,7 @@ def _put_rule(input: Any, index: Any, source: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_put_rule, variants=FUNCTION | METHOD | INPLACE, may_raise=True, overlap=APART)
+@op(_put_rule, variants=FUNCTION | METHOD | INPLACE, may_raise=True, overlap=APART, batching=Batching(index_rules.put))
 def put(xp: Any, input: Array, index: Array, source: Array, accumulate: Bool = False) -> Any:
     """``input`` with the elements of ``source`` at the flat positions ``index``; with ``accumulate`` they add up."""
     flat, places = xp.reshape(input, (-1,)), xp.reshape(index, (-1,))

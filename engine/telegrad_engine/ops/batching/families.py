@@ -1,7 +1,7 @@
-"""The families of ops that share a batching rule, and the look-up of an op's rule.
+"""The batching rules that follow from an op's declaration, and the look-up of an op's rule.
 
-Most rules follow from the op's declaration: a pointwise op broadcasts over the batch, an op along dimensions has its
-dimension numbers shifted by one, and an op that accepts any leading dimensions takes the batch as one of them.
+A pointwise op broadcasts over the batch, an op along dimensions has its dimension numbers shifted by one, and an op
+that accepts any leading dimensions takes the batch as one of them.
 """
 
 from __future__ import annotations
@@ -10,68 +10,22 @@ from collections.abc import Callable
 from typing import Any
 
 from ...dtypes import from_numpy, result_type
+from ...schema.declaration import Batching
 from ...schema.op import Op
 from ...schema.promotion import default_float
 from .batched_call import BatchedCall, is_tensor, shape_of
 
-Rule = Callable[[BatchedCall], Any]
-"""Computes the results of a call, with the batch as dimension 0; returns NotImplemented for calls it does not cover."""
-Decomposition = Callable[..., Any]
-"""``function(F, *inputs, **attrs)`` computes the results with other ops, on batched tensors."""
-
-RULES: dict[str, Rule] = {}
-DECOMPOSITIONS: dict[str, Decomposition] = {}
-
 DIM_NAMES = frozenset({"dim", "dims", "dim0", "dim1", "dim2", "dimension"})
 """Attributes that are dimension numbers."""
 
-LEADING = frozenset({
-    "attend", "bernoulli", "bernoulli.fill", "cast", "checked_variance", "clone", "constant_pad_nd", "drop",
-    "empty_like", "exponential", "frexp", "full_like", "leaky_drawn", "linalg_cholesky", "linalg_det", "linalg_eigh",
-    "linalg_inv", "linalg_lstsq", "linalg_pinv", "linalg_qr", "linalg_slogdet", "linalg_svd", "normal.fill", "one_hot",
-    "ones_like", "polygamma", "rand_like", "randn_like", "random", "random.between", "tril", "triu", "uniform", "zero",
-    "zeros_like",
-})  # fmt: skip
-"""Ops that accept any number of leading dimensions."""
 
-
-def rule(*keys: str) -> Callable[[Rule], Rule]:
-    """Register a function as the batching rule of these ops."""
-
-    def enter(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(keys, function))
-        return function
-
-    return enter
-
-
-def decomposition(*keys: str) -> Callable[[Decomposition], Decomposition]:
-    """Register a function as the decomposition of these ops."""
-
-    def enter(function: Decomposition) -> Decomposition:
-        DECOMPOSITIONS.update(dict.fromkeys(keys, function))
-        return function
-
-    return enter
-
-
-def decomposition_of(op: Op) -> Decomposition | None:
-    """Return the decomposition of an op, or None if it has none."""
-    return DECOMPOSITIONS.get(op.key)
-
-
-def rule_of(op: Op) -> Rule | None:
+def rule_of(op: Op) -> Callable[[BatchedCall], Any] | None:
     """Return the batching rule of an op; None if it must run once for each sample."""
-    found = RULES.get(op.key)
-    if found is not None:
-        return found
+    if op.batching.rule is not None:
+        return op.batching.rule
     if op.pointwise:
         return pointwise
-    if op.key in LEADING:
-        return leading
-    if any(p.name in DIM_NAMES for p in op.attr_params):
-        return along_dims
-    return None
+    return along_dims if any(p.name in DIM_NAMES for p in op.attr_params) else None
 
 
 def pointwise(call: BatchedCall) -> Any:
@@ -117,6 +71,10 @@ def _cast(value: Any, dtype: Any) -> Any:
 def leading(call: BatchedCall) -> Any:
     """Apply the op with the batch as one more leading dimension."""
     return call.apply(*[call.lifted(x) if is_tensor(x) else x for x in call.inputs], **call.attrs)
+
+
+LEADING = Batching(leading)
+"""The batching of an op that accepts any number of leading dimensions."""
 
 
 def along_dims(call: BatchedCall) -> Any:

@@ -1,14 +1,12 @@
-"""Batching rules for matrix products and linear algebra."""
+"""Batching rules of matrix products and linear algebra."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from .batched_call import BatchedCall, Lanes, shape_of
-from .families import decomposition, rule
 
 
-@rule("matmul", "mm", "bmm")
 def matmul(call: BatchedCall) -> Any:
     """Convert vectors to matrices and multiply, with the batch as a dimension that ``matmul`` broadcasts."""
     F, (a, b) = call.F, call.inputs
@@ -28,7 +26,6 @@ def _as_matrices(call: BatchedCall, value: Any, ndim: int, missing: int) -> Any:
     return call.aligned(matrix, ndim)
 
 
-@rule("linear")
 def linear(call: BatchedCall) -> Any:
     """Treat the batch as one more dimension of rows if all samples share the weight; otherwise multiply per sample."""
     F, (x, weight, bias) = call.F, call.inputs
@@ -46,26 +43,25 @@ def linear(call: BatchedCall) -> Any:
     return product + call.aligned(bias, len(call.specs[0].shape))
 
 
-@decomposition("outer")
-def _outer(F: Any, input: Any, vec2: Any) -> Any:
+def outer(F: Any, input: Any, vec2: Any) -> Any:
+    """Multiply a column by a row."""
     return input.unsqueeze(-1) * vec2.unsqueeze(-2)
 
 
-@decomposition("addmm", "addmv", "baddbmm")
-def _addmm(F: Any, input: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
+def addmm(F: Any, input: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
+    """Multiply, scale and add; for matrices, batches of matrices, and vectors."""
     product = F.matmul(a, b)
     product = product if alpha == 1 else product * alpha
     return product if beta == 0 else product + (input if beta == 1 else input * beta)
 
 
-@decomposition("addbmm")
-def _addbmm(F: Any, input: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
+def addbmm(F: Any, input: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
+    """Like ``addmm``, with the products of the op's own batch summed."""
     product = F.matmul(a, b).sum(0)
     product = product if alpha == 1 else product * alpha
     return product if beta == 0 else product + (input if beta == 1 else input * beta)
 
 
-@rule("linalg_solve")
 def linalg_solve(call: BatchedCall) -> Any:
     """Solve for each sample; vectors on the right-hand side become matrices with one column."""
     F, (A, B), left = call.F, call.inputs, call.attrs["left"]
@@ -78,7 +74,6 @@ def linalg_solve(call: BatchedCall) -> Any:
     return call.apply(call.aligned(Lanes(call.lifted(A)), ndim), call.aligned(Lanes(call.lifted(B)), ndim), left=left)
 
 
-@rule("linalg_solve_triangular", "attend_in_blocks", "cdist_in_blocks")
 def matrices(call: BatchedCall) -> Any:
     """Broadcast the leading dimensions of inputs that are all matrices."""
     ndim = max(len(shape_of(x)) for x in call.inputs)
@@ -86,7 +81,6 @@ def matrices(call: BatchedCall) -> Any:
     return call.apply(*lifted, **call.attrs)
 
 
-@rule("linalg_cross")
 def linalg_cross(call: BatchedCall) -> Any:
     """Broadcast the samples and count the dimension from the end."""
     ndim = max(len(shape_of(x)) for x in call.inputs)
@@ -95,21 +89,6 @@ def linalg_cross(call: BatchedCall) -> Any:
     return call.apply(*inputs, dim=dim if dim < 0 else dim - ndim)
 
 
-@decomposition("trace")
-def _trace(F: Any, input: Any) -> Any:
+def trace(F: Any, input: Any) -> Any:
+    """Sum the diagonal."""
     return F.diagonal(input).sum()
-
-
-@rule("rms_norm", "layer_norm")
-def layer_norm(call: BatchedCall) -> Any:
-    """Normalise over the last dimensions; apply per-sample parameters afterwards."""
-    x, *parameters = call.inputs
-    attrs = {name: call.attrs[name] for name in ("normalized_shape", "eps")}
-    if isinstance(x, Lanes) and not any(isinstance(p, Lanes) for p in parameters):
-        return call.apply(x.value, *parameters, **attrs)
-    ndim = len(shape_of(x))
-    result = call.apply(call.lifted(x), *[None] * len(parameters), **attrs)
-    weight, bias = (*parameters, None)[:2]
-    if weight is not None:
-        result = result * call.aligned(weight, ndim)
-    return result if bias is None else result + call.aligned(bias, ndim)
