@@ -19,6 +19,16 @@ DIM_NAMES = frozenset({"dim", "dims", "dim0", "dim1", "dim2", "dimension"})
 """Attributes that are dimension numbers."""
 
 
+def rule(function: Callable[[BatchedCall], Any]) -> Batching:
+    """Make a function of a batched call the batching of the ops that name it."""
+    return Batching(function)
+
+
+def decomposition(parts: Callable[..., Any]) -> Batching:
+    """Make a decomposition into other ops, ``parts(F, *inputs, **attrs)``, the batching of the ops that name it."""
+    return Batching(parts=parts)
+
+
 def rule_of(op: Op) -> Callable[[BatchedCall], Any] | None:
     """Return the batching rule of an op; None if it must run once for each sample."""
     if op.batching.rule is not None:
@@ -73,7 +83,7 @@ def leading(call: BatchedCall) -> Any:
     return call.apply(*[call.lifted(x) if is_tensor(x) else x for x in call.inputs], **call.attrs)
 
 
-LEADING = Batching(leading)
+LEADING = rule(leading)
 """The batching of an op that accepts any number of leading dimensions."""
 
 

@@ -10,14 +10,16 @@ from ...dtypes import from_numpy
 from ...shapes import broadcast_shapes
 from ...tensor.indexing import WHOLE
 from .batched_call import BatchedCall, Lanes, is_tensor, shape_of
-from .families import shifted
+from .families import decomposition, rule, shifted
 
 
+@rule
 def getitem(call: BatchedCall) -> Any:
     """Index the whole batch in one call."""
     return call.apply(call.inputs[0].value, index=(WHOLE, *call.attrs["index"]))
 
 
+@rule
 def getitem_scatter(call: BatchedCall) -> Any:
     """Scatter the whole batch in one call."""
     attrs = call.attrs
@@ -67,7 +69,7 @@ class _Picked:
         return self.F.permute(value, (0, *middle, *rest))
 
 
-def index(call: BatchedCall) -> Any:
+def _index(call: BatchedCall) -> Any:
     """Index the batch; if the indices differ between samples, the sample numbers index dimension 0."""
     x, indices = call.inputs
     picked = _Picked(call, indices)
@@ -81,7 +83,10 @@ def index(call: BatchedCall) -> Any:
     return picked.result(found)
 
 
-def index_put(call: BatchedCall) -> Any:
+index = rule(_index)
+
+
+def _index_put(call: BatchedCall) -> Any:
     """Like ``index``, with the values broadcast to the shape that the index selects."""
     x, indices, values = call.inputs
     picked = _Picked(call, indices)
@@ -98,6 +103,10 @@ def index_put(call: BatchedCall) -> Any:
     return F.permute(written, (0, *back))
 
 
+index_put = rule(_index_put)
+
+
+@rule
 def along_index(call: BatchedCall) -> Any:
     """Apply the op itself if the index is the same for all samples; otherwise use the rules of index tensors."""
     F, (x, at, *others) = call.F, call.inputs
@@ -112,14 +121,15 @@ def along_index(call: BatchedCall) -> Any:
     at = Lanes(F.reshape(call.lifted(at), (call.size, -1)))
     indices = (*(None,) * dim, at)
     if call.op.key == "index_select":
-        return index(BatchedCall(F, call.size, call.op, (source, indices), {}, call.specs))
+        return _index(BatchedCall(F, call.size, call.op, (source, indices), {}, call.specs))
     value = others[0]
     if call.op.key == "index_add" and call.attrs["alpha"] != 1:
         value = Lanes(call.lifted(value) * call.attrs["alpha"])
     attrs = {"accumulate": call.op.key == "index_add"}
-    return index_put(BatchedCall(F, call.size, call.op, (source, indices, value), attrs, call.specs))
+    return _index_put(BatchedCall(F, call.size, call.op, (source, indices, value), attrs, call.specs))
 
 
+@rule
 def index_fill(call: BatchedCall) -> Any:
     """Fill with a mask of the indexed positions; repeated indices make no difference."""
     F, (x, at, value) = call.F, call.inputs
@@ -137,6 +147,7 @@ def index_fill(call: BatchedCall) -> Any:
     return F.where(mask, value, source)
 
 
+@rule
 def copy(call: BatchedCall) -> Any:
     """Broadcast the source to each sample and copy it."""
     x, source = call.inputs
@@ -148,6 +159,7 @@ def copy(call: BatchedCall) -> Any:
     return call.F.copy(call.lifted(x), call.broadcast(source, shape_of(x)))
 
 
+@decomposition
 def masked_fill(F: Any, input: Any, mask: Any, value: Any) -> Any:
     """Select from the input and the value by the mask."""
     if hasattr(value, "_data"):
@@ -156,12 +168,14 @@ def masked_fill(F: Any, input: Any, mask: Any, value: Any) -> Any:
     return F.where(mask, F.full_like(input, value), input)
 
 
+@decomposition
 def masked_select(F: Any, input: Any, mask: Any) -> Any:
     """Index the broadcast input with the broadcast mask."""
     shape = broadcast_shapes(tuple(input.shape), tuple(mask.shape))
     return F.broadcast_to(input, shape)[F.broadcast_to(mask, shape)]
 
 
+@rule
 def masked_scatter(call: BatchedCall) -> Any:
     """Fill the nth true position of each sample's mask with the nth element of its source."""
     F, (x, mask, source), shape = call.F, call.inputs, call.specs[0].shape
@@ -172,6 +186,7 @@ def masked_scatter(call: BatchedCall) -> Any:
     return F.where(chosen, F.gather(elements, 1, F.where(chosen, F.cumsum(chosen, 1), 0)), whole)
 
 
+@rule
 def take(call: BatchedCall) -> Any:
     """Take from the flattened elements of each sample."""
     F, (x, at) = call.F, call.inputs
@@ -182,6 +197,7 @@ def take(call: BatchedCall) -> Any:
     return F.gather(flat, 1, places)
 
 
+@rule
 def put(call: BatchedCall) -> Any:
     """Put into the flattened elements of each sample."""
     flat, places, values = [call.F.reshape(call.lifted(value), (call.size, -1)) for value in call.inputs]

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from .batched_call import BatchedCall, Lanes, shape_of
+from .families import decomposition, rule
 
 
-def matmul(call: BatchedCall) -> Any:
+def _matmul(call: BatchedCall) -> Any:
     """Convert vectors to matrices and multiply, with the batch as a dimension that ``matmul`` broadcasts."""
     F, (a, b) = call.F, call.inputs
     if not isinstance(b, Lanes) and (len(shape_of(b)) == 2 or (len(shape_of(a)) > 1 and len(shape_of(b)) == 1)):
         return F.matmul(a.value, b)  # one product: the batch is one more dimension of rows
     ndim = max(len(shape_of(a)), len(shape_of(b)), 2)
     return F.matmul(_as_matrices(call, a, ndim, -2), _as_matrices(call, b, ndim, -1))
+
+
+matmul = rule(_matmul)
 
 
 def _as_matrices(call: BatchedCall, value: Any, ndim: int, missing: int) -> Any:
@@ -26,6 +30,7 @@ def _as_matrices(call: BatchedCall, value: Any, ndim: int, missing: int) -> Any:
     return call.aligned(matrix, ndim)
 
 
+@rule
 def linear(call: BatchedCall) -> Any:
     """Treat the batch as one more dimension of rows if all samples share the weight; otherwise multiply per sample."""
     F, (x, weight, bias) = call.F, call.inputs
@@ -36,18 +41,20 @@ def linear(call: BatchedCall) -> Any:
         product = F.linear(rows, weight)
     else:
         turned = Lanes(F.transpose(weight.value, 1, -1))
-        product = matmul(BatchedCall(F, call.size, call.op, (x, turned), {}, call.specs))
+        product = _matmul(BatchedCall(F, call.size, call.op, (x, turned), {}, call.specs))
         product = F.reshape(product, (call.size, *call.specs[0].shape))
     if bias is None:
         return product
     return product + call.aligned(bias, len(call.specs[0].shape))
 
 
+@decomposition
 def outer(F: Any, input: Any, vec2: Any) -> Any:
     """Multiply a column by a row."""
     return input.unsqueeze(-1) * vec2.unsqueeze(-2)
 
 
+@decomposition
 def addmm(F: Any, input: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
     """Multiply, scale and add; for matrices, batches of matrices, and vectors."""
     product = F.matmul(a, b)
@@ -55,6 +62,7 @@ def addmm(F: Any, input: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1)
     return product if beta == 0 else product + (input if beta == 1 else input * beta)
 
 
+@decomposition
 def addbmm(F: Any, input: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1) -> Any:
     """Like ``addmm``, with the products of the op's own batch summed."""
     product = F.matmul(a, b).sum(0)
@@ -62,6 +70,7 @@ def addbmm(F: Any, input: Any, a: Any, b: Any, beta: float = 1, alpha: float = 1
     return product if beta == 0 else product + (input if beta == 1 else input * beta)
 
 
+@rule
 def linalg_solve(call: BatchedCall) -> Any:
     """Solve for each sample; vectors on the right-hand side become matrices with one column."""
     F, (A, B), left = call.F, call.inputs, call.attrs["left"]
@@ -74,6 +83,7 @@ def linalg_solve(call: BatchedCall) -> Any:
     return call.apply(call.aligned(Lanes(call.lifted(A)), ndim), call.aligned(Lanes(call.lifted(B)), ndim), left=left)
 
 
+@rule
 def matrices(call: BatchedCall) -> Any:
     """Broadcast the leading dimensions of inputs that are all matrices."""
     ndim = max(len(shape_of(x)) for x in call.inputs)
@@ -81,6 +91,7 @@ def matrices(call: BatchedCall) -> Any:
     return call.apply(*lifted, **call.attrs)
 
 
+@rule
 def linalg_cross(call: BatchedCall) -> Any:
     """Broadcast the samples and count the dimension from the end."""
     ndim = max(len(shape_of(x)) for x in call.inputs)
@@ -89,6 +100,7 @@ def linalg_cross(call: BatchedCall) -> Any:
     return call.apply(*inputs, dim=dim if dim < 0 else dim - ndim)
 
 
+@decomposition
 def trace(F: Any, input: Any) -> Any:
     """Sum the diagonal."""
     return F.diagonal(input).sum()

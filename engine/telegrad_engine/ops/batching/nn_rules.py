@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from .batched_call import BatchedCall, Lanes, shape_of
+from .families import decomposition, rule
 
 
 def folded(call: BatchedCall, value: Any) -> Any:
@@ -20,6 +21,7 @@ def unfolded(call: BatchedCall, result: Any) -> Any:
     return call.F.reshape(result, (call.size, shape[0] // call.size, *shape[1:]))
 
 
+@rule
 def convolution(call: BatchedCall) -> Any:
     """Merge the batch into the image batch if the weight is the same for all samples, else into the groups."""
     F, (x, weight, bias), attrs = call.F, call.inputs, call.attrs
@@ -45,6 +47,7 @@ def _by_groups(call: BatchedCall, x: Any, weight: Lanes) -> Any:
     return F.transpose(F.reshape(result, (found[0], size, found[1] // size, *found[2:])), 0, 1)
 
 
+@rule
 def pooled(call: BatchedCall) -> Any:
     """Merge the batch and all dimensions before the channels into one, and pool over the last dimensions."""
     (x,) = call.inputs
@@ -54,6 +57,7 @@ def pooled(call: BatchedCall) -> Any:
     return call.apply(planes, **call.attrs)
 
 
+@rule
 def unpooled(call: BatchedCall) -> Any:
     """Merge the batch and all dimensions before the channels into one, and unpool over the last dimensions."""
     ndim = len(call.attrs["sizes"])
@@ -61,6 +65,7 @@ def unpooled(call: BatchedCall) -> Any:
     return call.apply(*planes, **call.attrs)
 
 
+@rule
 def columns(call: BatchedCall) -> Any:
     """Merge the batch into the op's own batch dimension, or use it as that dimension if a sample has none."""
     (x,) = call.inputs
@@ -68,6 +73,7 @@ def columns(call: BatchedCall) -> Any:
     return unfolded(call, call.apply(folded(call, x), **call.attrs)) if batched else call.apply(x.value, **call.attrs)
 
 
+@rule
 def affine_grid(call: BatchedCall) -> Any:
     """Merge the batch into the op's own batch dimension."""
     (theta,) = call.inputs
@@ -75,6 +81,7 @@ def affine_grid(call: BatchedCall) -> Any:
     return call.apply(folded(call, theta), **{**call.attrs, "size": (call.size * n, *sizes)})
 
 
+@rule
 def group_norm(call: BatchedCall) -> Any:
     """Merge the batch into the op's own batch dimension; apply per-sample parameters afterwards."""
     x, weight, bias = call.inputs
@@ -93,6 +100,7 @@ def _by_channel(call: BatchedCall, parameter: Any, lead: tuple[int, ...]) -> Any
     return call.F.reshape(call.lifted(parameter), (call.size, *lead))
 
 
+@rule
 def layer_norm(call: BatchedCall) -> Any:
     """Normalise over the last dimensions; apply per-sample parameters afterwards."""
     x, *parameters = call.inputs
@@ -107,6 +115,7 @@ def layer_norm(call: BatchedCall) -> Any:
     return result if bias is None else result + call.aligned(bias, ndim)
 
 
+@rule
 def batch_norm_with_moments(call: BatchedCall) -> Any:
     """Merge the batch into the channels, so that each sample has separate moments."""
     F, size, (x, *state) = call.F, call.size, call.inputs
@@ -118,6 +127,7 @@ def batch_norm_with_moments(call: BatchedCall) -> Any:
     return apart, F.reshape(mean, (size, -1)), F.reshape(var, (size, -1))
 
 
+@rule
 def embedded(call: BatchedCall) -> Any:
     """Look up rows in the weights; weights that differ between samples are concatenated."""
     F, (at, weight), attrs = call.F, call.inputs, call.attrs
@@ -135,6 +145,7 @@ def embedded(call: BatchedCall) -> Any:
     return F.where(padded, call.apply(places, flat.detach(), **rest), call.apply(places, flat, **rest))
 
 
+@decomposition
 def prelu(F: Any, input: Any, weight: Any) -> Any:
     """Multiply by the channel's weight where the input is not positive."""
     if weight.numel() > 1:
@@ -144,6 +155,7 @@ def prelu(F: Any, input: Any, weight: Any) -> Any:
     return F.where(input > 0, input, input * weight)
 
 
+@rule
 def losses(call: BatchedCall) -> Any:
     """Compute the losses of all elements, then reduce them over each sample."""
     F = call.F
@@ -157,12 +169,14 @@ def losses(call: BatchedCall) -> Any:
     return (F.sum if reduction == "sum" else F.mean)(found, tuple(range(1, ndim + 1)))
 
 
+@decomposition
 def squared_errors(F: Any, input: Any, target: Any, reduction: str = "mean") -> Any:
     """Square the differences, and reduce them."""
     gaps = input - target
     return (gaps * gaps).mean() if reduction == "mean" else (gaps * gaps).sum()
 
 
+@decomposition
 def nll_loss(
     F: Any, input: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"
 ) -> Any:
@@ -178,6 +192,7 @@ def nll_loss(
     return found.sum() if reduction == "sum" else found.sum() / factors.sum()
 
 
+@rule
 def recurrent_layer(call: BatchedCall) -> Any:
     """Merge the batch into the batch of sequences; NotImplemented if the weights differ between samples."""
     count = 3 if call.op.key == "lstm_layer" else 2
@@ -200,6 +215,7 @@ def recurrent_layer(call: BatchedCall) -> Any:
     return [apart(result, spec.shape) for result, spec in zip(results, call.specs, strict=True)]
 
 
+@rule
 def ctc_losses(call: BatchedCall) -> Any:
     """Merge the batch into the batch of sequences; targets in one vector are concatenated."""
     F, (log_probs, targets, *lengths) = call.F, call.inputs
@@ -209,6 +225,7 @@ def ctc_losses(call: BatchedCall) -> Any:
     return unfolded(call, losses)
 
 
+@rule
 def bag_places(call: BatchedCall) -> Any:
     """Apply the op to the whole batch of numbers; NotImplemented if the offsets differ between samples."""
     numbers, offsets = call.inputs

@@ -7,8 +7,10 @@ from typing import Any
 
 from ...dtypes import is_floating
 from .batched_call import BatchedCall, Lanes, is_tensor, shape_of
+from .families import rule
 
 
+@rule
 def of_all(call: BatchedCall) -> Any:
     """Reduce all elements of each sample."""
     shape = call.inputs[0].shape
@@ -32,6 +34,7 @@ def _median(F: Any, rows: Any) -> Any:
     return F.sum(F.where(same, rows, 0.0), (1,)) / F.sum(same, (1,))
 
 
+@rule
 def quantile(call: BatchedCall) -> Any:
     """Compute the quantiles of each sample; NotImplemented if ``q`` differs between samples."""
     F, (x, q), attrs = call.F, call.inputs, dict(call.attrs)
@@ -47,6 +50,7 @@ def quantile(call: BatchedCall) -> Any:
     return F.movedim(found, 1, 0) if shape_of(q) else found
 
 
+@rule
 def searchsorted(call: BatchedCall) -> Any:
     """Search the sequences of all samples in one call; with one sequence per sample, the values are flattened."""
     F, (sequence, values, sorter) = call.F, call.inputs

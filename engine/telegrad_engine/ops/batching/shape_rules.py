@@ -6,20 +6,23 @@ import math
 from typing import Any
 
 from .batched_call import BatchedCall, shape_of
-from .families import along_dims, shifted
+from .families import along_dims, rule, shifted
 
 
+@rule
 def reshape(call: BatchedCall) -> Any:
     """Reshape to the batch followed by the shape of a sample's result."""
     return call.apply(call.inputs[0].value, shape=(call.size, *call.specs[0].shape))
 
 
+@rule
 def expand(call: BatchedCall) -> Any:
     """Expand with new dimensions between the batch and the sample's dimensions."""
     target = call.specs[0].shape
     return call.apply(call.aligned(call.inputs[0], len(target)), size=(call.size, *target))
 
 
+@rule
 def squeeze(call: BatchedCall) -> Any:
     """Remove the sample's dimensions of size 1, or those of them that ``dim`` names."""
     x, dims = call.inputs[0], call.attrs["dim"]
@@ -31,6 +34,7 @@ def squeeze(call: BatchedCall) -> Any:
     return call.apply(x.value, dim=removed) if removed else call.F.view(x.value, (call.size, *shape))
 
 
+@rule
 def unsqueeze(call: BatchedCall) -> Any:
     """Insert the new dimension; ``dim`` counts the dimensions of the result."""
     dim = shifted(call.attrs["dim"], len(call.specs[0].shape))
@@ -40,6 +44,7 @@ def unsqueeze(call: BatchedCall) -> Any:
     return call.apply(first.value, dim=dim)
 
 
+@rule
 def cat(call: BatchedCall) -> Any:
     """Concatenate, leaving out empty vectors: the op skips them, but would not skip a batch of them."""
     (tensors,) = call.inputs
@@ -47,24 +52,28 @@ def cat(call: BatchedCall) -> Any:
     return along_dims(BatchedCall(call.F, call.size, call.op, (parts,), call.attrs, call.specs))
 
 
+@rule
 def permute(call: BatchedCall) -> Any:
     """Permute the dimensions after the batch."""
     x, dims = call.inputs[0], call.attrs["dims"]
     return call.apply(x.value, dims=(0, *shifted(dims, len(dims)))) if dims else call.F.view(x.value, (call.size,))
 
 
+@rule
 def t(call: BatchedCall) -> Any:
     """Transpose matrices; return vectors unchanged."""
     x = call.inputs[0]
     return call.F.transpose(x.value, 1, 2) if len(x.shape) == 2 else call.F.view(x.value, (call.size, *x.shape))
 
 
+@rule
 def repeat(call: BatchedCall) -> Any:
     """Repeat the dimensions after the batch."""
     repeats = call.attrs["repeats"]
     return call.apply(call.aligned(call.inputs[0], len(repeats)), repeats=(1, *repeats))
 
 
+@rule
 def roll(call: BatchedCall) -> Any:
     """Roll along a sample's dimensions, or along its flattened elements."""
     x, shifts, dims = call.inputs[0], call.attrs["shifts"], call.attrs["dims"]
@@ -73,6 +82,7 @@ def roll(call: BatchedCall) -> Any:
     return call.apply(x.value, shifts=shifts, dims=shifted(dims, len(x.shape)))
 
 
+@rule
 def strided(call: BatchedCall) -> Any:
     """Add a stride from sample to sample; NotImplemented unless the batched tensor is contiguous."""
     x, *part = [call.lifted(value) for value in call.inputs]
@@ -83,6 +93,7 @@ def strided(call: BatchedCall) -> Any:
     return call.apply(x, *part, **attrs)
 
 
+@rule
 def new(call: BatchedCall) -> Any:
     """Make a tensor for each sample, because it may be modified in place."""
     return call.apply(call.inputs[0].value, **{**call.attrs, "size": (call.size, *call.specs[0].shape)})

@@ -16,7 +16,6 @@ from ...schema.declaration import (
     NO_SCRATCH,
     ONLY_ITSELF,
     UNCHECKED,
-    Batching,
     scratch,
 )
 from ...schema.op import composite, op
@@ -114,7 +113,7 @@ def _matmul_node(node: Any) -> str:
     return {0: "DotBackward0", 1: "MvBackward0", 2: "MmBackward0"}.get(len(node.shape), "UnsafeViewBackward0")
 
 
-@op(_matmul_rule, node=_matmul_node, memory=NO_SCRATCH, autocast=LOWER, batching=Batching(linear_rules.matmul))
+@op(_matmul_rule, node=_matmul_node, memory=NO_SCRATCH, autocast=LOWER, batching=linear_rules.matmul)
 def matmul(xp: Any, input: Array, other: Array) -> Any:
     """The matrix product, with torch's rules for vectors and batches."""
     return product(xp, input, other)
@@ -148,7 +147,7 @@ def _mm_rule(input: Any, mat2: Any) -> Spec:
     return _matmul_rule(input, mat2)
 
 
-@op(_mm_rule, memory=NO_SCRATCH, autocast=LOWER, batching=Batching(linear_rules.matmul))
+@op(_mm_rule, memory=NO_SCRATCH, autocast=LOWER, batching=linear_rules.matmul)
 def mm(xp: Any, input: Array, mat2: Array) -> Any:
     """The product of two matrices."""
     return product(xp, input, mat2)
@@ -175,7 +174,7 @@ def _bmm_rule(input: Any, mat2: Any) -> Spec:
     return _matmul_rule(input, mat2)
 
 
-@op(_bmm_rule, memory=NO_SCRATCH, autocast=LOWER, batching=Batching(linear_rules.matmul))
+@op(_bmm_rule, memory=NO_SCRATCH, autocast=LOWER, batching=linear_rules.matmul)
 def bmm(xp: Any, input: Array, mat2: Array) -> Any:
     """The products of two batches of matrices."""
     return product(xp, input, mat2)
@@ -200,7 +199,7 @@ def _outer_rule(input: Any, vec2: Any) -> Spec:
     node="MulBackward0",
     promotion=UNWIDENED,
     autocast=Autocast(cpu=Policy.AS_GIVEN),
-    batching=Batching(parts=linear_rules.outer),
+    batching=linear_rules.outer,
 )
 def outer(xp: Any, input: Array, vec2: Array) -> Any:
     """The outer product of two vectors."""
@@ -291,7 +290,7 @@ def _linear_node(node: Any) -> str:
     return "MmBackward0" if node.next_edges[2] is None else "AddmmBackward0"
 
 
-@op(linear_rule, variants=NN_FUNCTION, node=_linear_node, autocast=LOWER, batching=Batching(linear_rules.linear))
+@op(linear_rule, variants=NN_FUNCTION, node=_linear_node, autocast=LOWER, batching=linear_rules.linear)
 def linear(xp: Any, input: Array, weight: Array, bias: Array = None) -> Any:
     """``input @ weight.T + bias``: (…, in) by (out, in) to (…, out)."""
     result = product(xp, input, weight.T)
@@ -353,7 +352,7 @@ def _addmm_rule(input: Any, mat1: Any, mat2: Any) -> Spec:
     memory=scratch(1.25),
     overlap=ONLY_ITSELF,
     autocast=LOWER,
-    batching=Batching(parts=linear_rules.addmm),
+    batching=linear_rules.addmm,
 )
 def addmm(xp: Any, input: Array, mat1: Array, mat2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (mat1 @ mat2)``."""
@@ -388,7 +387,7 @@ def _addmv_rule(input: Any, mat: Any, vec: Any) -> Spec:
     memory=scratch(1.25),
     overlap=UNCHECKED,
     autocast=Autocast(cpu=Policy.AS_GIVEN, cuda=Policy.LOWER),
-    batching=Batching(parts=linear_rules.addmm),
+    batching=linear_rules.addmm,
 )
 def addmv(xp: Any, input: Array, mat: Array, vec: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (mat @ vec)``."""
@@ -414,13 +413,7 @@ def _baddbmm_rule(input: Any, batch1: Any, batch2: Any) -> Spec:
     return _sum_spec(input, (*batch1.shape[:2], batch2.shape[2]), "baddbmm")
 
 
-@op(
-    _baddbmm_rule,
-    variants=FUNCTION | METHOD | INPLACE,
-    overlap=UNCHECKED,
-    autocast=LOWER,
-    batching=Batching(parts=linear_rules.addmm),
-)
+@op(_baddbmm_rule, variants=FUNCTION | METHOD | INPLACE, overlap=UNCHECKED, autocast=LOWER, batching=linear_rules.addmm)
 def baddbmm(xp: Any, input: Array, batch1: Array, batch2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (batch1 @ batch2)``, matrix by matrix."""
     return _weighted(xp, input, product(xp, batch1, batch2), beta, alpha)
@@ -446,7 +439,7 @@ def _addbmm_rule(input: Any, batch1: Any, batch2: Any) -> Spec:
     variants=FUNCTION | METHOD | INPLACE,
     overlap=ONLY_ITSELF,
     autocast=LOWER,
-    batching=Batching(parts=linear_rules.addbmm),
+    batching=linear_rules.addbmm,
 )
 def addbmm(xp: Any, input: Array, batch1: Array, batch2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (batch1 @ batch2)``, the matrices of the batch summed."""

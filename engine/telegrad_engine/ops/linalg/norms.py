@@ -18,7 +18,6 @@ from ...schema.declaration import (
     MAY_ALIAS,
     METHOD,
     NN_FUNCTION,
-    Batching,
     blocks,
     scratch,
 )
@@ -383,7 +382,7 @@ def _pairs_scratch(x1: Any, x2: Any) -> int:
     variants=INTERNAL,
     node="CdistBackward0",
     memory=scratch(_pairs_scratch),
-    batching=Batching(linear_rules.matrices),
+    batching=linear_rules.matrices,
 )
 def cdist_in_blocks(xp: Any, x1: Array, x2: Array, p: Number) -> Any:
     """``cdist`` of so many rows that not all differences are computed at once."""

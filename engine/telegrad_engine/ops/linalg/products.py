@@ -10,7 +10,7 @@ from typing import Any
 from ...dtypes import FLOATING, bool_, int64, widened
 from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
 from ...schema.autocast_policy import FLOAT32_ON_CPU, LOWER, LOWER_ON_CUDA, PROMOTE_ON_CUDA, Autocast, Policy
-from ...schema.declaration import FUNCTION, INPLACE, LINALG_FUNCTION, MAY_ALIAS, METHOD, Batching, scratch
+from ...schema.declaration import FUNCTION, INPLACE, LINALG_FUNCTION, MAY_ALIAS, METHOD, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Arrays, Int, IntsKind, Items, ManyArrays, Number, OptionalInt, Str
 from ...schema.signature import REQUIRED, Param, Signature
@@ -119,13 +119,7 @@ def _cross_rule(input: Any, other: Any, dim: int) -> Spec:
     return Spec(shape, input.dtype)
 
 
-@op(
-    _cross_rule,
-    key="cross",
-    variants=LINALG_FUNCTION,
-    memory=scratch(1.25),
-    batching=Batching(linear_rules.linalg_cross),
-)
+@op(_cross_rule, key="cross", variants=LINALG_FUNCTION, memory=scratch(1.25), batching=linear_rules.linalg_cross)
 def linalg_cross(xp: Any, input: Array, other: Array, *, dim: Int = -1) -> Any:
     """The cross product of vectors of three along ``dim``."""
     return xp.cross(input, other, axis=dim)
@@ -214,7 +208,7 @@ def _trace_rule(input: Any) -> Spec:
     return Spec((), input.dtype if input.dtype in FLOATING else int64.numpy)
 
 
-@op(_trace_rule, memory=scratch(3.0), autocast=FLOAT32_ON_CPU, batching=Batching(parts=linear_rules.trace))
+@op(_trace_rule, memory=scratch(3.0), autocast=FLOAT32_ON_CPU, batching=linear_rules.trace)
 def trace(xp: Any, input: Array) -> Any:
     """The sum of the diagonal of a matrix."""
     return xp.asarray(xp.trace(widened(input.astype(_trace_rule(input).dtype))))

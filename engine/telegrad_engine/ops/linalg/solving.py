@@ -11,7 +11,7 @@ import numpy as np
 from ...dtypes import FLOATING, float32, float64, parse, widened
 from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
 from ...schema.autocast_policy import FLOAT32_ON_CPU
-from ...schema.declaration import LINALG_FUNCTION, Batching, named, scratch
+from ...schema.declaration import LINALG_FUNCTION, named, scratch
 from ...schema.derivative_plan import Rule
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, OptionalInts
@@ -216,7 +216,7 @@ def _solve_rule(A: Any, B: Any, left: bool) -> Spec:
     memory=scratch(2.0),
     may_raise=True,
     autocast=FLOAT32_ON_CPU,
-    batching=Batching(linear_rules.linalg_solve),
+    batching=linear_rules.linalg_solve,
 )
 def solve(xp: Any, A: Array, B: Array, *, left: Bool = True) -> Any:
     """The solution of ``A @ X = B``, or of ``X @ A = B`` where not ``left``; B may be vectors."""
@@ -257,7 +257,7 @@ def _triangular_rule(input: Any, B: Any, left: bool) -> Spec:
     return Spec(shape, input.dtype)
 
 
-@op(_triangular_rule, variants=LINALG_FUNCTION, memory=scratch(3.0), batching=Batching(linear_rules.matrices))
+@op(_triangular_rule, variants=LINALG_FUNCTION, memory=scratch(3.0), batching=linear_rules.matrices)
 def solve_triangular(
     xp: Any, input: Array, B: Array, *, upper: Bool, left: Bool = True, unitriangular: Bool = False
 ) -> Any:

@@ -74,12 +74,7 @@ add.derivative(
 )
 
 
-@elementwise(
-    aliases=("subtract",),
-    guard=_check_difference,
-    promotion=UNWIDENED,
-    batching=INPLACE_ARITHMETIC,
-)
+@elementwise(aliases=("subtract",), guard=_check_difference, promotion=UNWIDENED, batching=INPLACE_ARITHMETIC)
 def sub(xp: Any, input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
     """``input - alpha * other``."""
     return xp.subtract(input, other if alpha == 1 else _scaled(xp, other, alpha))

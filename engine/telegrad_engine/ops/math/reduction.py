@@ -17,7 +17,6 @@ from ...schema.declaration import (
     METHOD,
     NO_SCRATCH,
     RESULT,
-    Batching,
     Results,
     Variants,
     blocks,
@@ -137,7 +136,7 @@ mean.derivative(
     lambda input, dtype: Spec((), accumulated_dtype(input, dtype)),
     memory=blocks(1.25),
     autocast=Autocast(cpu=Policy.FLOAT32, cuda=Policy.RESULT_FLOAT32),
-    batching=Batching(reduction_rules.of_all),
+    batching=reduction_rules.of_all,
 )
 def prod(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """The product of all elements."""

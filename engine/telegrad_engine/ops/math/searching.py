@@ -17,7 +17,7 @@ from ...errors import (
     InvalidOperation,
     ShapeMismatch,
 )
-from ...schema.declaration import FUNCTION, INTERNAL, LIST, MAY_ALIAS, Batching, named, scratch
+from ...schema.declaration import FUNCTION, INTERNAL, LIST, MAY_ALIAS, named, scratch
 from ...schema.memory_admission import BLOCK
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, ManyArrays, Operand, OptionalInt, OptionalStr
@@ -408,13 +408,7 @@ def _searchsorted_rule(
     return Spec(found, (int32 if out_int32 else int64).numpy)
 
 
-@op(
-    _searchsorted_rule,
-    variants=FUNCTION,
-    memory=scratch(5.0),
-    may_raise=True,
-    batching=Batching(reduction_rules.searchsorted),
-)
+@op(_searchsorted_rule, variants=FUNCTION, memory=scratch(5.0), may_raise=True, batching=reduction_rules.searchsorted)
 def searchsorted(
     xp: Any,
     sorted_sequence: Array,

@@ -9,7 +9,7 @@ from typing import Any
 from ...dtypes import bool_, float32, from_numpy, int64, is_floating, widened
 from ...errors import DTypeMismatch, IndexOutOfBounds, IndexOutOfRange, InvalidOperation
 from ...schema.autocast_policy import FLOAT32_ON_CUDA
-from ...schema.declaration import NO_SCRATCH, Batching, named, scratch
+from ...schema.declaration import NO_SCRATCH, named, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, OptionalBool, OptionalInt, OptionalInts
 from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
@@ -162,7 +162,7 @@ def _median_rule(input: Any) -> Spec:
     return Spec((), input.dtype)
 
 
-@op(_median_rule, memory=scratch(1.25), batching=Batching(reduction_rules.of_all))
+@op(_median_rule, memory=scratch(1.25), batching=reduction_rules.of_all)
 def median(xp: Any, input: Array) -> Any:
     """The middle element, the lower of two, or NaN if there is any; ties share the gradient evenly."""
     floating = is_floating(input.dtype)
@@ -257,13 +257,13 @@ def _whole_rule(name: str, input: Any) -> Spec:
     return Spec((), input.dtype)
 
 
-@op(partial(_whole_rule, "max"), node="MaxBackward1", batching=Batching(reduction_rules.of_all))
+@op(partial(_whole_rule, "max"), node="MaxBackward1", batching=reduction_rules.of_all)
 def max_(xp: Any, input: Array) -> Any:
     """The largest element; ties share the gradient evenly."""
     return xp.max(input)
 
 
-@op(partial(_whole_rule, "min"), node="MinBackward1", batching=Batching(reduction_rules.of_all))
+@op(partial(_whole_rule, "min"), node="MinBackward1", batching=reduction_rules.of_all)
 def min_(xp: Any, input: Array) -> Any:
     """The smallest element; ties share the gradient evenly."""
     return xp.min(input)

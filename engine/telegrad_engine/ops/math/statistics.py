@@ -10,7 +10,7 @@ from typing import Any
 from ...dtypes import FLOATING, bool_, float32, float64, from_numpy, int64
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
 from ...schema.autocast_policy import FLOAT32_ON_CPU
-from ...schema.declaration import Batching, hiding, named, scratch
+from ...schema.declaration import hiding, named, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Operand, OptionalInt, OptionalNumbers, Str
 from ...shapes import Spec, is_array, reduced_shape, wrap_dim
@@ -300,7 +300,7 @@ def _quantile_hidden(input: Any, q: Any, dim: int | None) -> tuple[Spec, Spec]:
     memory=scratch(4.0),
     may_raise=True,
     autocast=FLOAT32_ON_CPU,
-    batching=Batching(reduction_rules.quantile),
+    batching=reduction_rules.quantile,
 )
 def quantile(
     xp: Any, input: Array, q: Operand, dim: OptionalInt = None, keepdim: Bool = False, *, interpolation: Str = "linear"
@@ -396,7 +396,7 @@ quantile.without_gradient(_only_selects)
     memory=scratch(4.0),
     may_raise=True,
     autocast=FLOAT32_ON_CPU,
-    batching=Batching(reduction_rules.quantile),
+    batching=reduction_rules.quantile,
 )
 def nanquantile(
     xp: Any, input: Array, q: Operand, dim: OptionalInt = None, keepdim: Bool = False, *, interpolation: Str = "linear"

@@ -20,7 +20,6 @@ from ...schema.declaration import (
     METHOD,
     NN_FUNCTION,
     NO_SCRATCH,
-    Batching,
     scratch,
 )
 from ...schema.op import Op, Options, composite, elementwise, op
@@ -159,7 +158,7 @@ def _prelu_rule(input: Any, weight: Any) -> Spec:
     variants=FUNCTION | METHOD | NN_FUNCTION,
     node="PreluKernelBackward0",
     autocast=LOWER,
-    batching=Batching(parts=nn_rules.prelu),
+    batching=nn_rules.prelu,
 )
 def prelu(xp: Any, input: Array, weight: Array) -> Any:
     """The input where positive, else scaled by ``weight``: one number, or one for each channel (dim 1)."""

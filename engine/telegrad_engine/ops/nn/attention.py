@@ -10,7 +10,7 @@ from typing import Any
 from ...dtypes import FLOATING, bool_, widened
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
 from ...schema.autocast_policy import LOWER
-from ...schema.declaration import INTERNAL, NN_FUNCTION, Batching, hiding, scratch
+from ...schema.declaration import INTERNAL, NN_FUNCTION, hiding, scratch
 from ...schema.memory_admission import BLOCK, elements, reserved
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Number, OptionalNumber
@@ -257,7 +257,7 @@ def _block_bytes(query: Any, key: Any) -> int:
             6 * _block_bytes(query, key) + 4 * elements(query, key, value) * _itemsize(query)
         )
     ),
-    batching=Batching(linear_rules.matrices),
+    batching=linear_rules.matrices,
 )
 def attend_in_blocks(
     xp: Any, query: Array, key: Array, value: Array, scale: Number, is_causal: Bool, attn_mask: Array = None

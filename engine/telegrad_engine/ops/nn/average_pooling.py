@@ -15,7 +15,7 @@ from ...errors import (
     ShapeMismatch,
 )
 from ...schema.autocast_policy import FLOAT32_ON_CPU, PROMOTE_ON_CUDA, UNCAST
-from ...schema.declaration import FUNCTION, INTERNAL, MAY_ALIAS, NN_FUNCTION, Batching, hiding, scratch
+from ...schema.declaration import FUNCTION, INTERNAL, MAY_ALIAS, NN_FUNCTION, hiding, scratch
 from ...schema.memory_admission import elements
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, Ints, Number, OptionalInt, Sizes
@@ -74,7 +74,7 @@ def _sums(input: Any, axis: int, count: int, size: int, stride: int) -> Any:
     node=lambda node: f"AvgPool{len(node.attrs['kernel_size'])}DBackward0",
     results=hiding("divisors", rule=_divisors_rule),
     memory=scratch(2.0),
-    batching=Batching(nn_rules.pooled),
+    batching=nn_rules.pooled,
 )
 def average(
     xp: Any,
@@ -212,7 +212,7 @@ def _averages(xp: Any, input: Any, count: int) -> Any:
     variants=INTERNAL,
     node="AdaptiveAvgPool2DBackward0",
     memory=scratch(_adaptive_scratch),
-    batching=Batching(nn_rules.pooled),
+    batching=nn_rules.pooled,
 )
 def _adaptive_avg_pool2d(xp: Any, input: Array, output_size: Ints) -> Any:
     """The averages of a grid of windows that cover an image."""

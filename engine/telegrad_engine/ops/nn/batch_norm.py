@@ -8,7 +8,7 @@ from typing import Any
 from ...context import no_grad, state
 from ...dtypes import widened
 from ...errors import GradRequired, InvalidOperation, InvalidValue, ShapeMismatch
-from ...schema.declaration import INTERNAL, NN_FUNCTION, Batching, hiding, scratch
+from ...schema.declaration import INTERNAL, NN_FUNCTION, hiding, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Number
 from ...shapes import Spec, size_at, torch_size, wrap_dim
@@ -81,7 +81,7 @@ def _batch_rule(input: Any, running_mean: Any, running_var: Any, weight: Any, bi
         outputs=("result", "batch_mean", "batch_var"),
     ),
     memory=scratch(2.0),
-    batching=Batching(nn_rules.batch_norm_with_moments),
+    batching=nn_rules.batch_norm_with_moments,
 )
 def batch_norm_with_moments(
     xp: Any,

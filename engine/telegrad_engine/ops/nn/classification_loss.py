@@ -18,7 +18,7 @@ from ...errors import (
     ShapeMismatch,
 )
 from ...schema.autocast_policy import FLOAT32
-from ...schema.declaration import INTERNAL, NN_FUNCTION, Batching, hiding, scratch
+from ...schema.declaration import INTERNAL, NN_FUNCTION, hiding, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Operand, Reduction
 from ...shapes import Spec, reduced_shape, wrap_dim
@@ -139,7 +139,7 @@ def _at_class(xp: Any, safe: Any, ndim: int) -> tuple[Any, ...]:
         rule=lambda input, target, weight: (Spec(target.shape, int64.numpy), Spec(target.shape, input.dtype)),
     ),
     autocast=FLOAT32,
-    batching=Batching(parts=nn_rules.nll_loss),
+    batching=nn_rules.nll_loss,
 )
 def nll_loss(
     xp: Any,

@@ -9,7 +9,7 @@ from typing import Any
 from ...dtypes import DType, bfloat16, bool_, float32, from_numpy, widened
 from ...errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, ShapeMismatch
 from ...schema.autocast_policy import LOWER, LOWER_ON_CUDA
-from ...schema.declaration import FUNCTION, NN_FUNCTION, Batching, scratch
+from ...schema.declaration import FUNCTION, NN_FUNCTION, scratch
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, Ints, IntsOrStr
 from ...shapes import Shape, Spec
@@ -241,7 +241,7 @@ def _scratch(
     return int(2 * columns + itemsize * (copies + input.shape[0] * input.shape[1] * padded))
 
 
-@op(_rule, variants=FUNCTION, memory=scratch(_scratch), autocast=LOWER_ON_CUDA, batching=Batching(nn_rules.convolution))
+@op(_rule, variants=FUNCTION, memory=scratch(_scratch), autocast=LOWER_ON_CUDA, batching=nn_rules.convolution)
 def convolution(
     xp: Any,
     input: Array,

@@ -9,7 +9,7 @@ from ...cancellation import check_cancelled
 from ...dtypes import float32, float64, int64
 from ...errors import InvalidOperation, ShapeMismatch
 from ...schema.autocast_policy import FLOAT32_ON_CPU
-from ...schema.declaration import INTERNAL, NN_FUNCTION, PRIVATE, Batching, scratch
+from ...schema.declaration import INTERNAL, NN_FUNCTION, PRIVATE, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Reduction
 from ...shapes import Spec, wrap_dim
@@ -139,7 +139,7 @@ def _scratch(log_probs: Any, targets: Any, *_lengths: Any) -> int:
     node="CtcLossBackward0",
     memory=scratch(_scratch),
     may_raise=True,
-    batching=Batching(nn_rules.ctc_losses),
+    batching=nn_rules.ctc_losses,
 )
 def ctc_losses(
     xp: Any,

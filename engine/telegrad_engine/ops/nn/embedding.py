@@ -17,7 +17,7 @@ from ...errors import (
     NotImplementedForDType,
     ShapeMismatch,
 )
-from ...schema.declaration import INTERNAL, NN_FUNCTION, Batching, scratch
+from ...schema.declaration import INTERNAL, NN_FUNCTION, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, OptionalInt, OptionalNumber, Str
 from ...shapes import Spec, size_at, torch_size
@@ -41,7 +41,7 @@ def _rows_rule(input: Any, weight: Any) -> Spec:
     return Spec((*input.shape, weight.shape[1]), weight.dtype)
 
 
-@op(_rows_rule, variants=INTERNAL, node="EmbeddingBackward0", memory=scratch(2.0), batching=Batching(nn_rules.embedded))
+@op(_rows_rule, variants=INTERNAL, node="EmbeddingBackward0", memory=scratch(2.0), batching=nn_rules.embedded)
 def embedded(xp: Any, input: Array, weight: Array, padding_idx: Int, scale_grad_by_freq: Bool) -> Any:
     """The rows of ``weight`` that ``input`` numbers."""
     _check_rows(xp, input, weight)
@@ -169,7 +169,7 @@ def _places_rule(numbers: Any, offsets: Any) -> Spec:
     return Spec(numbers.shape, int64.numpy)
 
 
-@op(_places_rule, variants=INTERNAL, memory=scratch(2.0), batching=Batching(nn_rules.bag_places))
+@op(_places_rule, variants=INTERNAL, memory=scratch(2.0), batching=nn_rules.bag_places)
 def bag_places(xp: Any, numbers: Array, offsets: Array = None, bags: Int = 0, rows: Int = 0) -> Any:
     """Which bag each of the numbers is in, by where each bag starts or, without ``offsets``, in bags of one size.
 

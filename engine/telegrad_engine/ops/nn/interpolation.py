@@ -9,7 +9,7 @@ from typing import Any
 from ...dtypes import float32, from_numpy, int64, is_floating
 from ...errors import InvalidArgument, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
 from ...schema.autocast_policy import FLOAT32_ON_CUDA, Autocast, Policy
-from ...schema.declaration import FUNCTION, NN_FUNCTION, Batching, hiding, scratch
+from ...schema.declaration import FUNCTION, NN_FUNCTION, hiding, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import (
     Array,
@@ -246,7 +246,7 @@ def _base(xp: Any, sizes: Any, aligned: bool, dtype: Any) -> Any:
     node="AffineGridGeneratorBackward0",
     results=hiding("base", rule=lambda theta, size: (Spec((math.prod(size[2:]), len(size) - 1), theta.dtype),)),
     memory=scratch(2.0),
-    batching=Batching(nn_rules.affine_grid),
+    batching=nn_rules.affine_grid,
 )
 def affine_grid(xp: Any, theta: Array, size: Ints, align_corners: OptionalBool = None) -> Any:
     """Where affine maps ``theta`` (N, 2, 3) send each element of images of ``size`` (N, C, H, W): (N, H, W, 2).

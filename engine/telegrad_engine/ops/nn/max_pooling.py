@@ -18,7 +18,7 @@ from ...errors import (
     ShapeMismatch,
 )
 from ...schema.autocast_policy import FLOAT32_ON_CPU, UNCAST
-from ...schema.declaration import FUNCTION, INTERNAL, NN_FUNCTION, Batching, named, scratch
+from ...schema.declaration import FUNCTION, INTERNAL, NN_FUNCTION, named, scratch
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, IntOrInts, Ints, OptionalInts, Sizes
 from ...shapes import Shape, Spec
@@ -76,7 +76,7 @@ def _largest_scratch(input: Any, kernel_size: Any, stride: Any, padding: Any, di
     node=lambda node: f"MaxPool{len(node.attrs['kernel_size'])}DWithIndicesBackward0",
     results=named("result", "taps"),
     memory=scratch(_largest_scratch),
-    batching=Batching(nn_rules.pooled),
+    batching=nn_rules.pooled,
 )
 def largest(
     xp: Any, input: Array, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: Bool
@@ -284,7 +284,7 @@ def _members(xp: Any, n: int, count: int) -> Any:
     node=lambda node: f"AdaptiveMaxPool{len(node.attrs['output_size'])}DBackward0",
     results=named("result", "indices"),
     memory=scratch(8.0),
-    batching=Batching(nn_rules.pooled),
+    batching=nn_rules.pooled,
 )
 def adaptive_largest(xp: Any, input: Array, output_size: Ints) -> Any:
     """The largest element of each window, the first of equals or the last NaN, and its place in its flattened plane."""
@@ -389,7 +389,7 @@ def _unpooled_rule(input: Any, indices: Any, sizes: Any) -> Spec:
     node=lambda node: f"MaxUnpool{len(node.attrs['sizes'])}DBackward0",
     memory=scratch(2.0),
     may_raise=True,
-    batching=Batching(nn_rules.unpooled),
+    batching=nn_rules.unpooled,
 )
 def unpooled(xp: Any, input: Array, indices: Array, sizes: Ints) -> Any:
     """Zeros of ``sizes`` with the elements of each plane where ``indices`` say."""

@@ -8,7 +8,7 @@ from typing import Any
 from ...dtypes import LOW, float32, float64, is_floating, widened
 from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, ShapeMismatch
 from ...schema.autocast_policy import FLOAT32_ON_CUDA
-from ...schema.declaration import NN_FUNCTION, Batching, hiding
+from ...schema.declaration import NN_FUNCTION, hiding
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Int, IntOrInts, Ints, Number, OptionalNumber
 from ...shapes import Spec
@@ -135,7 +135,7 @@ def _rows(x: Any, normalized_shape: Any) -> tuple[int, int]:
         rule=lambda input, normalized_shape, weight, bias: moments_of(input, _rows(input, normalized_shape)[0]),
     ),
     autocast=FLOAT32_ON_CUDA,
-    batching=Batching(nn_rules.layer_norm),
+    batching=nn_rules.layer_norm,
 )
 def layer_norm(
     xp: Any, input: Array, normalized_shape: Ints, weight: Array = None, bias: Array = None, eps: Number = 1e-5
@@ -193,13 +193,7 @@ def _smallest(dtype: Any, eps: float | None) -> float:
     return eps if eps is not None else 2.0**-52 if dtype in (float64, float64.numpy) else 2.0**-23
 
 
-@op(
-    _rms_rule,
-    variants=NN_FUNCTION,
-    node="MulBackward0",
-    autocast=FLOAT32_ON_CUDA,
-    batching=Batching(nn_rules.layer_norm),
-)
+@op(_rms_rule, variants=NN_FUNCTION, node="MulBackward0", autocast=FLOAT32_ON_CUDA, batching=nn_rules.layer_norm)
 def rms_norm(xp: Any, input: Array, normalized_shape: Ints, weight: Array = None, eps: OptionalNumber = None) -> Any:
     """The input over its root mean square over the last dimensions, then scaled (Zhang and Sennrich 2019)."""
     rows = xp.reshape(widened(input), _rows(input, normalized_shape))
@@ -285,7 +279,7 @@ def _group_rule(input: Any, num_groups: int, weight: Any, bias: Any) -> Spec:
         "mean", "scale", rule=lambda input, num_groups, weight, bias: moments_of(input, input.shape[0] * num_groups)
     ),
     autocast=FLOAT32_ON_CUDA,
-    batching=Batching(nn_rules.group_norm),
+    batching=nn_rules.group_norm,
 )
 def group_norm(
     xp: Any, input: Array, num_groups: Int, weight: Array = None, bias: Array = None, eps: Number = 1e-5

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...dtypes import bool_
 from ...errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ...schema.declaration import FUNCTION, NN_FUNCTION, NO_SCRATCH, VIEW, Batching, scratch
+from ...schema.declaration import FUNCTION, NN_FUNCTION, NO_SCRATCH, VIEW, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Int, IntOrInts, Ints, Number, OptionalNumber, Str
 from ...shapes import Shape, Spec, wrap_dim
@@ -233,7 +233,7 @@ def _columns_rule(input: Any, kernel_size: Any, dilation: Any, padding: Any, str
     return Spec((*shape[:-3], columns, math.prod(counts)), input.dtype)
 
 
-@op(_columns_rule, variants=NN_FUNCTION, node="Im2ColBackward0", batching=Batching(nn_rules.columns))
+@op(_columns_rule, variants=NN_FUNCTION, node="Im2ColBackward0", batching=nn_rules.columns)
 def functional_unfold(
     xp: Any,
     input: Array,
@@ -284,7 +284,7 @@ def _fold_rule(input: Any, output_size: Any, kernel_size: Any, dilation: Any, pa
     return Spec((*shape[:-2], shape[-2] // window, *sizes), input.dtype)
 
 
-@op(_fold_rule, variants=NN_FUNCTION, node="Col2ImBackward0", memory=scratch(1.25), batching=Batching(nn_rules.columns))
+@op(_fold_rule, variants=NN_FUNCTION, node="Col2ImBackward0", memory=scratch(1.25), batching=nn_rules.columns)
 def fold(
     xp: Any,
     input: Array,

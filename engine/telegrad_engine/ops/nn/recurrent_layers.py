@@ -18,7 +18,7 @@ from typing import Any
 from ...cancellation import check_cancelled
 from ...dtypes import FLOATING, from_numpy
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
-from ...schema.declaration import INTERNAL, Batching, hiding, scratch
+from ...schema.declaration import INTERNAL, hiding, scratch
 from ...schema.op import op
 from ...schema.parameters import Array, Bool, Str
 from ...shapes import Spec, broadcast_shapes, expanded_shape
@@ -90,13 +90,7 @@ def _rnn_rule(projected: Any, hidden: Any, weight: Any, bias: Any, nonlinearity:
     return _states_spec(1, projected, hidden, weight, bias, takes_integers=nonlinearity == "relu")
 
 
-@op(
-    _rnn_rule,
-    variants=INTERNAL,
-    node="RnnLayerBackward0",
-    memory=scratch(2.0),
-    batching=Batching(nn_rules.recurrent_layer),
-)
+@op(_rnn_rule, variants=INTERNAL, node="RnnLayerBackward0", memory=scratch(2.0), batching=nn_rules.recurrent_layer)
 def rnn_layer(
     xp: Any,
     projected: Array,
@@ -147,7 +141,7 @@ def _saved_specs(projected: Any, weight: Any) -> list[Spec]:
     node="GruLayerBackward0",
     results=hiding("gates", "recalled", rule=lambda projected, hidden, weight, bias: _saved_specs(projected, weight)),
     memory=scratch(2.0),
-    batching=Batching(nn_rules.recurrent_layer),
+    batching=nn_rules.recurrent_layer,
 )
 def gru_layer(
     xp: Any, projected: Array, hidden: Array, weight: Array, bias: Array = None, reverse: Bool = False
@@ -236,7 +230,7 @@ def _lstm_rule(projected: Any, hidden: Any, cell: Any, weight: Any, bias: Any) -
         outputs=("result", "last"),
     ),
     memory=scratch(2.0),
-    batching=Batching(nn_rules.recurrent_layer),
+    batching=nn_rules.recurrent_layer,
 )
 def lstm_layer(
     xp: Any, projected: Array, hidden: Array, cell: Array, weight: Array, bias: Array = None, reverse: Bool = False

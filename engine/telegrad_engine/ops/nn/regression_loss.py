@@ -10,7 +10,7 @@ from typing import Any
 from ...dtypes import bool_, is_floating, widened
 from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, ShapeMismatch
 from ...schema.autocast_policy import FLOAT32, FLOAT32_ON_CUDA, Autocast, Policy
-from ...schema.declaration import INTERNAL, NN_FUNCTION, Batching, blocks, scratch
+from ...schema.declaration import INTERNAL, NN_FUNCTION, blocks, scratch
 from ...schema.memory_admission import BLOCK
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Reduction
@@ -79,7 +79,7 @@ def _squared_errors_rule(input: Any, target: Any, reduction: str) -> Spec:
     variants=INTERNAL,
     node="MseLossBackward0",
     memory=blocks(2.0),
-    batching=Batching(parts=nn_rules.squared_errors),
+    batching=nn_rules.squared_errors,
 )
 def squared_errors(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean") -> Any:
     """The mean or the sum of the squared differences of large tensors, in blocks."""
@@ -133,7 +133,7 @@ def _smooth_rule(input: Any, target: Any, reduction: str, beta: float) -> Spec:
     node="SmoothL1LossBackward0",
     memory=blocks(3.0),
     autocast=FLOAT32,
-    batching=Batching(nn_rules.losses),
+    batching=nn_rules.losses,
 )
 def smooth_l1_loss(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean", beta: Number = 1.0) -> Any:
     """Half the squared differences over ``beta`` where they are below ``beta``, else the absolute ones less a half."""
@@ -171,9 +171,7 @@ def _check_cast(result: Any, out: Any) -> None:
         )
 
 
-@_pair_op(
-    _huber_rule, variants=INTERNAL, node="HuberLossBackward0", memory=blocks(2.0), batching=Batching(nn_rules.losses)
-)
+@_pair_op(_huber_rule, variants=INTERNAL, node="HuberLossBackward0", memory=blocks(2.0), batching=nn_rules.losses)
 def huber_losses(xp: Any, input: Array, target: Array, *, reduction: Reduction = "mean", delta: Number = 1.0) -> Any:
     """Half the squared differences up to ``delta``, from there on linear (Huber 1964)."""
 
@@ -234,7 +232,7 @@ def _binary_rule(input: Any, target: Any, weight: Any, reduction: str) -> Spec:
     memory=scratch(2.0),
     may_raise=True,
     autocast=Autocast(cpu=Policy.FLOAT32, cuda=Policy.REFUSED),
-    batching=Batching(nn_rules.losses),
+    batching=nn_rules.losses,
 )
 def binary_cross_entropy(
     xp: Any, input: Array, target: Array, weight: Array = None, *, reduction: Reduction = "mean"
@@ -281,7 +279,7 @@ def _logits_rule(input: Any, target: Any, weight: Any, reduction: str, pos_weigh
     return Spec(input.shape if reduction == "none" else (), target.dtype)
 
 
-@op(_logits_rule, variants=NN_FUNCTION, memory=scratch(3.0), autocast=FLOAT32, batching=Batching(nn_rules.losses))
+@op(_logits_rule, variants=NN_FUNCTION, memory=scratch(3.0), autocast=FLOAT32, batching=nn_rules.losses)
 def binary_cross_entropy_with_logits(
     xp: Any,
     input: Array,

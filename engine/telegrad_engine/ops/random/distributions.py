@@ -195,7 +195,7 @@ def _normal_size_rule(std: float, size: Any, dtype: Any) -> Spec:
     return spec
 
 
-@op(_normal_size_rule, key="normal.size", results=NEW, memory=scratch(4.0), batching=Batching(random_rules.drawn))
+@op(_normal_size_rule, key="normal.size", results=NEW, memory=scratch(4.0), batching=random_rules.drawn)
 def normal_size(xp: Any, rng: Any, mean: Number, std: Number, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Normal numbers of one mean and deviation."""
     return (mean + std * rng.standard_normal(size)).astype(default_float() if dtype is None else dtype.numpy)
@@ -210,7 +210,7 @@ def _normal_rule(mean: Any, std: Any) -> Spec:
     return Spec(broadcast_shapes(*[x.shape for x in given]), given[0].dtype)
 
 
-@op(_normal_rule, variants=FUNCTION, memory=scratch(4.0), may_raise=True, batching=Batching(random_rules.normal))
+@op(_normal_rule, variants=FUNCTION, memory=scratch(4.0), may_raise=True, batching=random_rules.normal)
 def normal(xp: Any, rng: Any, mean: Operand, std: Operand = 1.0) -> Any:
     """Normal numbers, each of its own mean or deviation."""
     if is_array(std) and std.size and float(std.min()) < 0:
@@ -238,7 +238,7 @@ def _multinomial_rule(input: Any, num_samples: int, replacement: bool) -> Spec:
     return Spec((*input.shape[:-1], num_samples), int64.numpy)
 
 
-@op(_multinomial_rule, memory=scratch(14.0), may_raise=True, batching=Batching(random_rules.multinomial))
+@op(_multinomial_rule, memory=scratch(14.0), may_raise=True, batching=random_rules.multinomial)
 def multinomial(xp: Any, rng: Any, input: Array, num_samples: Int, replacement: Bool = False) -> Any:
     """Positions in each row, drawn with the probabilities that it is proportional to."""
     weights = input.astype("float64")

@@ -19,7 +19,6 @@ from ...schema.declaration import (
     MAY_ALIAS,
     NEW,
     NN_FUNCTION,
-    Batching,
     hiding,
     scratch,
 )
@@ -49,23 +48,13 @@ def uniform_numbers(xp: Any, rng: Any, size: Any, dtype: Any) -> Any:
     return xp.asarray(rng.integers(0, steps, size) / steps).astype(dtype)
 
 
-@op(
-    partial(_size_rule, "rand", "check_uniform_bounds"),
-    results=NEW,
-    memory=scratch(4.0),
-    batching=Batching(random_rules.drawn),
-)
+@op(partial(_size_rule, "rand", "check_uniform_bounds"), results=NEW, memory=scratch(4.0), batching=random_rules.drawn)
 def rand(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Uniform numbers from [0, 1)."""
     return uniform_numbers(xp, rng, size, default_float() if dtype is None else dtype.numpy)
 
 
-@op(
-    partial(_size_rule, "randn", "normal_kernel_cpu"),
-    results=NEW,
-    memory=scratch(4.0),
-    batching=Batching(random_rules.drawn),
-)
+@op(partial(_size_rule, "randn", "normal_kernel_cpu"), results=NEW, memory=scratch(4.0), batching=random_rules.drawn)
 def randn(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Normal numbers of mean 0 and deviation 1."""
     return xp.asarray(rng.standard_normal(size)).astype(default_float() if dtype is None else dtype.numpy)
@@ -97,19 +86,13 @@ def _randint_rule(low: int, high: int, size: Any, dtype: Any) -> Spec:
     return sized("randint", size, int64 if dtype is None else dtype)
 
 
-@op(_randint_rule, variants=FUNCTION, results=NEW, memory=scratch(4.0), batching=Batching(random_rules.drawn))
+@op(_randint_rule, variants=FUNCTION, results=NEW, memory=scratch(4.0), batching=random_rules.drawn)
 def randint(xp: Any, rng: Any, low: Int, high: Int, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Whole numbers from ``low`` up to but without ``high``."""
     return xp.asarray(rng.integers(low, high, size)).astype(int64.numpy if dtype is None else dtype.numpy)
 
 
-@op(
-    partial(_randint_rule, 0),
-    key="randint.high",
-    results=NEW,
-    memory=scratch(4.0),
-    batching=Batching(random_rules.drawn),
-)
+@op(partial(_randint_rule, 0), key="randint.high", results=NEW, memory=scratch(4.0), batching=random_rules.drawn)
 def randint_high(xp: Any, rng: Any, high: Int, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Whole numbers from 0 up to but without ``high``."""
     return randint.raw(xp, rng, 0, high, size, dtype=dtype)
@@ -148,9 +131,7 @@ def poisson(xp: Any, rng: Any, input: Array) -> Any:
 poisson.derivative(input=zero_gradient)
 
 
-@op(
-    lambda n: sized("randperm", (n,), int64), results=NEW, memory=scratch(4.0), batching=Batching(random_rules.randperm)
-)
+@op(lambda n: sized("randperm", (n,), int64), results=NEW, memory=scratch(4.0), batching=random_rules.randperm)
 def randperm(xp: Any, rng: Any, n: Int) -> Any:
     """The numbers 0 to n - 1 in random order."""
     return xp.asarray(rng.permutation(n)).astype(int64.numpy)

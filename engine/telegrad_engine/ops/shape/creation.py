@@ -13,7 +13,7 @@ from ...arrays import is_on
 from ...dtypes import bool_, element, from_numpy, int64
 from ...errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
 from ...memory_layout import ORDERS, preserve_format
-from ...schema.declaration import FUNCTION, INPLACE, INTERNAL, MAY_ALIAS, NEW, NO_SCRATCH, UNCHECKED, Batching, scratch
+from ...schema.declaration import FUNCTION, INPLACE, INTERNAL, MAY_ALIAS, NEW, NO_SCRATCH, UNCHECKED, scratch
 from ...schema.derivative_plan import Rule
 from ...schema.op import composite, op
 from ...schema.parameters import (
@@ -125,19 +125,19 @@ def _new_rule(input: Any, size: Any, dtype: Any) -> Spec:
     return sized("new", size, from_numpy(_numpy(dtype, input)))
 
 
-@op(_new_rule, results=NEW, memory=NO_SCRATCH, batching=Batching(shape_rules.new))
+@op(_new_rule, results=NEW, memory=NO_SCRATCH, batching=shape_rules.new)
 def new_zeros(xp: Any, input: Array, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Zeros of another shape in the same dtype."""
     return xp.zeros(size, _numpy(dtype, input))
 
 
-@op(_new_rule, results=NEW, memory=NO_SCRATCH, batching=Batching(shape_rules.new))
+@op(_new_rule, results=NEW, memory=NO_SCRATCH, batching=shape_rules.new)
 def new_ones(xp: Any, input: Array, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Ones of another shape in the same dtype."""
     return xp.ones(size, _numpy(dtype, input))
 
 
-@op(_new_rule, results=NEW, memory=NO_SCRATCH, batching=Batching(shape_rules.new))
+@op(_new_rule, results=NEW, memory=NO_SCRATCH, batching=shape_rules.new)
 def new_full(xp: Any, input: Array, size: Ints, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
     """Another shape in the same dtype, filled with one number."""
     return _filled(xp, size, fill_value, _numpy(dtype, input))
@@ -321,7 +321,7 @@ def _copy_rule(input: Any, src: Any) -> Spec:
     variants=INPLACE,
     node="torch::autograd::CopyBackwards",
     memory=NO_SCRATCH,
-    batching=Batching(index_rules.copy, in_place="inplace arithmetic"),
+    batching=index_rules.copy._replace(in_place="inplace arithmetic"),
 )
 def copy(xp: Any, input: Array, src: Operand) -> Any:
     """The values of ``src``, broadcast, in the shape and dtype of ``input``; ``copy_`` writes them."""
@@ -345,7 +345,7 @@ def _fill_rule(input: Any, value: Any) -> Spec:
     node=by_operand("Fill", tensor=1, number=0),
     memory=NO_SCRATCH,
     overlap=UNCHECKED,
-    batching=Batching(index_rules.copy, in_place="fill_"),
+    batching=index_rules.copy._replace(in_place="fill_"),
 )
 def fill(xp: Any, input: Array, value: Operand) -> Any:
     """One number everywhere; ``fill_`` writes it."""

@@ -95,7 +95,7 @@ def _getitem_rule(input: Any, index: tuple[Any, ...]) -> Spec:
     return Spec(tuple(shape), input.dtype)
 
 
-@op(_getitem_rule, variants=FUNCTION, node=_getitem_node, memory=VIEW, batching=Batching(index_rules.getitem))
+@op(_getitem_rule, variants=FUNCTION, node=_getitem_node, memory=VIEW, batching=index_rules.getitem)
 def getitem(xp: Any, input: Array, index: Index) -> Any:
     """``input[index]`` for ints, slices, None and ellipsis: a view.
 
@@ -113,7 +113,7 @@ def _getitem_scatter_rule(input: Any, size: Any, index: Any) -> Spec:
     return result
 
 
-@op(_getitem_scatter_rule, variants=INTERNAL, memory=scratch(2.0), batching=Batching(index_rules.getitem_scatter))
+@op(_getitem_scatter_rule, variants=INTERNAL, memory=scratch(2.0), batching=index_rules.getitem_scatter)
 def getitem_scatter(xp: Any, input: Array, size: Ints, index: Index) -> Any:
     """Zeros of shape ``size`` with ``input`` at ``index``: what ``getitem`` does to a gradient."""
     return xp.index_set(xp.zeros(size, input.dtype), as_index(index), input)
@@ -163,7 +163,7 @@ def _check_read(xp: Any, input: Any, indices: Any, *_values: Any) -> None:
         _checked_index(xp, input, indices)
 
 
-@op(_index_rule, variants=INTERNAL, batching=Batching(index_rules.index))
+@op(_index_rule, variants=INTERNAL, batching=index_rules.index)
 def index(xp: Any, input: Array, indices: Indices) -> Any:
     """``input`` at index tensors, null where a dimension is taken whole."""
     shape = _index_rule(input, indices).shape
@@ -200,7 +200,7 @@ def _index_put_rule(input: Any, indices: Any, values: Any) -> Spec:
     memory=scratch(2.0),
     overlap=Overlap(itself=False, whole=True),
     autocast=PROMOTE_ON_CUDA,
-    batching=Batching(index_rules.index_put, in_place="index_put_"),
+    batching=index_rules.index_put._replace(in_place="index_put_"),
 )
 def index_put(xp: Any, input: Array, indices: Places, values: Operand, accumulate: Bool = False) -> Any:
     """``input`` with ``values`` put, or added if ``accumulate``, at index tensors."""
@@ -243,7 +243,7 @@ def _index_select_rule(input: Any, dim: int, index: Any) -> Spec:
     return Spec((*input.shape[:axis], n, *input.shape[axis + 1 :]) if input.shape else (), input.dtype)
 
 
-@op(_index_select_rule, memory=NO_SCRATCH, batching=Batching(index_rules.along_index))
+@op(_index_select_rule, memory=NO_SCRATCH, batching=index_rules.along_index)
 def index_select(xp: Any, input: Array, dim: Int, index: Array) -> Any:
     """The slices along ``dim`` that ``index`` names."""
     _check_selected(xp, input, index, dim=dim)
@@ -282,7 +282,7 @@ def _masked_fill_rule(input: Any, mask: Any, value: Any) -> Spec:
     variants=FUNCTION | METHOD | INPLACE,
     node=by_operand("MaskedFill", at=2, tensor=1, number=0),
     overlap=ONLY_SECOND,
-    batching=Batching(parts=index_rules.masked_fill, in_place="inplace arithmetic"),
+    batching=index_rules.masked_fill._replace(in_place="inplace arithmetic"),
 )
 def masked_fill(xp: Any, input: Array, mask: Array, value: Operand) -> Any:
     """``input`` with ``value`` where the mask is true."""
@@ -326,8 +326,7 @@ def _masked_select_rule(input: Any, mask: Any) -> Spec:
 
 @op(
     _masked_select_rule,
-    batching=Batching(
-        parts=index_rules.masked_select,
+    batching=index_rules.masked_select._replace(
         dynamic=(
             "vmap: Attempted to vmap over `mask` in torch.masked_select(self, mask) We cannot support this because for "
             "each batch this would return a differently shaped Tensor. Please file an issue at "
@@ -365,7 +364,7 @@ def _masked_scatter_rule(input: Any, mask: Any, source: Any) -> Spec:
     variants=FUNCTION | METHOD | INPLACE,
     may_raise=True,
     overlap=ONLY_ITSELF,
-    batching=Batching(index_rules.masked_scatter),
+    batching=index_rules.masked_scatter,
 )
 def masked_scatter(xp: Any, input: Array, mask: Array, source: Array) -> Any:
     """``input`` with the first elements of ``source``, in order, where the mask is true."""
@@ -423,7 +422,7 @@ def _take_rule(input: Any, index: Any) -> Spec:
     return Spec(index.shape, input.dtype)
 
 
-@op(_take_rule, batching=Batching(index_rules.take))
+@op(_take_rule, batching=index_rules.take)
 def take(xp: Any, input: Array, index: Array) -> Any:
     """The elements at ``index``, as if ``input`` were a vector."""
     _check_taken(xp, input, index)

@@ -76,7 +76,7 @@ def _cat_rule(tensors: Any, dim: int) -> Spec:
     variants=FUNCTION,
     memory=NO_SCRATCH,
     autocast=PROMOTE,
-    batching=Batching(shape_rules.cat),
+    batching=shape_rules.cat,
 )
 def cat(xp: Any, tensors: Arrays, dim: Int = 0) -> Any:
     """The tensors joined along ``dim``."""
@@ -115,7 +115,7 @@ def _stack_rule(tensors: Any, dim: int) -> Spec:
     return Spec((*first[:axis], len(tensors), *first[axis:]), _joined_dtype(tensors))
 
 
-@op(_stack_rule, variants=FUNCTION, memory=NO_SCRATCH, autocast=PROMOTE, batching=Batching(shape_rules.unsqueeze))
+@op(_stack_rule, variants=FUNCTION, memory=NO_SCRATCH, autocast=PROMOTE, batching=shape_rules.unsqueeze)
 def stack(xp: Any, tensors: Arrays, dim: Int = 0) -> Any:
     """The tensors, all of one shape, along a new dimension."""
     return _join(xp.stack, tensors, dim)

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from ...errors import IndexOutOfRange, InvalidOperation, InvalidValue, ShapeMismatch
-from ...schema.declaration import FUNCTION, LIST, MAY_ALIAS, NN_FUNCTION, NO_SCRATCH, RESULT, Batching
+from ...schema.declaration import FUNCTION, LIST, MAY_ALIAS, NN_FUNCTION, NO_SCRATCH, RESULT
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Arrays, Bool, Int, IntOrInts, Ints, ManyArrays, OptionalInt, OptionalStr, Shifts
 from ...shapes import Spec, broadcast_shapes, check_nonnegative, infer_reshape, size_at, wrap_dim
@@ -100,7 +100,7 @@ def _repeat_rule(input: Any, repeats: Any) -> Spec:
     return Spec(check_nonnegative(shape, "repeat"), input.dtype)
 
 
-@op(_repeat_rule, batching=Batching(shape_rules.repeat))
+@op(_repeat_rule, batching=shape_rules.repeat)
 def repeat(xp: Any, input: Array, repeats: Ints) -> Any:
     """Copies of the tensor side by side: ``repeats`` along each dimension, new ones in front."""
     if 0 in input.shape:  # for an empty array NumPy refuses numbers of copies that no array could have
@@ -139,7 +139,7 @@ def _roll_rule(input: Any, shifts: Any, dims: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_roll_rule, memory=NO_SCRATCH, batching=Batching(shape_rules.roll))
+@op(_roll_rule, memory=NO_SCRATCH, batching=shape_rules.roll)
 def roll(xp: Any, input: Array, shifts: Shifts, dims: IntOrInts = ()) -> Any:
     """Moved by ``shifts`` along ``dims``, what leaves coming in at the other end; flattened if without ``dims``."""
     axes = _several(dims)

@@ -256,7 +256,7 @@ def _index_add_rule(input: Any, dim: int, index: Any, source: Any) -> Spec:
     variants=FUNCTION | METHOD | INPLACE,
     memory=scratch(2.0),
     overlap=APART,
-    batching=Batching(index_rules.along_index, in_place="index_add_"),
+    batching=index_rules.along_index._replace(in_place="index_add_"),
 )
 def index_add(xp: Any, input: Array, dim: Int, index: Array, source: Array, *, alpha: Number = 1) -> Any:
     """``input`` with ``alpha`` times the slices of ``source`` added along ``dim`` at ``index``."""
@@ -319,7 +319,7 @@ def _index_copy_rule(input: Any, dim: int, index: Any, source: Any) -> Spec:
     variants=FUNCTION | METHOD | INPLACE,
     overlap=APART,
     autocast=Autocast(cpu=Policy.PROMOTE),
-    batching=Batching(index_rules.along_index),
+    batching=index_rules.along_index,
 )
 def index_copy(xp: Any, input: Array, dim: Int, index: Array, source: Array) -> Any:
     """``input`` with the slices of ``source`` written along ``dim`` at ``index``."""
@@ -354,7 +354,7 @@ def _index_fill_rule(input: Any, dim: int, index: Any, value: Any) -> Spec:
     variants=FUNCTION | METHOD | INPLACE,
     node=by_operand("IndexFill", at=2, tensor=1, number=0),
     overlap=ONLY_SECOND,
-    batching=Batching(index_rules.index_fill, in_place="index_fill_"),
+    batching=index_rules.index_fill._replace(in_place="index_fill_"),
 )
 def index_fill(xp: Any, input: Array, dim: Int, index: Array, value: Operand) -> Any:
     """``input`` with ``value`` in the slices along ``dim`` at ``index``."""
@@ -434,7 +434,7 @@ def _as_strided_scatter_rule(input: Any, src: Any, size: Any, stride: Any, stora
     return Spec(input.shape, input.dtype)
 
 
-@op(_as_strided_scatter_rule, batching=Batching(shape_rules.strided))
+@op(_as_strided_scatter_rule, batching=shape_rules.strided)
 def as_strided_scatter(
     xp: Any, input: Array, src: Array, size: Ints, stride: Ints, storage_offset: OptionalInt = None
 ) -> Any:
@@ -472,7 +472,7 @@ def _put_rule(input: Any, index: Any, source: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_put_rule, variants=FUNCTION | METHOD | INPLACE, may_raise=True, overlap=APART, batching=Batching(index_rules.put))
+@op(_put_rule, variants=FUNCTION | METHOD | INPLACE, may_raise=True, overlap=APART, batching=index_rules.put)
 def put(xp: Any, input: Array, index: Array, source: Array, accumulate: Bool = False) -> Any:
     """``input`` with the elements of ``source`` at the flat positions ``index``; with ``accumulate`` they add up."""
     flat, places = xp.reshape(input, (-1,)), xp.reshape(index, (-1,))

@@ -19,7 +19,6 @@ from ...schema.declaration import (
     REPEATING_VIEW,
     UNCHECKED,
     VIEW,
-    Batching,
     scratch,
     view_or_copy,
 )
@@ -51,13 +50,13 @@ def _copied(input: Any) -> int:
     return 0 if flags is None or flags.c_contiguous else int(input.nbytes)
 
 
-@op(_reshape_rule, node="ViewBackward0", memory=view_or_copy(_copied), batching=Batching(shape_rules.reshape))
+@op(_reshape_rule, node="ViewBackward0", memory=view_or_copy(_copied), batching=shape_rules.reshape)
 def reshape(xp: Any, input: Array, shape: Ints) -> Any:
     """The same elements in another shape; one size may be -1. A view where the layout allows."""
     return xp.reshape(input, shape)
 
 
-@op(_reshape_rule, memory=VIEW, batching=Batching(shape_rules.reshape))
+@op(_reshape_rule, memory=VIEW, batching=shape_rules.reshape)
 def view(xp: Any, input: Array, shape: Ints) -> Any:
     """The same memory in another shape; one size may be -1."""
     try:
@@ -91,13 +90,7 @@ def _squeeze_rule(input: Any, dim: Any) -> Spec:
     return Spec(tuple(n for i, n in enumerate(input.shape) if i not in dims or n != 1), input.dtype)
 
 
-@op(
-    _squeeze_rule,
-    variants=FUNCTION | METHOD | INPLACE,
-    node=_squeeze_node,
-    memory=VIEW,
-    batching=Batching(shape_rules.squeeze),
-)
+@op(_squeeze_rule, variants=FUNCTION | METHOD | INPLACE, node=_squeeze_node, memory=VIEW, batching=shape_rules.squeeze)
 def squeeze(xp: Any, input: Array, dim: OptionalInts = None) -> Any:
     """Without the dimensions of size 1, or without those of ``dim`` that have size 1."""
     return xp.reshape(input, _squeeze_rule(input, dim).shape)
@@ -108,7 +101,7 @@ def _unsqueeze_rule(input: Any, dim: int) -> Spec:
     return Spec((*input.shape[:axis], 1, *input.shape[axis:]), input.dtype)
 
 
-@op(_unsqueeze_rule, variants=FUNCTION | METHOD | INPLACE, memory=VIEW, batching=Batching(shape_rules.unsqueeze))
+@op(_unsqueeze_rule, variants=FUNCTION | METHOD | INPLACE, memory=VIEW, batching=shape_rules.unsqueeze)
 def unsqueeze(xp: Any, input: Array, dim: Int) -> Any:
     """With a dimension of size 1 at ``dim``."""
     return xp.expand_dims(input, dim)
@@ -137,7 +130,7 @@ def _permute_rule(input: Any, dims: Any) -> Spec:
     return Spec(tuple(input.shape[d] for d in order), input.dtype)
 
 
-@op(_permute_rule, memory=VIEW, batching=Batching(shape_rules.permute))
+@op(_permute_rule, memory=VIEW, batching=shape_rules.permute)
 def permute(xp: Any, input: Array, dims: Ints) -> Any:
     """The dimensions in another order."""
     return xp.transpose(input, dims)
@@ -174,7 +167,7 @@ def _t_rule(input: Any) -> Spec:
     return Spec(input.shape[::-1], input.dtype)
 
 
-@op(_t_rule, variants=FUNCTION | METHOD | INPLACE, memory=VIEW, batching=Batching(shape_rules.t))
+@op(_t_rule, variants=FUNCTION | METHOD | INPLACE, memory=VIEW, batching=shape_rules.t)
 def t(xp: Any, input: Array) -> Any:
     """A matrix transposed."""
     return xp.transpose(input)
@@ -190,13 +183,13 @@ def _expand_rule(input: Any, size: Any) -> Spec:
     return Spec(expanded_shape(input.shape, input.dtype, size), input.dtype)
 
 
-@op(_expand_rule, memory=REPEATING_VIEW, batching=Batching(shape_rules.expand))
+@op(_expand_rule, memory=REPEATING_VIEW, batching=shape_rules.expand)
 def expand(xp: Any, input: Array, size: Ints) -> Any:
     """Dimensions of size 1 repeated without copying; -1 keeps a size."""
     return xp.broadcast_to(input, expanded_shape(input.shape, input.dtype, size))
 
 
-@op(_expand_rule, node="ExpandBackward0", memory=REPEATING_VIEW, batching=Batching(shape_rules.expand))
+@op(_expand_rule, node="ExpandBackward0", memory=REPEATING_VIEW, batching=shape_rules.expand)
 def broadcast_to(xp: Any, input: Array, size: Ints) -> Any:
     """Broadcast to a shape, without copying."""
     return xp.broadcast_to(input, expanded_shape(input.shape, input.dtype, size))
@@ -268,12 +261,7 @@ def _as_strided_rule(input: Any, size: Any, stride: Any, storage_offset: int | N
     return Spec(tuple(size), input.dtype)
 
 
-@op(
-    _as_strided_rule,
-    variants=FUNCTION | METHOD | INPLACE,
-    memory=REPEATING_VIEW,
-    batching=Batching(shape_rules.strided),
-)
+@op(_as_strided_rule, variants=FUNCTION | METHOD | INPLACE, memory=REPEATING_VIEW, batching=shape_rules.strided)
 def as_strided(xp: Any, input: Array, size: Ints, stride: Ints, storage_offset: OptionalInt = None) -> Any:
     """A view with these sizes and strides, in elements, from ``storage_offset``; elements may be seen repeatedly.
 
