@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 from telegrad_engine.errors import DataDependentShape, GradRequired, InvalidOperation
-from telegrad_engine.ops.batching.batched_call import BatchedCall, Lanes, finished, looped
-from telegrad_engine.ops.batching.families import rule_of
+from telegrad_engine.ops.batching.batched_call import BatchedCall, Lanes
+from telegrad_engine.ops.batching.families import apply_to_batch
 from telegrad_engine.schema.op import CATALOGUE, NO_ATTRS, Op
 from telegrad_engine.shapes import Spec
 
@@ -257,12 +257,7 @@ class Level(Transform):
             refuse_dynamic_shape(self.called or op)
         with below(self):
             call = BatchedCall(functions, self.size, op, tuple([self.lanes(x) for x in inputs]), attrs, specs)
-            rule = rule_of(op)
-            results = NotImplemented if rule is None else rule(call)
-            if results is NotImplemented:
-                _say_that_it_loops((self.called or op).name)
-                results = looped(call, lambda value, i: value.select(0, i))
-            results = finished(call, results)
+            results = apply_to_batch(call, lambda: _say_that_it_loops((self.called or op).name))
         return op.bundle([Batched(result, self) for result in results])
 
     def _specs(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Sequence[Spec] | None:

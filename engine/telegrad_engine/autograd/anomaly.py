@@ -159,7 +159,7 @@ def watchful(kind: Any) -> Any:
 
         def _evaluate(self, node: Node, grad: Any) -> None:
             with self.explaining(node):
-                if self.values.batched or not evaluates:
+                if not evaluates:
                     super()._evaluate(node, grad)
                 else:
                     self._run_steps(node_evaluation.evaluate(self, node, tuple(grad) if node.many else (grad,)))

@@ -36,8 +36,6 @@ class Values:
     F: Any
     raw: bool
     """Whether gradients are plain arrays, and rules take the saved values unchanged."""
-    batched = False
-    """Whether gradients have an additional batch dimension."""
     recording = False
     """Whether the operations of a Function's backward are recorded."""
 

@@ -161,9 +161,10 @@ def _in_batches(
         some = min(size, count - start)
         values = BatchedValues(some)
         roots = [(*place, seed[start : start + some]) for place, seed in zip(places, seeds, strict=True)]
-        captured = run(
-            roots, values, keep_graph=keep or start + some < count, wanted=wanted, accumulate=values.accumulate
-        )
+        with values:
+            captured = run(
+                roots, values, keep_graph=keep or start + some < count, wanted=wanted, accumulate=values.accumulate
+            )
         for part, place in zip(parts, wanted, strict=True):
             part.append(captured.get(place))
     return [None if part[0] is None else Tensor(_whole(part)) for part in parts]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...dtypes import from_numpy
@@ -107,13 +107,13 @@ def finished(call: BatchedCall, results: Any) -> list[Any]:
     return found
 
 
-def looped(call: BatchedCall, narrow: Callable[[Any, int], Any]) -> list[Any]:
-    """Apply the op to each sample in turn and stack the results. ``narrow(value, i)`` returns sample ``i``."""
+def looped(call: BatchedCall) -> list[Any]:
+    """Apply the op to each sample in turn and stack the results."""
 
     def sample(value: Any, i: int) -> Any:
         if isinstance(value, tuple):
             return tuple([sample(v, i) for v in value])
-        return narrow(value.value, i) if isinstance(value, Lanes) else value
+        return call.F.select(value.value, 0, i) if isinstance(value, Lanes) else value
 
     rows: list[Sequence[Any]] = []
     for i in range(call.size):

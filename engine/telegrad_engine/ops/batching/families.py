@@ -13,7 +13,7 @@ from ...dtypes import from_numpy, result_type
 from ...schema.declaration import Batching
 from ...schema.op import Op
 from ...schema.promotion import default_float
-from .batched_call import BatchedCall, is_tensor, shape_of
+from .batched_call import BatchedCall, finished, is_tensor, looped, shape_of
 
 DIM_NAMES = frozenset({"dim", "dims", "dim0", "dim1", "dim2", "dimension"})
 """Attributes that are dimension numbers."""
@@ -36,6 +36,16 @@ def rule_of(op: Op) -> Callable[[BatchedCall], Any] | None:
     if op.pointwise:
         return pointwise
     return along_dims if any(p.name in DIM_NAMES for p in op.attr_params) else None
+
+
+def apply_to_batch(call: BatchedCall, looping: Callable[[], None] = lambda: None) -> list[Any]:
+    """Apply the op to the whole batch by its rule, or else to each sample in turn, after a call of ``looping``."""
+    found = rule_of(call.op)
+    results = NotImplemented if found is None else found(call)
+    if results is NotImplemented:
+        looping()
+        results = looped(call)
+    return finished(call, results)
 
 
 def pointwise(call: BatchedCall) -> Any:
