@@ -1,7 +1,8 @@
 """The batching rules that follow from an op's declaration, and the look-up of an op's rule.
 
-A pointwise op broadcasts over the batch, an op along dimensions has its dimension numbers shifted by one, and an op
-that accepts any leading dimensions takes the batch as one of them.
+A pointwise op broadcasts over the batch, an op along dimensions has its dimension numbers shifted by one, an op that
+makes a tensor makes the whole batch, and random ops and torch.linalg's functions take the batch as one more leading
+dimension.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ def rule_of(op: Op) -> Callable[[BatchedCall], Any] | None:
         return op.batching.rule
     if op.pointwise:
         return pointwise
-    return along_dims if any(p.name in DIM_NAMES for p in op.attr_params) else None
+    if op.factory:
+        return made
+    if any(p.name in DIM_NAMES for p in op.attr_params):
+        return along_dims
+    return leading if op.random or op.namespace == "torch.linalg" else None
 
 
 def apply_to_batch(call: BatchedCall, looping: Callable[[], None] = lambda: None) -> list[Any]:
@@ -91,6 +96,14 @@ def _cast(value: Any, dtype: Any) -> Any:
 def leading(call: BatchedCall) -> Any:
     """Apply the op with the batch as one more leading dimension."""
     return call.apply(*[call.lifted(x) if is_tensor(x) else x for x in call.inputs], **call.attrs)
+
+
+def made(call: BatchedCall) -> Any:
+    """Make a tensor for each sample, because it may be drawn, or modified in place."""
+    attrs = dict(call.attrs)
+    if "size" in attrs:
+        attrs["size"] = (call.size, *attrs["size"])
+    return call.apply(*[call.lifted(x) for x in call.inputs], **attrs)
 
 
 LEADING = rule(leading)

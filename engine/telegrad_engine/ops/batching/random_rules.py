@@ -9,12 +9,6 @@ from .families import rule
 
 
 @rule
-def drawn(call: BatchedCall) -> Any:
-    """Draw for each sample."""
-    return call.apply(**{**call.attrs, "size": (call.size, *call.attrs["size"])})
-
-
-@rule
 def randperm(call: BatchedCall) -> Any:
     """Draw a permutation for each sample."""
     return call.F.stack([call.apply(**call.attrs) for _ in range(call.size)])

@@ -91,9 +91,3 @@ def strided(call: BatchedCall) -> Any:
     attrs = {**call.attrs, "size": (call.size, *call.attrs["size"])}
     attrs["stride"] = (math.prod(shape_of(call.inputs[0])), *call.attrs["stride"])
     return call.apply(x, *part, **attrs)
-
-
-@rule
-def new(call: BatchedCall) -> Any:
-    """Make a tensor for each sample, because it may be modified in place."""
-    return call.apply(call.inputs[0].value, **{**call.attrs, "size": (call.size, *call.specs[0].shape)})

@@ -11,7 +11,6 @@ from ...schema.declaration import FUNCTION, LINALG_FUNCTION, named, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, ManyArrays, OptionalStr, Str
 from ...shapes import Spec, size_at, wrap_dim
-from ..batching.families import LEADING
 from ..guards import kernel_name, no_kernel
 from .solving import check_matrix, check_square, factorization, square_rule, which
 
@@ -23,9 +22,7 @@ def _or_zeros(F: Any, grad: Any, like: Any) -> Any:
 # Cholesky ---------------------------------------------------------------------------------------------
 
 
-@factorization(
-    square_rule("linalg.cholesky"), node="LinalgCholeskyExBackward0", autocast=FLOAT32_ON_CPU, batching=LEADING
-)
+@factorization(square_rule("linalg.cholesky"), node="LinalgCholeskyExBackward0", autocast=FLOAT32_ON_CPU)
 def cholesky(xp: Any, input: Array, *, upper: Bool = False) -> Any:
     """The triangular L with ``L @ L.mT == input``, or its transpose; of ``input`` one triangle is read."""
     lower = input.mT if upper else input
@@ -95,14 +92,7 @@ def _qr_rule(A: Any, mode: str) -> list[Spec]:
     return [Spec((0,) if mode == "r" else (*batch, m, k), A.dtype), Spec((*batch, k, n), A.dtype)]
 
 
-@op(
-    _qr_rule,
-    variants=LINALG_FUNCTION,
-    results=named("Q", "R"),
-    memory=scratch(4.0),
-    autocast=FLOAT32_ON_CPU,
-    batching=LEADING,
-)
+@op(_qr_rule, variants=LINALG_FUNCTION, results=named("Q", "R"), memory=scratch(4.0), autocast=FLOAT32_ON_CPU)
 def qr(xp: Any, A: Array, mode: Str = "reduced") -> Any:
     """Q with orthonormal columns and R, upper triangular, with ``Q @ R == A``; mode "r" leaves Q empty."""
     if mode == "r":
@@ -150,7 +140,7 @@ def _eigh_rule(input: Any, UPLO: str) -> list[Spec]:
     return [Spec(input.shape[:-1], input.dtype), Spec(input.shape, input.dtype)]
 
 
-@factorization(_eigh_rule, results=named("eigenvalues", "eigenvectors"), autocast=FLOAT32_ON_CPU, batching=LEADING)
+@factorization(_eigh_rule, results=named("eigenvalues", "eigenvectors"), autocast=FLOAT32_ON_CPU)
 def eigh(xp: Any, input: Array, UPLO: Str = "L") -> Any:
     """The eigenvalues of symmetric matrices, ascending, and the eigenvectors; of ``input`` one triangle is read."""
     try:
@@ -200,7 +190,7 @@ def _svd_rule(A: Any, full_matrices: bool, driver: str | None) -> list[Spec]:
     return [Spec((*batch, *shape), A.dtype) for shape in shapes]
 
 
-@factorization(_svd_rule, results=named("U", "S", "Vh"), autocast=FLOAT32_ON_CPU, batching=LEADING)
+@factorization(_svd_rule, results=named("U", "S", "Vh"), autocast=FLOAT32_ON_CPU)
 def svd(xp: Any, A: Array, full_matrices: Bool = True, *, driver: OptionalStr = None) -> Any:
     """U, the singular values S, descending, and Vh with ``U @ diag(S) @ Vh == A``."""
     refuse_nonfinite(xp, A)

@@ -10,7 +10,6 @@ from ...schema.autocast_policy import FLOAT32_ON_CPU
 from ...schema.declaration import Results
 from ...schema.parameters import Array, OptionalNumber, OptionalStr
 from ...shapes import Spec, broadcast_shapes
-from ..batching.families import LEADING
 from .decompositions import thin_svd
 from .matrix_norms import pinv_grad
 from .solving import check_matrix, factorization, is_vector, kind_names
@@ -65,7 +64,6 @@ def _rule(input: Any, b: Any, driver: str | None) -> list[Spec]:
     _rule,
     results=Results(("solution", "residuals", "rank", "singular_values"), constants=("singular_values",)),
     autocast=FLOAT32_ON_CPU,
-    batching=LEADING,
 )
 def lstsq(xp: Any, input: Array, b: Array, rcond: OptionalNumber = None, *, driver: OptionalStr = None) -> Any:
     """The X of smallest norm that minimises the norm of ``input @ X - b``.

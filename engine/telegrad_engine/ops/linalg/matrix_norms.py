@@ -12,7 +12,6 @@ from ...schema.declaration import LINALG_FUNCTION, named
 from ...schema.op import composite
 from ...schema.parameters import Array, Bool, Int, Ints, Number, NumberOrStr, OptionalDType, OptionalNumber, Str
 from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
-from ..batching.families import LEADING
 from ..guards import kernel_name, no_kernel
 from .decompositions import thin_svd
 from .solving import check_dims, check_floating, check_square, factorization, square_rule
@@ -32,7 +31,7 @@ def _pinv_rule(input: Any, hermitian: bool) -> Spec:
     return Spec((*batch, n, m), input.dtype)
 
 
-@factorization(_pinv_rule, batching=LEADING)
+@factorization(_pinv_rule)
 def pinv(
     xp: Any, input: Array, *, atol: OptionalNumber = None, rtol: OptionalNumber = None, hermitian: Bool = False
 ) -> Any:

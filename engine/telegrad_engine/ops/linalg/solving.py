@@ -17,7 +17,6 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, OptionalInts
 from ...shapes import Shape, Spec, broadcast_shapes
 from ..batching import linear_rules
-from ..batching.families import LEADING
 from ..guards import kernel_name
 
 
@@ -83,7 +82,7 @@ factorization = partial(op, variants=LINALG_FUNCTION, memory=scratch(4.0), may_r
 """Like :func:`op`, for functions that factor matrices, which some matrices do not allow."""
 
 
-@factorization(square_rule("linalg.inv"), node="LinalgInvExBackward0", autocast=FLOAT32_ON_CPU, batching=LEADING)
+@factorization(square_rule("linalg.inv"), node="LinalgInvExBackward0", autocast=FLOAT32_ON_CPU)
 def inv(xp: Any, A: Array) -> Any:
     """The inverse of each matrix."""
     try:
@@ -118,12 +117,7 @@ def matrix_power(F: Any, input: Array, n: Int) -> Any:
 # Determinants -----------------------------------------------------------------------------------------
 
 
-@op(
-    square_rule("linalg.det", kernel="lu_cpu", outputs=1),
-    variants=LINALG_FUNCTION,
-    memory=scratch(4.0),
-    batching=LEADING,
-)
+@op(square_rule("linalg.det", kernel="lu_cpu", outputs=1), variants=LINALG_FUNCTION, memory=scratch(4.0))
 def det(xp: Any, A: Array) -> Any:
     """The determinant of each matrix."""
     with np.errstate(invalid="ignore"):  # NumPy's linalg would warn about NaN
@@ -157,7 +151,6 @@ det.derivative(A=lambda F, grad, A, result: F.reshape(grad, (*grad.shape, 1, 1))
     variants=LINALG_FUNCTION,
     results=named("sign", "logabsdet"),
     memory=scratch(4.0),
-    batching=LEADING,
 )
 def slogdet(xp: Any, A: Array) -> Any:
     """The sign of each determinant and the logarithm of its magnitude; 0 and -inf for a singular matrix."""

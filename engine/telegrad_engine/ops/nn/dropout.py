@@ -11,7 +11,6 @@ from ...schema.declaration import FUNCTION, INPLACE_ARGUMENT, INTERNAL, LIST, MA
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, OptionalBool
 from ...shapes import Spec
-from ..batching.families import LEADING
 from ..guards import check_floats, kernel_name
 from .activation import SELU_ALPHA, SELU_SCALE
 
@@ -133,7 +132,6 @@ def _slopes_rule(input: Any, lower: float, upper: float) -> Spec:
     node="RreluWithNoiseBackward0",
     results=hiding("slopes", rule=lambda input: (Spec(input.shape, input.dtype),)),
     memory=scratch(2.0),
-    batching=LEADING,
 )
 def leaky_drawn(xp: Any, rng: Any, input: Array, lower: Number, upper: Number) -> Any:
     """The input where positive, else times a slope drawn for each element between ``lower`` and ``upper``."""

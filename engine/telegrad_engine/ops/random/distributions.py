@@ -195,7 +195,7 @@ def _normal_size_rule(std: float, size: Any, dtype: Any) -> Spec:
     return spec
 
 
-@op(_normal_size_rule, key="normal.size", results=NEW, memory=scratch(4.0), batching=random_rules.drawn)
+@op(_normal_size_rule, key="normal.size", results=NEW, memory=scratch(4.0))
 def normal_size(xp: Any, rng: Any, mean: Number, std: Number, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Normal numbers of one mean and deviation."""
     return (mean + std * rng.standard_normal(size)).astype(default_float() if dtype is None else dtype.numpy)

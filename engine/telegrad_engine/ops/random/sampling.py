@@ -28,7 +28,6 @@ from ...schema.parameters import Array, Bool, Int, Ints, Number, OptionalDType, 
 from ...schema.promotion import default_float
 from ...shapes import Spec
 from ..batching import random_rules
-from ..batching.families import LEADING
 from ..guards import kernel_name, no_kernel
 from ..math.declarations import same_floating, zero_gradient
 from ..shape.creation import sized
@@ -48,13 +47,13 @@ def uniform_numbers(xp: Any, rng: Any, size: Any, dtype: Any) -> Any:
     return xp.asarray(rng.integers(0, steps, size) / steps).astype(dtype)
 
 
-@op(partial(_size_rule, "rand", "check_uniform_bounds"), results=NEW, memory=scratch(4.0), batching=random_rules.drawn)
+@op(partial(_size_rule, "rand", "check_uniform_bounds"), results=NEW, memory=scratch(4.0))
 def rand(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Uniform numbers from [0, 1)."""
     return uniform_numbers(xp, rng, size, default_float() if dtype is None else dtype.numpy)
 
 
-@op(partial(_size_rule, "randn", "normal_kernel_cpu"), results=NEW, memory=scratch(4.0), batching=random_rules.drawn)
+@op(partial(_size_rule, "randn", "normal_kernel_cpu"), results=NEW, memory=scratch(4.0))
 def randn(xp: Any, rng: Any, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Normal numbers of mean 0 and deviation 1."""
     return xp.asarray(rng.standard_normal(size)).astype(default_float() if dtype is None else dtype.numpy)
@@ -64,13 +63,13 @@ def _like_rule(input: Any, dtype: Any) -> Spec:
     return same_floating("normal_kernel_cpu")(Spec(input.shape, input.dtype if dtype is None else dtype.numpy))
 
 
-@op(_like_rule, variants=FUNCTION, results=NEW, memory=scratch(4.0), batching=LEADING)
+@op(_like_rule, variants=FUNCTION, results=NEW, memory=scratch(4.0))
 def rand_like(xp: Any, rng: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Uniform numbers from [0, 1) in the shape of another tensor."""
     return uniform_numbers(xp, rng, input.shape, input.dtype if dtype is None else dtype.numpy)
 
 
-@op(_like_rule, variants=FUNCTION, results=NEW, memory=scratch(4.0), batching=LEADING)
+@op(_like_rule, variants=FUNCTION, results=NEW, memory=scratch(4.0))
 def randn_like(xp: Any, rng: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Normal numbers in the shape of another tensor."""
     return xp.asarray(rng.standard_normal(input.shape)).astype(input.dtype if dtype is None else dtype.numpy)
@@ -86,13 +85,13 @@ def _randint_rule(low: int, high: int, size: Any, dtype: Any) -> Spec:
     return sized("randint", size, int64 if dtype is None else dtype)
 
 
-@op(_randint_rule, variants=FUNCTION, results=NEW, memory=scratch(4.0), batching=random_rules.drawn)
+@op(_randint_rule, variants=FUNCTION, results=NEW, memory=scratch(4.0))
 def randint(xp: Any, rng: Any, low: Int, high: Int, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Whole numbers from ``low`` up to but without ``high``."""
     return xp.asarray(rng.integers(low, high, size)).astype(int64.numpy if dtype is None else dtype.numpy)
 
 
-@op(partial(_randint_rule, 0), key="randint.high", results=NEW, memory=scratch(4.0), batching=random_rules.drawn)
+@op(partial(_randint_rule, 0), key="randint.high", results=NEW, memory=scratch(4.0))
 def randint_high(xp: Any, rng: Any, high: Int, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Whole numbers from 0 up to but without ``high``."""
     return randint.raw(xp, rng, 0, high, size, dtype=dtype)
@@ -137,7 +136,7 @@ def randperm(xp: Any, rng: Any, n: Int) -> Any:
     return xp.asarray(rng.permutation(n)).astype(int64.numpy)
 
 
-@op(same_floating("bernoulli_tensor_cpu_p_"), memory=scratch(4.0), may_raise=True, batching=LEADING)
+@op(same_floating("bernoulli_tensor_cpu_p_"), memory=scratch(4.0), may_raise=True)
 def bernoulli(xp: Any, rng: Any, input: Array) -> Any:
     """Ones with the probability that ``input`` gives for each element, else zeros."""
     if input.size and not (float(input.min()) >= 0 and float(input.max()) <= 1):  # NaN is refused, too
@@ -163,7 +162,6 @@ def _drop_rule(input: Any, p: float) -> Spec:
     node="MulBackward0",
     results=hiding("mask", rule=lambda input, p: (Spec(input.shape, input.dtype),)),
     memory=scratch(4.0),
-    batching=LEADING,
 )
 def drop(xp: Any, rng: Any, input: Array, p: Number) -> Any:
     """Each element zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
@@ -193,7 +191,7 @@ def _fill(rule: Rule, key: str) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op that overwrites its input, so the gradient is 0."""
 
     def declare(kernel: Callable[..., Any]) -> Op:
-        declared = op(rule, key=key, variants=INPLACE, memory=scratch(4.0), batching=LEADING)(kernel)
+        declared = op(rule, key=key, variants=INPLACE, memory=scratch(4.0))(kernel)
         return declared.derivative(input=zero_gradient)
 
     return declare

@@ -32,7 +32,7 @@ from ...schema.parameters import (
 )
 from ...schema.promotion import default_float
 from ...shapes import Spec, check_keeps_shape, check_nonnegative
-from ..batching import index_rules, shape_rules
+from ..batching import index_rules
 from ..batching.families import LEADING
 from ..node_names import by_operand
 
@@ -97,25 +97,25 @@ def _like(input: Any, dtype: Any) -> Spec:
     return Spec(input.shape, _numpy(dtype, input))
 
 
-@op(_like, variants=FUNCTION, results=NEW, memory=NO_SCRATCH, batching=LEADING)
+@op(_like, variants=FUNCTION, results=NEW, memory=NO_SCRATCH)
 def zeros_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Zeros of the same shape and dtype."""
     return xp.zeros(input.shape, _numpy(dtype, input))
 
 
-@op(_like, variants=FUNCTION, results=NEW, memory=NO_SCRATCH, batching=LEADING)
+@op(_like, variants=FUNCTION, results=NEW, memory=NO_SCRATCH)
 def ones_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """Ones of the same shape and dtype."""
     return xp.ones(input.shape, _numpy(dtype, input))
 
 
-@op(_like, variants=FUNCTION, results=NEW, batching=LEADING)
+@op(_like, variants=FUNCTION, results=NEW)
 def empty_like(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """A tensor of the same shape and dtype whose values mean nothing; here, zeros."""
     return xp.zeros(input.shape, _numpy(dtype, input))
 
 
-@op(_like, variants=FUNCTION, results=NEW, memory=NO_SCRATCH, batching=LEADING)
+@op(_like, variants=FUNCTION, results=NEW, memory=NO_SCRATCH)
 def full_like(xp: Any, input: Array, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
     """The same shape and dtype, filled with one number."""
     return _filled(xp, input.shape, fill_value, _numpy(dtype, input))
@@ -125,19 +125,19 @@ def _new_rule(input: Any, size: Any, dtype: Any) -> Spec:
     return sized("new", size, from_numpy(_numpy(dtype, input)))
 
 
-@op(_new_rule, results=NEW, memory=NO_SCRATCH, batching=shape_rules.new)
+@op(_new_rule, results=NEW, memory=NO_SCRATCH)
 def new_zeros(xp: Any, input: Array, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Zeros of another shape in the same dtype."""
     return xp.zeros(size, _numpy(dtype, input))
 
 
-@op(_new_rule, results=NEW, memory=NO_SCRATCH, batching=shape_rules.new)
+@op(_new_rule, results=NEW, memory=NO_SCRATCH)
 def new_ones(xp: Any, input: Array, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Ones of another shape in the same dtype."""
     return xp.ones(size, _numpy(dtype, input))
 
 
-@op(_new_rule, results=NEW, memory=NO_SCRATCH, batching=shape_rules.new)
+@op(_new_rule, results=NEW, memory=NO_SCRATCH)
 def new_full(xp: Any, input: Array, size: Ints, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
     """Another shape in the same dtype, filled with one number."""
     return _filled(xp, size, fill_value, _numpy(dtype, input))
