@@ -112,7 +112,7 @@ def end(values: Any, node: Node, output_nr: int, grad: Any) -> None:
         run_after(node.hooks.after, (None,) * len(node.next_edges), run_before(node.hooks.before, tuple(given)))
 
 
-def _wants(run: Pass, target: Any) -> bool:
+def wants(run: Pass, target: Any) -> bool:
     """Whether the pass needs a gradient at ``target``."""
     return target is not None and (run.needed is None or target in run.needed)
 
@@ -169,10 +169,10 @@ def _derivatives(run: Pass, node: Node, grads: Grads) -> list[Any]:
     saved = saved_values(run.values, node)
     found: list[Any] = [None] * len(node.next_edges)
     for edges, rule, arguments, many in node.plan.steps:
-        if any(_wants(run, node.next_edges[edge]) for edge in edges):
+        if any(wants(run, node.next_edges[edge]) for edge in edges):
             result = rule(run.values.F, grads if node.many else grads[0], *[saved[i] for i in arguments])
             for edge, grad in zip(edges, result if many else (result,), strict=True):
-                found[edge] = grad if _wants(run, node.next_edges[edge]) else None
+                found[edge] = grad if wants(run, node.next_edges[edge]) else None
     if node.plan.holds_tensors and not run.keep_graph:
         free(node)
     return found
