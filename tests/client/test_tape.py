@@ -285,7 +285,7 @@ programs = st.lists(st.lists(instruction, min_size=1, max_size=6), min_size=1, m
 def run(lib: Any, program: list[tuple[int, int, int]], leaf: Any, number: int) -> tuple[Any, Any]:
     """Run a program and return the last result and the leaf's gradient, if it has one."""
     leaf.grad = None
-    pool = [leaf, lib.tensor([[0.25 * number, -1.0], [0.5, 0.1 * number]]), leaf.detach()]
+    pool = [leaf, lib.tensor([[0.25 * number, -1.0], [0.5, 0.1 * number]], dtype=lib.float64), leaf.detach()]
     for op, a, b in program:
         pool.append(OPS[op](lib, pool[a % len(pool)], pool[b % len(pool)], number))
     if pool[-1].requires_grad:
@@ -297,9 +297,10 @@ def run(lib: Any, program: list[tuple[int, int, int]], leaf: Any, number: int) -
 @given(programs=programs, order=st.lists(st.integers(0, 2), min_size=8, max_size=16))
 def test_any_programs_in_turns(server: str, programs: Any, order: list[int]) -> None:
     start = [[0.5, -0.25], [1.5, 0.75]]
-    theirs = torch.tensor(start, requires_grad=True)
+    # In float64, since differences of nearly equal numbers are not held to a tolerance of float32.
+    theirs = torch.tensor(start, dtype=torch.float64, requires_grad=True)
     with tg.connect(server):
-        ours = tg.tensor(start, requires_grad=True)
+        ours = tg.tensor(start, dtype=tg.float64, requires_grad=True)
         for number, turn in enumerate([0] * LEARNED + order):
             program = programs[turn % len(programs)]
             (y, grad), (expected, expected_grad) = (run(tg, program, ours, number), run(torch, program, theirs, number))

@@ -1,7 +1,4 @@
-"""An op's facts are in its declaration: no other module has a list of ops.
-
-Internals: the sources are searched for collections of op keys.
-"""
+"""An op's facts are in its declaration: no other module has a list of ops."""
 
 from __future__ import annotations
 
