@@ -194,11 +194,12 @@ def worker_id_of(found: Cluster, worker: Started) -> str:
 
 @pytest.mark.full
 def test_a_worker_that_drains_hands_its_sessions_over_and_takes_no_others(pair: Cluster) -> None:
-    url, steps = pair.gateways[0].url, 1000
+    url, steps = pair.gateways[0].url, 3000  # so many that none ends before the last one has begun
     trainers = [chaos.Trainer(url, seed, steps, durable=seed % 2 == 0) for seed in range(4)]
     for trainer in trainers:
         trainer.start()
     wait_until(lambda: all(len(trainer.losses) > 5 or trainer.failure is not None for trainer in trainers))
+    assert all(trainer.failure is None and trainer.is_alive() for trainer in trainers)
     training = pair.client.get("/v1/sessions").json()["items"]
     draining = next(pair.owner(item["id"]) for item in training if not item["durable"])
     assert draining is not None
