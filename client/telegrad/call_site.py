@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import dis
 import inspect
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from itertools import pairwise, takewhile
@@ -29,9 +30,18 @@ CATCHING = {
 """The functions of libraries, by module and name, that call the user's function and catch its error for the user."""
 EXPRESSION = ("BINARY", "BUILD", "CALL", "COPY", "DICT", "FORMAT", "KW", "LIST", "LOAD", "PRECALL", "PUSH_NULL", "SWAP")
 """How the names of the instructions begin that an expression after ``except`` or ``with`` usually consists of."""
+CATCHER = re.compile("raise|suppress|swallow|ignore|catch|except|tolerate|_recreate_cm", re.IGNORECASE)
+"""How the names of methods look that make a context which catches errors, if the method is not known. The last one is
+that of contexts that are used as decorators."""
 _known: LRU[tuple[int, int], tuple[bool, bool, CodeType]] = LRU(4096)
 """For an instruction, by its code's id and its offset: whether a handler catches errors there, whether the code is a
 library's, and the code, so that no other gets its id."""
+
+
+class Method(NamedTuple):
+    """A method of an object that is not known, such as a local variable's."""
+
+    name: str
 
 
 class Line(NamedTuple):
@@ -131,7 +141,7 @@ def _catches(code: CodeType, space: Mapping[str, Any], offset: int) -> bool:
                 return True
         elif steps[place - 1].opname == "PUSH_EXC_INFO":
             while steps[end := place + len(kinds := _expression(steps[place:]))].opname.startswith("CHECK_E"):
-                if any(map(_may_catch, _values(kinds, space))):
+                if any(isinstance(kind, Method) or _may_catch(kind) for kind in _values(kinds, space)):
                     return True
                 place = places[steps[end + 1].argval]  # where the next except begins
             # An except without a class, or one whose expression is not that simple; otherwise, a finally.
@@ -150,7 +160,8 @@ def _values(steps: Iterable[dis.Instruction], space: Mapping[str, Any]) -> list[
     values: list[Any] = []
     for step in steps:
         if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            values[-1] = inspect.getattr_static(values[-1], step.argval, None)
+            known = values[-1] is not None and not isinstance(values[-1], Method)
+            values[-1] = inspect.getattr_static(values[-1], step.argval, None) if known else Method(step.argval)
         elif step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             values.append(space.get(step.argval, vars(builtins).get(step.argval)))
         elif step.opname.startswith(("LOAD_FAST", "LOAD_DEREF")):
@@ -160,6 +171,8 @@ def _values(steps: Iterable[dis.Instruction], space: Mapping[str, Any]) -> list[
 
 def _may_catch(made: Any = None) -> bool:
     """Whether an ``except`` for this class, or a ``with`` of this context or of what makes it, may catch our errors."""
+    if isinstance(made, Method):
+        return CATCHER.search(made.name) is not None
     if isinstance(made, type) and issubclass(made, BaseException):
         return any(issubclass(error, made) for error in ERRORS.values())
     function = inspect.unwrap(made)

@@ -122,6 +122,27 @@ def called_by_raises(call: Call) -> type[Exception] | None:
     return Exception
 
 
+def in_a_context_of_unittest(call: Call) -> type[Exception] | None:
+    case = unittest.TestCase()
+    with case.assertRaises(ERRORS):
+        call()
+        return None
+    return Exception
+
+
+class Tolerant:
+    errors = ERRORS
+
+
+def in_a_try_for_errors_of_an_object(call: Call) -> type[Exception] | None:
+    known = Tolerant()
+    try:
+        call()
+    except known.errors:
+        return Exception
+    return None
+
+
 def called_by_unittest(call: Call) -> type[Exception] | None:
     unittest.TestCase().assertRaises(ERRORS, call)
     return Exception
@@ -192,6 +213,8 @@ WAYS = [
     swallowed_by_a_context_of_the_users,
     called_by_raises,
     called_by_unittest,
+    in_a_context_of_unittest,
+    in_a_try_for_errors_of_an_object,
     in_a_coroutine,
     in_a_try_with_a_long_expression,
     translated,
@@ -358,6 +381,23 @@ def with_contexts_that_swallow_nothing(step: Call) -> None:
         step()
 
 
+def with_contexts_of_an_object(step: Call) -> None:
+    library = Library()
+    with library.autocast(), library.profiler.record("step"):
+        step()
+
+
+class Library:
+    def __init__(self) -> None:
+        self.profiler = self
+
+    def autocast(self) -> Any:
+        return timed()
+
+    def record(self, name: str) -> Any:
+        return timed()
+
+
 OFF: dict[str, Any] = {"enabled": False}
 
 
@@ -435,6 +475,7 @@ def in_a_thread(step: Call) -> None:
     [
         without_anything,
         with_contexts_that_swallow_nothing,
+        with_contexts_of_an_object,
         with_a_finally,
         with_handlers_for_other_errors,
         in_a_handler,
