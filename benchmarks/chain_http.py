@@ -46,5 +46,5 @@ def sides(compile: bool) -> Iterator[tuple[Side, Side]]:
 WHAT = "chain of 200 small ops over loopback, forward and backward, a value read each time"
 SUITES = [
     Timed(WHAT, "torch eager in-process", 1.2, lambda: sides(False)),
-    Timed(f"{WHAT}, tg.compile", "torch eager in-process", 1.2, lambda: sides(True)),
+    Timed(f"{WHAT}, tg.compile", "torch eager in-process", 0.3, lambda: sides(True)),
 ]
