@@ -56,7 +56,8 @@ test-gpu: $(VENV)/.stamp-gpu ## Run the ops on CuPy; without an NVIDIA GPU, on a
 	$(BIN)/python -m pytest $(GPU) $(ARGS)
 	@if nvidia-smi --list-gpus > /dev/null 2>&1; then \
 		$(MAKE) --no-print-directory $(VENV)/.stamp-cuda && \
-		$(BIN)/python -m pytest $(BACKENDS) --device cuda $(ARGS); \
+		$(BIN)/python -m pytest $(BACKENDS) --device cuda $(ARGS) && \
+		$(BIN)/python -m pytest tests/end_to_end/test_gpu.py $(ARGS); \
 	else echo "test-gpu: nvidia-smi finds no NVIDIA GPU here, so nothing was computed on one"; fi
 
 test-gateway: $(VENV)/.stamp-test ## The tests of the SDK and REST once more, through a gateway with two workers

@@ -1,7 +1,8 @@
 """``make bench-gpu``: training steps and transfers on a GPU, against torch on the same GPU.
 
 Each net is written once, over a namespace: ``torch`` or the SDK. A side runs some steps and then reads the last loss,
-which waits for the GPU. Sessions are in this process, and on a server.
+which waits for the GPU. Sessions are in this process, and on a server. Rows "on the GPU alone" are the time that its
+kernels and copies take, without the gaps in which it waits for the host.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import telegrad as tg
 from telegrad_engine.arrays import available
 from telegrad_service.launch import running_server
 
-from .__main__ import table
-from .timing import Call, Comparison, Missing, Result, Side, Timed
+from .report import table
+from .timing import Call, Comparison, Missing, Result, Side, Timed, Unavailable
 
 AGAINST = "torch CUDA"
 STEPS = 10
@@ -126,6 +127,33 @@ def served(device: str) -> Iterator[tg.Session]:
         yield opened
 
 
+class OnGpu(NamedTuple):
+    """The time that the GPU itself takes for one call of each side in this process, as CUDA's profiler counts it."""
+
+    name: str
+    against: str
+    limit: float | None
+    sides: Callable[[], AbstractContextManager[tuple[Side, Side]]]
+
+    def measure(self, advance: Callable[[float], None]) -> Result:
+        """Measure the milliseconds in kernels and copies."""
+        with self.sides() as sides:
+            ours, theirs = map(kernel_ms, sides)
+        advance(1)
+        return Comparison(self.name, self.against, self.limit, ours, theirs, "ms")
+
+
+def kernel_ms(side: Side) -> float:
+    """The milliseconds that kernels and copies of one call take, whoever launches them."""
+    with torch.profiler.profile() as profile:
+        side()  # type: ignore[operator]
+        torch.cuda.synchronize()
+    on_gpu = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    if not on_gpu:
+        raise Unavailable("CUDA's profiler saw nothing")
+    return sum(event.time_range.elapsed_us() for event in on_gpu) / 1e3
+
+
 Where = Callable[[str], AbstractContextManager[tg.Session]]
 
 
@@ -147,13 +175,16 @@ def transfer(make: Callable[[Any, str], Call], where: Where, ours: str, theirs: 
         yield make(tg, ours), make(torch, theirs)
 
 
-def suites(ours: str, theirs: str) -> list[Timed]:
+def suites(ours: str, theirs: str) -> list[Timed | OnGpu]:
     """All comparisons, on these devices. There are no limits yet: none was measured on a GPU."""
-    found = []
+    found: list[Timed | OnGpu] = []
     for label, where in (("local", local), ("over loopback", served)):
         for net in NETS:
             sides = partial(training, net, where, ours, theirs)
             found.append(Timed(f"{net.name}, {STEPS} steps, {label}", AGAINST, None, sides, block=2, repeats=15))
+    for net in NETS:
+        sides = partial(training, net, local, ours, theirs)
+        found.append(OnGpu(f"{net.name}, {STEPS} steps, on the GPU alone", AGAINST, None, sides))
     for name, make in (("upload 64 MiB", upload), ("fetch 64 MiB", fetch)):
         found.append(Timed(f"{name}, local", AGAINST, None, partial(transfer, make, local, ours, theirs), 2, 15))
     return found
@@ -168,7 +199,7 @@ def missing() -> str | None:
     return None
 
 
-def measured(suite: Timed) -> Result:
+def measured(suite: Timed | OnGpu) -> Result:
     """The result of a comparison; an error of one side is a row that says so."""
     try:
         return suite.measure(lambda _: None)

@@ -8,18 +8,34 @@ from __future__ import annotations
 import importlib
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 import telegrad_engine as tg
+from telegrad_engine.context import state
 from telegrad_engine.memory_layout import MEMORY_FORMATS
 from telegrad_engine.schema.op import Op
 
 from ..op_cases.stand_ins import Case, T
 
 ERROR_BASES = (NotImplementedError, RuntimeError, IndexError, TypeError, ValueError)
+
+
+CPU = torch.device("cpu")
+torch.backends.cudnn.allow_tf32 = False  # float32 on a GPU means float32
+
+
+def beside_on_gpu() -> bool:
+    """Whether our tensors are on a GPU now, and torch can use it."""
+    return state.device is not None and torch.cuda.is_available()
+
+
+def same_device() -> AbstractContextManager[Any]:
+    """Have torch make its tensors where ours are, within the block."""
+    return torch.device("cuda") if beside_on_gpu() else nullcontext()
 
 
 def python_index(items: Sequence[Any]) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import telegrad_engine as tg
-from telegrad_engine.arrays import NUMPY, make_backend
+from telegrad_engine.arrays import NUMPY, make_backend, resolve
 from telegrad_engine.devices import on
 from telegrad_engine.errors import InvalidOperation, InvalidValue, TooLarge
 from telegrad_engine.optim import algorithms as optim
@@ -30,7 +30,7 @@ from .twins import both, both_raise
 @pytest.fixture(autouse=True)
 def place(device: str) -> Iterator[str]:
     with nullcontext() if device != "cpu" else fake_gpu.installed():
-        name = "cuda:1" if device == "cpu" else device
+        name = resolve("cuda:1" if device == "cpu" else device)
         with on(name):
             yield name
 

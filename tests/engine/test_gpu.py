@@ -223,6 +223,16 @@ def test_training_comes_to_the_same_as_on_the_cpu(optimizer: str, gpus: Any) -> 
     assert losses("cuda") == pytest.approx(losses("cpu"), rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.parametrize("lags", [False, True])
+def test_a_program_is_never_far_ahead_of_its_gpu(lags: bool, gpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session(device="cuda")
+    run(session, upload("x", [1.0]))
+    gpus.reset()
+    monkeypatch.setattr(gpus, "LAGS", lags)
+    run(session, *[("add", ["x", 1]) for _ in range(200)])
+    assert gpus.waits == ["Event.synchronize"] * (200 // 32 - 1 if lags else 0)
+
+
 # A value that is out of range is known when values are next read.
 
 

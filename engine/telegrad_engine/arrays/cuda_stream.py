@@ -20,6 +20,9 @@ MAX_PINNED_BYTES = 2**28
 """The pinned memory of the process. It is never paged out, so it cannot grow with the requests."""
 MAX_UNCHECKED = 64
 """The number of conditions on the device before they are combined into one."""
+AHEAD = 32
+"""The host waits if the GPU is behind by twice as many instructions: enough to keep it busy, and a program that is
+stopped leaves no long queue."""
 ASSERTION = (
     "CUDA error: device-side assert triggered: an index or a value was out of range in an instruction since values "
     "were last read. Results computed since then are undefined. With CUDA_LAUNCH_BLOCKING=1 in the server's "
@@ -90,6 +93,9 @@ class SessionStream:
         self._stream = backend.take_stream()
         self._unchecked: list[Any] = []
         """Conditions on the device that must be false, not yet known."""
+        self._queued = 0
+        self._mark: Any = None
+        """An event that was queued ``_queued`` instructions ago."""
 
     def __del__(self) -> None:
         if hasattr(self, "_stream"):
@@ -105,6 +111,16 @@ class SessionStream:
         self._backend.here.leave()
         self._stream.__exit__(*exc)
         self._device.__exit__(*exc)
+
+    def keep_up(self) -> None:
+        """Count an instruction, and wait for the GPU if it is far behind."""
+        self._queued += 1
+        if self._queued < AHEAD:
+            return
+        before, self._queued = self._mark, 0
+        self._mark = self._stream.record(self._backend.namespace.cuda.Event(block=True, disable_timing=True))
+        if before is not None and not before.done:
+            before.synchronize()
 
     def assume_not(self, condition: Any) -> None:
         """Assume that a condition on the device is false, until :meth:`check`."""

@@ -325,6 +325,8 @@ class Session:
 
     def _execute(self, instruction: Instruction) -> None:
         check_cancelled()
+        if state.device is not None:
+            self.environment.stream.keep_up()
         previous = state.grad_enabled
         if instruction.grad_mode is not None:
             state.grad_enabled = instruction.grad_mode == "enable_grad"

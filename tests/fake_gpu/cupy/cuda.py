@@ -19,6 +19,8 @@ import numpy as np
 GPUS = int(os.environ.get("FAKE_GPUS", "2"))
 CAPACITY = int(os.environ.get("FAKE_GPU_BYTES", str(2**30)))
 """The memory of each GPU."""
+LAGS = False
+"""Whether what is queued is not done before somebody waits for it."""
 
 waits: list[str] = []
 """Why the host waited for a GPU, in order."""
@@ -96,13 +98,14 @@ class Device:
 
 
 class Event:
-    """A place in a stream. It is reached at once, for there is no GPU that lags behind."""
+    """A place in a stream. It is reached at once, for there is no GPU that lags behind; with ``LAGS`` if waited for."""
 
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
-        self.done = True
+        self.done = not LAGS
 
     def synchronize(self) -> None:
         waits.append("Event.synchronize")
+        self.done = True
 
 
 class Stream:
