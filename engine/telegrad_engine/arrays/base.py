@@ -31,8 +31,14 @@ class DeviceInfo(NamedTuple):
     """The part of it that arrays of this process take at this moment."""
 
 
-NOWHERE: AbstractContextManager[None] = nullcontext()
-"""The queue of a library that has none: it works at once."""
+class Queue(nullcontext[Any]):
+    """What the work of one session is queued in within its block; this one is of a library that works at once."""
+
+    def keep_up(self) -> None:
+        """Count an instruction, and wait for the device if it is far behind."""
+
+
+NOWHERE = Queue()
 
 
 class _Constants(dict[Any, Any]):
@@ -73,7 +79,7 @@ class Backend:
 
     # Where work is queued -----------------------------------------------------------------
 
-    def make_stream(self) -> AbstractContextManager[Any]:
+    def make_stream(self) -> Queue:
         """Make a queue for the work of one session, which is queued there within its block, if the library has any."""
         return NOWHERE
 

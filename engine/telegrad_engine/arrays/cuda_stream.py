@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidOperation
+from .base import Queue
 
 SMALLEST_BUFFER = 2**16
 """The bytes of the smallest pinned buffer; the others are powers of two times this."""
@@ -81,7 +82,7 @@ class PinnedBuffers:
             return None
 
 
-class SessionStream:
+class SessionStream(Queue):
     """A CUDA stream for the work of one session, which is queued in it inside its ``with`` block.
 
     Blocks may be nested, but only one thread may be inside at a time.
