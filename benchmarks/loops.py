@@ -46,6 +46,8 @@ ROWS = [
     Row("LSTM written out", block=8),  # each length once
     Row("early exit, six waits", limit=WORST_WITH_SIX_WAITS),
     Row("deep equilibrium", limit=WORST_WITH_SIX_WAITS),
+    Row("Kalman filter", block=2, limit=2.9),
+    Row("HMC", limit=3.15),
     Row("BatchNorm"),
     Row("gradient scaler and clipping"),
     Row("MAML"),

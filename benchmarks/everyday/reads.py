@@ -188,3 +188,35 @@ def best_so_far(library: Any, size: Size) -> Run:
             for copy, parameter in zip(kept, net.parameters(), strict=True):
                 copy.copy_(parameter.detach())
         yield best
+
+
+@loop("HMC")
+def hamiltonian(library: Any, size: Size) -> Run:
+    """Hamiltonian Monte Carlo on a logistic regression, which reads a value after each leapfrog step."""
+    rng = np.random.default_rng(4)
+    inputs = rng.standard_normal((size.batch, size.classes)).astype(np.float32)
+    x, y = library.tensor(inputs), library.tensor((inputs.sum(1) > 0).astype(np.float32))
+    w = library.zeros(size.classes)
+
+    def potential(w: Any) -> tuple[Any, Any]:
+        w = w.detach().requires_grad_()
+        energy = library.nn.functional.binary_cross_entropy_with_logits(x @ w, y, reduction="sum") + 0.5 * (w * w).sum()
+        return energy.detach(), library.autograd.grad(energy, w)[0]
+
+    yield [w]
+    while True:
+        momentum = library.tensor(rng.standard_normal(size.classes).astype(np.float32))
+        energy, grad = potential(w)
+        start = (energy + 0.5 * (momentum * momentum).sum()).item()
+        at, level = w, start
+        for _ in range(10):
+            momentum = momentum - 0.025 * grad
+            at = at + 0.05 * momentum
+            energy, grad = potential(at)
+            momentum = momentum - 0.025 * grad
+            level = (energy + 0.5 * (momentum * momentum).sum()).item()
+            if level - start > 100:
+                break
+        if rng.uniform() < math.exp(min(0.0, start - level)):
+            w.copy_(at)
+        yield level

@@ -209,3 +209,31 @@ def masked_sum(library: Any, size: Size) -> Run:
         loss.backward()
         optimizer.step()
         yield loss
+
+
+@loop("Kalman filter")
+def kalman_filter(library: Any, size: Size) -> Run:
+    """The likelihood of 60 observations of a moving point, whose noises are learned: small linear algebra, in order."""
+    rng, linalg = np.random.default_rng(3), library.linalg
+    move = library.tensor([[1.0, 0.0, 0.1, 0.0], [0.0, 1.0, 0.0, 0.1], [0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
+    observe = library.tensor([[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]])
+    seen = library.tensor(rng.standard_normal((60, 2)).cumsum(0).astype(np.float32) / 4)
+    noises = library.tensor([-1.0, 0.0], requires_grad=True)
+    optimizer = library.optim.Adam([noises], lr=0.02)
+    yield [noises]
+    while True:
+        variances = noises.exp()
+        moved, observed = variances[0] * library.eye(4), variances[1] * library.eye(2)
+        x, P, loss = library.zeros(4), library.eye(4), library.zeros(())
+        for step in range(60):
+            x, P = move @ x, move @ P @ move.T + moved
+            gap, S = seen[step] - observe @ x, observe @ P @ observe.T + observed
+            factor = linalg.cholesky(S)
+            whitened = linalg.solve_triangular(factor, gap.unsqueeze(1), upper=False).squeeze(1)
+            loss = loss + 0.5 * (whitened * whitened).sum() + factor.diagonal().log().sum()
+            gain = linalg.solve(S, observe @ P).T
+            x, P = x + gain @ gap, P - gain @ observe @ P
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss / 60
