@@ -13,7 +13,7 @@ from telegrad_engine.dtypes import FLOATING, DType
 from telegrad_engine.schema.op import Op
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import hidden_specs, view_of
-from telegrad_engine.tensor.call_cache import Call, Prepare, Resolved, entering, gathered, promised
+from telegrad_engine.tensor.call_cache import Call, Prepare, Resolved, entering, gathered, promised, told_apart
 from telegrad_engine.tensor.execution import Enter
 from telegrad_engine.tensor.inference import mark
 from telegrad_engine.tensor.namespace import Resolve
@@ -92,10 +92,10 @@ def learn(
     if (node.calls > TRIES and node.calls % TRIES) or state.autocast is not None:
         return
     given = (*args, *kwargs.values())
-    tensors = [x for x in given if type(x) in kinds]
     if not all(type(x) in kinds or _is_plain(x) for x in given):
         return
-    resolved = resolve(args, kwargs)
+    own_args, own_kwargs, tensors = told_apart(args, kwargs, kinds)
+    resolved = resolve(own_args, own_kwargs)
     if resolved is None or resolved[0].composite or resolved[0].key != node.op:
         return
     outputs = result if isinstance(result, tuple) else (result,)

@@ -109,11 +109,32 @@ def remembering(
         if ready is _NEW:
             known[found] = _ONCE
         elif ready is _ONCE:
+            args, kwargs, tensors = told_apart(args, kwargs, kinds)
             resolved = resolve(args, kwargs)
             known[found] = (resolved and prepare(*resolved, tensors)) or _UNFIT
         return result
 
     return functools.wraps(otherwise)(call)
+
+
+def told_apart(
+    args: tuple[Any, ...], kwargs: dict[str, Any], kinds: Container[type[Any]]
+) -> tuple[tuple[Any, ...], dict[str, Any], list[Any]]:
+    """Return the arguments of a call, and the tensors among them, with a stand-in for each that comes again.
+
+    So a resolver shows where each of them goes, also in ``x * x``.
+    """
+    tensors: list[Any] = []
+
+    def other(value: Any) -> Any:
+        if type(value) not in kinds:
+            return value
+        if any(value is tensor for tensor in tensors):
+            value = value._without_value()
+        tensors.append(value)
+        return value
+
+    return tuple([other(x) for x in args]), {name: other(x) for name, x in kwargs.items()}, tensors
 
 
 def _parts(items: Sequence[Any]) -> tuple[Any, ...] | None:

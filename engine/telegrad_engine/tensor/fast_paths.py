@@ -16,7 +16,7 @@ from .call_cache import Prepare, preparing, remembering
 from .eager import Tensor, apply, execute_and_record, functions
 from .elementwise_fast_path import direct_kernel, is_quick, quick
 from .indexing import getitem, resolve_getitem
-from .methods import SORTING, TensorMethods, plain_methods
+from .methods import SORTING, TensorMethods, plain_methods, reflected_methods
 from .namespace import Functions, resolver
 from .prepared_calls import on_arrays
 
@@ -44,6 +44,8 @@ def remember(
 
     for name, op in plain_methods():
         setattr(cls, name, cached(getattr(TensorMethods, name), _as_given(op), prepare, kinds))
+    for name, op in reflected_methods():
+        setattr(cls, name, cached(getattr(TensorMethods, name), _reversed(op), prepare, kinds))
     for name in SORTING:
         setattr(cls, name, sorting(name, getattr(TensorMethods, name)))
     cls._cast = sorting("cast", TensorMethods._cast)
@@ -56,6 +58,15 @@ def _as_given(op: Op) -> Callable[..., tuple[Op, tuple[Any, ...], Mapping[str, A
 
     def resolve(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Op, tuple[Any, ...], Mapping[str, Any]]:
         return op, tuple(args), NO_ATTRS
+
+    return resolve
+
+
+def _reversed(op: Op) -> Callable[..., tuple[Op, tuple[Any, ...], Mapping[str, Any]]]:
+    """Return the resolver of a reflected operator, as in ``2 * x``."""
+
+    def resolve(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Op, tuple[Any, ...], Mapping[str, Any]]:
+        return op, tuple(args[::-1]), NO_ATTRS
 
     return resolve
 

@@ -235,6 +235,14 @@ def plain_methods() -> Iterator[tuple[str, Op]]:
             yield name, overloads[0]
 
 
+def reflected_methods() -> Iterator[tuple[str, Op]]:
+    """Yield the operators of a tensor on the right of a number, each with its op."""
+    for dunder, name in BINARY.items():
+        op = CATALOGUE.get(name)
+        if f"__r{dunder}__" in vars(TensorMethods) and isinstance(op.params[1].kind, OperandKind):
+            yield f"__r{dunder}__", op
+
+
 def _is_plain(overloads: Sequence[Op]) -> bool:
     return len(overloads) == 1 and len(overloads[0].params) == 1 and not overloads[0].composite
 
