@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from telegrad_engine.errors import NeedsExample
-from telegrad_engine.program.registered_functions.expressions import Known, evaluate, parse
+from telegrad_engine.program.registered_functions.expressions import evaluate, parse
 
 from .tracing import Traces, trace
 from .tracing_source import in_order
@@ -67,6 +67,5 @@ def _holds(found: Traces, args: Sequence[Any]) -> bool:
     given = dict(zip(names, args, strict=False))
     tensors = {n: v for n, v in given.items() if n in inputs}
     parameters = {p["name"]: given.get(p["name"], p.get("default")) for p in definition.get("attrs", ())}
-    known = Known(tensors, parameters)
     conditions = ({"eq": [json.loads(text), value]} for text, value in found.guards.items())
-    return all(evaluate(parse(condition, known), tensors, parameters) for condition in conditions)
+    return all(evaluate(parse(condition, tensors, parameters), tensors, parameters) for condition in conditions)

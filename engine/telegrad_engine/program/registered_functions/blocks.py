@@ -1,41 +1,41 @@
-"""Blocks: the programs of a registered function after they are read, as steps that run in a scope.
-
-The kinds of steps are defined in :mod:`.steps` and :mod:`.control`; this module does not depend on them.
-"""
+"""Blocks: the programs of a registered function after they are read, as steps that run in a scope."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ...cancellation import running
 from ...errors import TelegradError
-from .budget import Budget
 from .expressions import evaluate
-from .limits import NAMES_PER_STEP
+from .limits import NAMES_PER_STEP, Budget
 
 
-class Scope:
-    """The tensors of a running block by name, and the parameters and the budget of the whole call."""
+class Call:
+    """The parameters and the budget of one call, which all its blocks share."""
 
-    __slots__ = ("apply", "budget", "frozen", "parameters", "tensors")
+    __slots__ = ("budget", "parameters")
 
-    def __init__(self, tensors: dict[str, Any], parameters: Mapping[str, Any], budget: Budget) -> None:
-        self.tensors = tensors
+    def __init__(self, parameters: Mapping[str, Any], budget: Budget) -> None:
         self.parameters = parameters
         self.budget = budget
-        self.frozen = [t._version_counter for t in tensors.values() if t is not None]
-        """The version counters of the function's own inputs, which its steps must not write to."""
-        self.apply = next(t for t in tensors.values() if t is not None)._apply
-        """The function that applies ops, as the class of the inputs defines it."""
 
-    def inner(self, names: Sequence[str], more: Mapping[str, Any]) -> Scope:
-        """Return the scope of a nested block, which has ``names`` of this one and ``more``; its own names are local."""
-        scope = object.__new__(Scope)
-        scope.tensors = {**{name: self.tensors[name] for name in names}, **more}
-        scope.parameters, scope.budget = self.parameters, self.budget
-        scope.frozen, scope.apply = self.frozen, self.apply
-        return scope
+    def scope(self, block: Block, tensors: Sequence[Any]) -> Scope:
+        """Return the scope in which a program runs with these inputs."""
+        some = [t for t in tensors if t is not None]
+        frozen = [t._version_counter for t in some]
+        return Scope(dict(zip(block.inputs, tensors, strict=True)), self, frozen, some[0]._apply)
+
+
+class Scope(NamedTuple):
+    """The tensors of a running block by name."""
+
+    tensors: dict[str, Any]
+    call: Call
+    frozen: Sequence[Any]
+    """The version counters of the function's own inputs, which its steps must not write to."""
+    apply: Callable[..., Any]
+    """The function that applies ops, as the class of the inputs defines it."""
 
     def value(self, x: Any) -> Any:
         """Return an input of a step: the tensor with this name, or the value of an expression."""
@@ -45,76 +45,64 @@ class Scope:
 
     def number(self, x: Any) -> Any:
         """Return an attribute of a step: the value of an expression, or a plain value."""
-        return evaluate(x, self.tensors, self.parameters)
+        return evaluate(x, self.tensors, self.call.parameters)
 
 
-class Step:
-    """One instruction. ``path`` is its position in the definition; ``size`` is the instructions that it expands to."""
+Run = Callable[[Scope], Sequence[Any]]
+"""Runs a step. Returns one result per output."""
 
-    __slots__ = ("op", "outputs", "path", "reads", "size")
-    writes = False
+
+class Step(NamedTuple):
+    """One instruction."""
+
+    op: str
+    outputs: Sequence[str]
+    path: str
+    """Its position in the definition."""
+    run: Run
+    size: int
+    """The number of instructions that it stands for, with those of its blocks and of the function that it applies."""
+    writes: bool
     """Whether it changes a tensor in place."""
 
-    def __init__(self, op: str, outputs: Sequence[str], path: str) -> None:
-        self.op = op
-        self.outputs = outputs
-        self.path = path
-        self.size = 1
+    def run_in(self, scope: Scope) -> None:
+        """Run, and add the results to the scope. They count against the room for results while they are alive."""
+        try:
+            for name, tensor in zip(self.outputs, self.run(scope), strict=False):
+                scope.tensors[name] = tensor
+                if tensor._base is None and not self.writes:
+                    scope.call.budget.hold(tensor._data)
+        except TelegradError as error:
+            error.context.setdefault("where", {"path": self.path, "op": self.op})
+            raise
 
-    def run(self, scope: Scope) -> Sequence[Any]:
-        """Run the step. Return one result per output."""
-        raise NotImplementedError
 
-
-class Block:
+class Block(NamedTuple):
     """Steps with the names of their inputs and of their outputs (None for an output that is null)."""
 
-    __slots__ = ("around", "done", "inputs", "outputs", "size", "steps")
-
-    def __init__(
-        self,
-        inputs: Sequence[str],
-        steps: Sequence[Step],
-        outputs: Sequence[Any],
-        done: Sequence[Sequence[str]],
-        around: Sequence[str],
-    ) -> None:
-        self.inputs = tuple(inputs)
-        self.steps = tuple(steps)
-        self.done = tuple(done)
-        """For each step, the names that are not needed after it."""
-        self.around = tuple(around)
-        """The names from outside that it uses."""
-        self.outputs = tuple(outputs)
-        self.size = sum(step.size for step in steps)
+    inputs: Sequence[str]
+    steps: Sequence[Step]
+    outputs: Sequence[Any]
+    done: Sequence[Sequence[str]]
+    """For each step, the names that are not needed after it."""
+    around: Sequence[str]
+    """The names from outside that it uses."""
 
     def run(self, scope: Scope) -> list[Any]:
-        """Run in ``scope``, which already has the inputs. An error has the path of its step in the context.
-
-        The tensors that the steps make count against the room for results while they are alive.
-        """
-        scope.budget.spend(1 + len(self.steps))
+        """Run in ``scope``, which already has the inputs. An error has the path of its step in the context."""
+        scope.call.budget.spend(1 + len(self.steps))
         token = running.token
         for step, done in zip(self.steps, self.done, strict=True):
             if token is not None:
                 token.check()
-            self._step(step, scope)
+            step.run_in(scope)
             for name in done:
                 scope.tensors.pop(name, None)
         return [None if name is None else scope.value(name) for name in self.outputs]
 
     def run_inside(self, scope: Scope, given: Sequence[Any] = ()) -> list[Any]:
-        """Run once inside another block, whose scope is ``scope``."""
-        scope.budget.spend((len(self.around) + len(given)) // NAMES_PER_STEP)
-        return self.run(scope.inner(self.around, dict(zip(self.inputs, given, strict=True))))
-
-    def _step(self, step: Step, scope: Scope) -> None:
-        try:
-            results = step.run(scope)
-            for name, tensor in zip(step.outputs, results, strict=False):
-                scope.tensors[name] = tensor
-                if tensor._base is None and not step.writes:
-                    scope.budget.hold(tensor._data)
-        except TelegradError as error:
-            error.context.setdefault("where", {"path": step.path, "op": step.op})
-            raise
+        """Run once inside another block, whose scope is ``scope``; the names that it defines are local."""
+        scope.call.budget.spend((len(self.around) + len(given)) // NAMES_PER_STEP)
+        tensors = {name: scope.tensors[name] for name in self.around}
+        tensors.update(zip(self.inputs, given, strict=True))
+        return self.run(Scope(tensors, scope.call, scope.frozen, scope.apply))

@@ -7,7 +7,7 @@ In JSON an expression is an object with one member: ``{"attr": "power"}``, ``{"s
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, NamedTuple
 
 from ...dtypes import DType, from_numpy
@@ -19,7 +19,6 @@ from .limits import MAX_DEPTH, MAX_TENSORS
 MAX_POWER = 1_000
 """The maximum exponent of an integer: a larger power is not a plausible size and takes long to compute."""
 MAX_INTEGER = 2**63
-
 
 CALCULATIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
     "add": (2, operator.add),
@@ -65,56 +64,38 @@ class Expression(NamedTuple):
     operands: tuple[Any, ...]
 
 
-class Known(NamedTuple):
-    """The names that an expression may refer to at its position."""
-
-    tensors: Any
-    """Tensor ids, as any object that supports ``in``."""
-    parameters: Any
-
-
-def parse(value: Any, known: Known, depth: int = 0) -> Any:
-    """Parse a value of a definition and the expressions in it. Raises InvalidFunction if it is invalid."""
+def parse(value: Any, tensors: Container[str], parameters: Container[str], depth: int = 0) -> Any:
+    """Parse a value of a definition, with expressions of these names. Raises InvalidFunction if it is invalid."""
     if depth > MAX_DEPTH:
         raise LimitExceeded(f"values and expressions nest at most {MAX_DEPTH} deep")
     if isinstance(value, (list, tuple)):
         if len(value) > MAX_TENSORS:
             raise LimitExceeded(f"a list of an attribute has at most {MAX_TENSORS} items, this one has {len(value)}")
-        return tuple([parse(v, known, depth + 1) for v in value])
+        return tuple([parse(v, tensors, parameters, depth + 1) for v in value])
     if not isinstance(value, Mapping):
-        return check_number(value)
+        if isinstance(value, int) and abs(value) >= MAX_INTEGER:
+            raise InvalidFunction("a whole number of more than 64 bits; write it as a float, such as 1e30")
+        return value
     if len(value) != 1:
         raise InvalidFunction('an expression has one member, such as {"attr": "power"} or {"shape": ["x", 0]}')
     ((given, operands),) = value.items()
     word = "attr" if given == DEPRECATED else given
     if word == "attr":
-        if not isinstance(operands, str) or operands not in known.parameters:
+        if not isinstance(operands, str) or operands not in parameters:
             raise InvalidFunction(f"there is no attribute {operands!r:.60}")
         return Expression(word, (operands,))
     if word in FACTS:
-        return _fact(word, operands, known, depth)
+        pair = word == "shape" and isinstance(operands, (list, tuple)) and len(operands) == 2
+        name, *dim = operands if pair else (operands,)
+        if not isinstance(name, str) or name not in tensors:
+            raise InvalidFunction(f"{word!r} of an unknown tensor: {name!r:.60}")
+        return Expression(word, (name, *parse(dim, tensors, parameters, depth)))
     if word not in CALCULATIONS:
         raise InvalidFunction(f"unknown expression {word!r:.60}; known: {', '.join(sorted(WORDS))}")
     count = CALCULATIONS[word][0]
     if not isinstance(operands, (list, tuple)) or len(operands) != count:
         raise InvalidFunction(f"the expression {word!r} takes a list of {count}")
-    return Expression(word, parse(operands, known, depth))
-
-
-def check_number(value: Any) -> Any:
-    """Return a plain value of a definition. Raises InvalidFunction for an integer that no tensor can hold."""
-    if isinstance(value, int) and abs(value) >= MAX_INTEGER:
-        raise InvalidFunction("a whole number of more than 64 bits; write it as a float, such as 1e30")
-    return value
-
-
-def _fact(word: str, operands: Any, known: Known, depth: int) -> Expression:
-    """Parse a property such as ``{"shape": "x"}``, or ``{"shape": ["x", 0]}`` for one dimension."""
-    pair = word == "shape" and isinstance(operands, (list, tuple)) and len(operands) == 2
-    name, *dim = operands if pair else (operands,)
-    if not isinstance(name, str) or name not in known.tensors:
-        raise InvalidFunction(f"{word!r} of an unknown tensor: {name!r:.60}")
-    return Expression(word, (name, *parse(dim, known, depth)))
+    return Expression(word, parse(operands, tensors, parameters, depth))
 
 
 def has_expressions(value: Any) -> bool:
@@ -137,15 +118,11 @@ def evaluate(value: Any, tensors: Mapping[str, Any], parameters: Mapping[str, An
     return _calculate(word, [evaluate(v, tensors, parameters) for v in operands])
 
 
-def _plain(value: Any) -> Any:
-    """Convert a value for calculations: the string "NaN" or "Infinity" to a number, a dtype to its name."""
-    if isinstance(value, DType):
-        return value.name
-    return NUMBERS.get(value, value) if isinstance(value, str) else value
-
-
 def _calculate(word: str, given: list[Any]) -> Any:
-    values = [_plain(v) for v in given]
+    # "NaN" and "Infinity" stand for numbers, and a dtype is compared by its name.
+    values: list[Any] = [
+        v.name if isinstance(v, DType) else NUMBERS.get(v, v) if isinstance(v, str) else v for v in given
+    ]
     try:
         if word in ARITHMETIC and not all(isinstance(v, (int, float)) for v in values):
             raise TypeError("these are not numbers")

@@ -1,4 +1,4 @@
-"""Functions that the server's operator installed, found in the entry point group ``telegrad.functions``.
+"""Functions in Python: those that the server's operator installed, in the entry point group ``telegrad.functions``.
 
 An entry point's name is the function's name. It refers to an autograd Function whose ``forward`` declares its
 parameters like an op's kernel, or to a definition, which is the same JSON data that a client would send::
@@ -16,49 +16,59 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from ...autograd.custom_function import Function
-from ...errors import InvalidFunction
-from ...schema.signature import Signature, read_params
-from .budget import Budget
-from .function import Applicable, FunctionProgram, check_tensors
+from ...errors import DataDependentShape, InvalidFunction
+from ...schema.parameters import Kind, TensorKind
+from ...schema.signature import REQUIRED, Param, Signature, read_params
+from .function import Applicable, FunctionProgram
+from .limits import Budget
 from .reader import Find
 
 GROUP = "telegrad.functions"
 
 
-class Installed:
+class Installed(Applicable):
     """An autograd Function with a name."""
 
-    definition: Mapping[str, Any] | None = None
-    size = levels = 1
-
     def __init__(self, name: str, cls: type[Function]) -> None:
-        self.name = name
         self.cls = cls
-        self.doc = inspect.getdoc(cls) or ""
         separate = cls.setup_context is not Function.setup_context
-        self.signature = Signature(name, read_params(cls.forward, skip=0 if separate else 1))
-
-    @property
-    def inputs(self) -> int:
-        """The number of tensors that it takes."""
-        return len(self.signature.tensor_params)
-
-    @property
-    def outputs(self) -> int:
-        """The number of tensors that it returns: ``outputs`` of the class, or one."""
-        return int(getattr(self.cls, "outputs", 1))
+        signature = Signature(name, read_params(cls.forward, skip=0 if separate else 1))
+        super().__init__(signature, inspect.getdoc(cls) or "", int(getattr(cls, "outputs", 1)))
 
     def call(self, tensors: Sequence[Any], parameters: Mapping[str, Any], budget: Budget | None = None) -> list[Any]:
         """Apply it to tensors and parameters by name. Return the outputs."""
         if budget is not None:
             budget.admit(self.name)
-        given = iter(check_tensors(self, tensors))
-        values = self.signature.defaults | self.signature.check_attrs(parameters)
-        result = self.cls.apply(*[next(given) if p.kind.is_tensor else values[p.name] for p in self.signature.params])
+        given, values = self.check_arguments(tensors, parameters)
+        values.update(given)
+        result = self.cls.apply(*[values[p.name] for p in self.signature.params])
         return list(result) if isinstance(result, (list, tuple)) else [result]
+
+
+class Foreign(Applicable):
+    """A function that is installed on a server, of which a client knows the signature alone."""
+
+    def __init__(self, entry: Mapping[str, Any]) -> None:
+        params = sorted([*entry["inputs"], *entry["attrs"]], key=itemgetter("position"))
+        super().__init__(Signature(entry["name"], tuple(map(_param, params))), entry["doc"], entry["outputs"])
+
+    def call(self, tensors: Sequence[Any], parameters: Mapping[str, Any], budget: Budget | None = None) -> list[Any]:
+        """Raise DataDependentShape: the outputs are known only where the function is installed."""
+        raise DataDependentShape(f"what {self.name} gives is known only where it is installed")
+
+
+def _param(data: Mapping[str, Any]) -> Param:
+    kind = TensorKind() if data["source"] == "input" else Kind()
+    return Param(data["name"], kind, REQUIRED if data["required"] else data["default"], False)
+
+
+def from_entry(entry: Mapping[str, Any], find: Find) -> Applicable:
+    """Return the function in a response of ``GET …/functions/{name}``; ``find`` returns the functions it applies."""
+    return Foreign(entry) if entry["definition"] is None else FunctionProgram(entry["definition"], find)
 
 
 def points() -> Iterator[tuple[str, Any]]:

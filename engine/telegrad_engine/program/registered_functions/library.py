@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
 from threading import Lock, local
 from typing import Any
 
 from ...context import Grantor, state
 from ...devices import on
-from ...errors import (
-    DataDependentShape,
-    FunctionExists,
-    InvalidFunction,
-    InvalidValue,
-    LimitExceeded,
-    MissingScope,
-    UnknownFunction,
-)
+from ...errors import FunctionExists, InvalidFunction, InvalidValue, LimitExceeded, MissingScope, UnknownFunction
 from ...schema.op import CATALOGUE
-from ...schema.parameters import Kind, TensorKind
-from ...schema.signature import REQUIRED, Param, Signature
 from ...tensor.eager import Tensor
 from . import installed
-from .budget import Budget
 from .function import Applicable, FunctionProgram
-from .limits import MAX_FUNCTIONS, MAX_LIBRARY_WEIGHT, WEIGHT_BYTES
-from .reader import STEPS, Find
+from .limits import MAX_FUNCTIONS, MAX_LIBRARY_WEIGHT, WEIGHT_BYTES, Budget
+from .reader import STEPS
 from .verify import verify
 
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"
@@ -66,10 +54,10 @@ class Library:
                 raise FunctionExists(f"there is a function {function.name!r} already; remove it first")
             if len(self._functions) >= MAX_FUNCTIONS:
                 raise LimitExceeded(f"{MAX_FUNCTIONS} functions are registered here, as many as may be; remove some")
-            if self.weight + _weight(function) > MAX_LIBRARY_WEIGHT:
+            if self.weight + function.weight > MAX_LIBRARY_WEIGHT:
                 raise LimitExceeded("the functions that are registered here take as much room as they may; remove some")
             self._functions[function.name] = function
-            self.weight += _weight(function)
+            self.weight += function.weight
 
     def find(self, name: str) -> Applicable:
         """Return the function of this name, from here or from the outer library. Raises UnknownFunction."""
@@ -90,7 +78,7 @@ class Library:
             removed = self._functions.pop(name, None)
             if removed is None:
                 raise UnknownFunction(f"no function {name!r:.80} is registered here")
-            self.weight -= _weight(removed)
+            self.weight -= removed.weight
 
     def all(self) -> dict[str, Applicable]:
         """Return all functions that can be found here."""
@@ -118,10 +106,6 @@ class Library:
             raise FunctionExists(f"{name!r} is an op of the catalogue")
         if name in self._functions:
             raise FunctionExists(f"there is a function {name!r} already; remove it first")
-
-
-def _weight(function: Applicable) -> int:
-    return function.weight if isinstance(function, FunctionProgram) else 1
 
 
 SHARED = Library()
@@ -178,36 +162,3 @@ class SessionLibrary(Library):
         finally:
             for array in budget.close():
                 memory.count(array)
-
-
-class Foreign:
-    """A function whose signature alone is known: Python that a server's operator installed."""
-
-    definition: Mapping[str, Any] | None = None
-    size = levels = 1
-
-    def __init__(self, entry: Mapping[str, Any]) -> None:
-        self.name: str = entry["name"]
-        self.doc: str = entry["doc"]
-        self.outputs: int = entry["outputs"]
-        params = sorted([*entry["inputs"], *entry["attrs"]], key=itemgetter("position"))
-        self.signature = Signature(self.name, tuple(map(_param, params)))
-
-    @property
-    def inputs(self) -> int:
-        """The number of tensors that it takes."""
-        return len(self.signature.tensor_params)
-
-    def call(self, tensors: Sequence[Any], parameters: Mapping[str, Any], budget: Budget | None = None) -> list[Any]:
-        """Raise DataDependentShape: the outputs are known only where the function is installed."""
-        raise DataDependentShape(f"what {self.name} gives is known only where it is installed")
-
-
-def _param(data: Mapping[str, Any]) -> Param:
-    kind = TensorKind() if data["source"] == "input" else Kind()
-    return Param(data["name"], kind, REQUIRED if data["required"] else data["default"], False)
-
-
-def from_entry(entry: Mapping[str, Any], find: Find) -> Applicable:
-    """Return the function in a response of ``GET …/functions/{name}``; ``find`` returns the functions it applies."""
-    return Foreign(entry) if entry["definition"] is None else FunctionProgram(entry["definition"], find)

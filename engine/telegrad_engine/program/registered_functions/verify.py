@@ -11,9 +11,8 @@ import numpy as np
 from ...autograd import gradcheck
 from ...errors import GradcheckError, InvalidFunction, InvalidValue, LimitExceeded, TelegradError
 from ...tensor.eager import Tensor
-from .budget import SharedBudget
 from .function import Applicable
-from .limits import MAX_VERIFIED
+from .limits import MAX_VERIFIED, Budget
 from .reader import is_list
 
 SHAPES = ((2, 3), (3,), (3, 3), ())
@@ -29,7 +28,7 @@ def verify(
     parameters without defaults. Raises LimitExceeded if the inputs or outputs have too many numbers, or all calls
     together run too many instructions.
     """
-    given, budget = parameters or {}, SharedBudget()
+    given, budget = parameters or {}, Budget(shared=True)
 
     def call(*tensors: Any) -> tuple[Any, ...]:
         outputs = function.call(tensors, given, budget)

@@ -27,7 +27,7 @@ from ...graph.saved_tensor_hooks import Packed
 from ...program import json_codec
 from ...program.instructions import Instruction, check_id
 from ...program.registered_functions import Budget, FunctionProgram
-from ...program.registered_functions.function import Call
+from ...program.registered_functions.blocks import Call
 from ...schema.op import CATALOGUE, NO_ATTRS
 from ...shapes import Size, Spec
 from ...tensor.eager import Tensor
