@@ -50,7 +50,7 @@ from .autograd.anomaly_mode import set_detect_anomaly as set_anomaly_enabled
 from .autograd.hooks import RemovableHandle as RemovableHandle
 from .dtype_functions import broadcast_shapes, can_cast, finfo, iinfo, promote_types, result_type
 from .exclusions import explain, import_on_demand, missing_attribute, publish
-from .functions.tracing_loops import scan, while_loop
+from .functions.loops import scan, while_loop
 from .global_settings import (
     are_deterministic_algorithms_enabled,
     get_default_device,

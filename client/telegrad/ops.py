@@ -17,8 +17,8 @@ from telegrad_engine.schema.op import CATALOGUE
 
 from .aten import aten as aten
 from .functions import registered
-from .functions.tracing_recorder import Tracer
-from .functions.tracing_variants import VARIANT, Variants
+from .functions.tracer import Tracer
+from .functions.variants import VARIANT, Variants
 from .sessions import session as sessions
 from .tape.recorder import Recorder
 from .tape.shortcut import raise_here
@@ -165,7 +165,7 @@ def _call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[
         name = variants.fitting(args, kwargs).definition["name"]
     function = _find(recorder, name)
     tensors, parameters = function.signature.bind(args, kwargs)
-    made = registered.call(recorder, function, tensors, parameters)
+    made = registered.FunctionCall(recorder, function, tensors, parameters).record()
     raise_here(recorder, VERBS["apply"])
     return made
 

@@ -1,29 +1,41 @@
-"""A session's registered functions and calls of them: one instruction, whose output shapes are known at once."""
+"""A session's registered functions and calls of them: one instruction, whose output shapes are known at once.
+
+A function is data, so everything it does without values depends only on the shapes and dtypes of its tensors. Its
+graph is cached as a pattern, by which later calls with such tensors join a lazy graph.
+"""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from telegrad_engine.amp.autocast import autocast_dtype_on, autocast_to
 from telegrad_engine.autograd.custom_function import Function
 from telegrad_engine.context import state
 from telegrad_engine.dtypes import parse
 from telegrad_engine.errors import DataDependentShape, UnknownFunction
+from telegrad_engine.graph.node import next_sequence
+from telegrad_engine.lru import LRU
 from telegrad_engine.program.registered_functions import Applicable, Budget, FunctionProgram
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta, functions
 
+from ..tape.graph_pattern import Unrepeatable, graph_since, pattern
 from ..tape.lazy_graph import Entry
 from ..tape.recorder import Recorder
 from ..tensor.handle import Tensor, handle, refs
-from .abstract_evaluation import evaluate
 
 _known: weakref.WeakKeyDictionary[Recorder, dict[str, Applicable]] = weakref.WeakKeyDictionary()
 """The known functions of each session."""
 _sent: weakref.WeakKeyDictionary[Recorder, set[str]] = weakref.WeakKeyDictionary()
 """The names that this process registered in each session, and may replace there."""
+_patterns: weakref.WeakKeyDictionary[Applicable, LRU[tuple[Any, ...], Entry | None]] = weakref.WeakKeyDictionary()
+"""The patterns of each function's calls; None for calls that have none."""
+PLAIN = (None, None, None, None)
+"""The plain state: no autocast, saved-tensor hooks, anomaly mode or observer."""
+PATTERNS = 64
+"""The number of patterns kept per function, by last use."""
 Definition = Mapping[str, Any]
 Lookup = Callable[[str], tuple[Definition, str] | None]
 """Return the definition that this process registered under a name, and its scope, or None."""
@@ -89,98 +101,130 @@ def remove(recorder: Recorder, name: str, scope: str) -> None:
     forget(name)
 
 
-def call(
-    recorder: Recorder, function: Applicable, tensors: Sequence[Any], parameters: Mapping[str, Any]
-) -> list[Tensor]:
-    """Record a call: the outputs get ids, shapes, dtypes and nodes in the client graph."""
-    try:
-        found = _evaluated(recorder, function, tensors, parameters, Budget(asking=True))
-    except DataDependentShape:
-        return _call_and_ask(recorder, function, tensors, parameters)
-    if not isinstance(found, Entry):
-        made = [handle(recorder, None) for _ in found]
-        _adopt(made, found)
-        _emit(recorder, function, tensors, parameters, made)
+class FunctionCall(NamedTuple):
+    """A call of a registered function in a session."""
+
+    recorder: Recorder
+    function: Applicable
+    tensors: Sequence[Any]
+    parameters: Mapping[str, Any]
+
+    def record(self) -> list[Tensor]:
+        """Record the call and return its outputs, which get ids, shapes, dtypes and nodes in the client graph."""
+        recorder = self.recorder
+        try:
+            found = self._evaluate(Budget(asking=True), repeatable=True)
+        except DataDependentShape:
+            return self._record_and_ask()
+        if not isinstance(found, Entry):
+            made = [handle(recorder, None) for _ in found]
+            _adopt(made, found)
+            self._emit(made)
+            return made
+        made = [handle(recorder, spec) for spec in found.specs]
+        with recorder.lock:
+            lazy = recorder.segment.lazy
+            self._emit(made)
+            recorder.segment.join(found, self.tensors, made, lazy)
         return made
-    made = [handle(recorder, spec) for spec in found.specs]
-    with recorder.lock:
-        lazy = recorder.segment.lazy
-        _emit(recorder, function, tensors, parameters, made)
-        recorder.segment.join(found, tensors, made, lazy)
-    return made
+
+    def _emit(self, made: Sequence[Tensor], **options: Any) -> None:
+        attrs: dict[str, Any] = {"function": self.function.name, **options}
+        if self.parameters:
+            attrs["attrs"] = self.function.signature.encode_attrs(self.parameters)
+        dtype = autocast_dtype_on(self.recorder.transport.device)
+        if dtype is not None:
+            attrs["autocast"] = dtype
+        self.recorder.emit("apply", [refs(self.tensors)], [t._id for t in made], attrs)
+
+    def _evaluate(self, budget: Budget, repeatable: bool = False) -> Sequence[Any] | Entry:
+        """Stand-ins for the results, computed without recording anything; if ``repeatable``, a known call's pattern."""
+        function, device = self.function, self.recorder.transport.device
+        before, state.default_dtype = state.default_dtype, self.recorder.default_dtype
+        try:
+            with autocast_to(device, autocast_dtype_on(device)):
+                for tensor in self.tensors:
+                    tensor._refresh()
+                key = self._key() if repeatable else None
+                patterns: Any = {} if key is None else _patterns.setdefault(function, LRU(PATTERNS))
+                entry: Entry | None = patterns.get(key)
+                if entry is not None:
+                    return entry
+                start, given = next_sequence(), [tensor._alias() for tensor in self.tensors]
+                results = function.call(given, self.parameters, budget)
+                if key is not None and key not in patterns:
+                    patterns[key] = _pattern(given, results, start)
+                return results
+        finally:
+            state.default_dtype = before
+
+    def _key(self) -> tuple[Any, ...] | None:
+        """All that the result depends on; None if that is more than shapes, dtypes and modes."""
+        function, tensors = self.function, self.tensors
+        if not isinstance(function, FunctionProgram):
+            return None
+        if (state.autocast, state.saved_hooks, state.anomaly, state.observer) != PLAIN:
+            return None
+        places = [_place(tensor) for tensor in tensors if tensor._requires_grad]
+        counters = [id(tensor._version_counter) for tensor in tensors]
+        if len({*counters}) != len(counters) or len({*places}) != len(places):
+            return None  # two of them are the same
+        own = repr(function.signature.encode_attrs(self.parameters)) if self.parameters else ""
+        kinds = [(tensor._data.shape, tensor._data.dtype, tensor._requires_grad) for tensor in tensors]
+        return (*kinds, own, state.grad_enabled, state.inference, state.default_dtype)
+
+    def _record_and_ask(self) -> list[Tensor]:
+        """Run a call whose outputs depend on values at once, and fetch its decisions, or else the results' specs."""
+        made = [handle(self.recorder, None) for _ in range(self.function.outputs)]
+        if not isinstance(self.function, FunctionProgram):
+            self._emit(made)
+            return self._ask(made)
+        decisions = handle(self.recorder, None)
+        self._emit([*made, decisions], decisions=True)
+        known = decisions._fetch()
+        try:
+            _adopt(made, self._evaluate(Budget(known=known)))
+            return made
+        except DataDependentShape:
+            return self._ask(made)
+
+    def _ask(self, made: list[Tensor]) -> list[Tensor]:
+        """Fetch the results' specs from the session, and assume that each result depends on every tensor."""
+        answer = self.recorder.fetch([t._id for t in made], values=False)
+        known = [answer[t._id].description for t in made]
+        specs = [Spec(tuple(k["shape"]), parse(k["dtype"]).numpy) for k in known]
+        metas = Opaque.apply(self.function.name, specs, *[t._alias() for t in self.tensors])
+        for tensor, meta, description in zip(made, metas, known, strict=True):
+            tensor._data = meta._data
+            if description["requires_grad"]:
+                tensor._adopt(meta)
+        return made
 
 
-def _evaluated(
-    recorder: Recorder,
-    function: Applicable,
-    tensors: Sequence[Any],
-    parameters: Mapping[str, Any],
-    budget: Budget,
-) -> Sequence[Any] | Entry:
-    """Stand-ins for the results, computed from stand-ins for the tensors without recording anything, or a pattern."""
-    device = recorder.transport.device
-    before, state.default_dtype = state.default_dtype, recorder.default_dtype
-    try:
-        with autocast_to(device, autocast_dtype_on(device)):
-            if not budget.asking:
-                return function.call([t._alias() for t in tensors], parameters, budget)
-            return evaluate(function, tensors, parameters, lambda given: function.call(given, parameters, budget))
-    finally:
-        state.default_dtype = before
-
-
-def _adopt(made: Sequence[Tensor], found: Sequence[Any]) -> None:
+def _adopt(made: Sequence[Tensor], found: Any) -> None:
     for tensor, meta in zip(made, found, strict=True):
         tensor._data = meta._data
         tensor._adopt(meta)
 
 
-def _emit(
-    recorder: Recorder,
-    function: Applicable,
-    tensors: Sequence[Tensor],
-    parameters: Mapping[str, Any],
-    made: Sequence[Tensor],
-    **options: Any,
-) -> None:
-    attrs: dict[str, Any] = {"function": function.name, **options}
-    if parameters:
-        attrs["attrs"] = function.signature.encode_attrs(parameters)
-    dtype = autocast_dtype_on(recorder.transport.device)
-    if dtype is not None:
-        attrs["autocast"] = dtype
-    recorder.emit("apply", [refs(tensors)], [t._id for t in made], attrs)
+def _place(tensor: Any) -> tuple[Any, ...]:
+    """A tensor's place in the graph, of which no nodes are built."""
+    if tensor._lazy is not None:
+        return id(tensor._lazy), tensor._id
+    return id(tensor if tensor._node is None else tensor._node), tensor._output_nr
 
 
-def _call_and_ask(
-    recorder: Recorder, function: Applicable, tensors: Sequence[Tensor], parameters: Mapping[str, Any]
-) -> list[Tensor]:
-    """Run a call whose outputs depend on values at once, and fetch its decisions, or else the results' specs."""
-    made = [handle(recorder, None) for _ in range(function.outputs)]
-    if not isinstance(function, FunctionProgram):
-        _emit(recorder, function, tensors, parameters, made)
-        return _ask(recorder, function, tensors, made)
-    decisions = handle(recorder, None)
-    _emit(recorder, function, tensors, parameters, [*made, decisions], decisions=True)
-    known = decisions._fetch()
+def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> Entry | None:
+    """The pattern of the nodes made since ``start``, or None unless they are plain nodes, which lead to each result."""
+    if any(type(result) is not Meta or result._base is not None for result in results):
+        return None
     try:
-        _adopt(made, _evaluated(recorder, function, tensors, parameters, Budget(known=known)))
-        return made
-    except DataDependentShape:
-        return _ask(recorder, function, tensors, made)
-
-
-def _ask(recorder: Recorder, function: Applicable, tensors: Sequence[Any], made: list[Tensor]) -> list[Tensor]:
-    """Fetch the results' specs from the session, and assume that each result depends on every tensor."""
-    answer = recorder.fetch([t._id for t in made], values=False)
-    known = [answer[t._id].description for t in made]
-    specs = [Spec(tuple(k["shape"]), parse(k["dtype"]).numpy) for k in known]
-    metas = Opaque.apply(function.name, specs, *[t._alias() for t in tensors])
-    for tensor, meta, description in zip(made, metas, known, strict=True):
-        tensor._data = meta._data
-        if description["requires_grad"]:
-            tensor._adopt(meta)
-    return made
+        nodes, found = graph_since(start, given, results)
+    except Unrepeatable:
+        return None
+    edges = [edge for _, edge in found if edge is not None]
+    plain = all(node.kind.evaluate is None and "hooks" not in node.attributes for node in nodes)
+    return pattern(nodes, found) if plain and len({*edges}) == len(edges) else None
 
 
 class Opaque(Function):

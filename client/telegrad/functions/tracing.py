@@ -1,7 +1,6 @@
 """Traces a Function or a plain Python function to a definition, the data that a server accepts.
 
-The code runs on tensors without values (:mod:`.tracing_tensors`), along all its paths (:mod:`.tracing_paths`), with
-symbols for its non-tensor arguments (:mod:`.tracing_symbols`).
+The code runs on stand-ins for its arguments (:mod:`.traced_tensor`), along all its paths (:mod:`.tracer`).
 """
 
 from __future__ import annotations
@@ -9,28 +8,35 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from telegrad_engine.errors import InvalidOperation
+from telegrad_engine.autograd.custom_function import Function
+from telegrad_engine.errors import InvalidArgument, InvalidOperation
+from telegrad_engine.program.registered_functions import WRITES_TO_INPUT
+from telegrad_engine.program.registered_functions.expressions import FACTS
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
 
 from ..tensor.handle import Tensor
-from .tracing_context import ForwardCtx, Left
-from .tracing_paths import Explorer, Program, Result
-from .tracing_recorder import Data, Tracer
-from .tracing_source import Argument, Source
-from .tracing_symbols import UNKNOWN, Symbol, here, to_json
+from .traced_tensor import UNKNOWN, Symbol, refusal, to_json
+from .tracer import Data, Paths, Tracer
+
+TYPES = {"int": "int", "float": "number", "bool": "bool", "str": "str"}
+"""The types of parameters, by the name of the annotation."""
+
+OWN = ("backward", "jvp", "setup_context", "vjp")
+"""The methods that a Function may have of its own, besides ``forward``."""
 
 
-class Traces(NamedTuple):
+class Trace(NamedTuple):
     """A definition and its assumptions about the inputs: expressions and the values that they must have."""
 
     definition: Data
     guards: dict[str, Any]
 
 
-def trace(function: Any, name: str, example: Sequence[Any] | None = None) -> Traces:
+def trace(function: Any, name: str, example: Sequence[Any] | None = None) -> Trace:
     """Return the definition of a Function or a plain function under a name.
 
     ``example`` has tensors and values for the arguments: then the number of dimensions is known, and sizes where the
@@ -39,54 +45,261 @@ def trace(function: Any, name: str, example: Sequence[Any] | None = None) -> Tra
     """
     source = Source(function)
     arguments = source.arguments(example)
-    if example is None:
-        found, suspects = _definition(source, name, arguments)
-        if not suspects:
-            return found
-        # Kept on ctx unchanged, and without a gradient: that is how Functions keep non-tensor arguments.
-        arguments = [a._replace(type="number") if a.name in suspects else a for a in arguments]
+    found, suspects = _definition(source, name, arguments)
+    if example is not None or not suspects:
+        return found
+    # Kept on ctx unchanged, and without a gradient: that is how Functions keep non-tensor arguments.
+    arguments = [a._replace(type="number") if a.name in suspects else a for a in arguments]
     return _definition(source, name, arguments)[0]
 
 
-def _definition(source: Source, name: str, arguments: list[Argument]) -> tuple[Traces, set[str]]:
+# The code -----------------------------------------------------------------------------------------
+
+
+class Argument(NamedTuple):
+    """An argument of forward: a tensor, or a parameter of this type."""
+
+    name: str
+    type: str | None
+    default: Any
+    example: Any
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it is a tensor."""
+        return self.type is None
+
+    def stand_in(self, tracer: Tracer) -> Any:
+        """What the code gets as this argument."""
+        if self.type is not None:
+            return Symbol(tracer, {"attr": self.name}, self.example)
+        if self.example is UNKNOWN:
+            return tracer.input(self.name, UNKNOWN)
+        return tracer.input(self.name, Meta(Spec(tuple(self.example.shape), self.example._data.dtype)))
+
+    def parameter(self) -> Data:
+        """Its declaration as a parameter."""
+        default = {} if self.default is UNKNOWN else {"default": to_json(self.default)}
+        return {"name": self.name, "type": self.type, **default}
+
+
+class Source:
+    """The code to trace: a Function in either form, or a plain function."""
+
+    def __init__(self, function: Any) -> None:
+        is_class = isinstance(function, type) and issubclass(function, Function)
+        own = {n for n in OWN if is_class and getattr(function, n) is not getattr(Function, n)}
+        self.function = function
+        self.forward: Callable[..., Any] = function.forward if is_class else function
+        self.separate = "setup_context" in own
+        self.takes_ctx = is_class and not self.separate
+        self.backward: Callable[..., Any] | None = function._choose_backward() if own & {"backward", "vjp"} else None
+        self.jvp: Callable[..., Any] | None = function.jvp if "jvp" in own else None
+
+    def arguments(self, example: Sequence[Any] | None) -> list[Argument]:
+        """Return the arguments of forward, with the example's values."""
+        params = list(inspect.signature(self.forward).parameters.values())[int(self.takes_ctx) :]
+        if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in params):
+            raise InvalidArgument(
+                f"{self.forward.__qualname__} takes *args or **kwargs; a registered function names each"
+            )
+        if example is not None and len(example) > len(params):
+            raise InvalidArgument(f"the example has {len(example)} arguments, forward takes {len(params)}")
+        given = [*(example or ()), *[UNKNOWN] * len(params)]
+        return [_argument(p, value) for p, value in zip(params, given, strict=False)]
+
+    def run(self, tracer: Tracer, arguments: Sequence[Argument]) -> Any:
+        """Run forward. Return its outputs, ``ctx.saved_tensors``, the attributes of ctx, and constant outputs."""
+        values = [a.stand_in(tracer) for a in arguments]
+        ctx = ForwardCtx(tuple([a.is_tensor for a in arguments]))
+        result = self.forward(ctx, *values) if self.takes_ctx else self.forward(*values)
+        if self.separate:
+            self.function.setup_context(ctx, tuple(values), result)
+        outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        for output in outputs:
+            if not isinstance(output, Tensor):
+                raise InvalidOperation(
+                    f"{self.forward.__qualname__}: the outputs of a registered function are tensors, not "
+                    f"{type(output).__name__}"
+                )
+        constants = tuple(i for i, t in enumerate(outputs) if any(t is c for c in ctx._constants))
+        return outputs, tuple(ctx._saved), ctx._attributes(), constants
+
+
+def _argument(parameter: inspect.Parameter, example: Any) -> Argument:
+    default = UNKNOWN if parameter.default is parameter.empty else parameter.default
+    value = default if example is UNKNOWN else example
+    annotation = parameter.annotation  # a string after ``from __future__ import annotations``
+    kind = TYPES.get(annotation.__name__ if isinstance(annotation, type) else annotation)
+    if kind is None and value is not UNKNOWN and not hasattr(value, "_data"):
+        if isinstance(value, (list, tuple)):
+            kind = "ints" if all(type(v) is int for v in value) else "list"
+        else:
+            kind = {bool: "bool", str: "str"}.get(type(value), "number")
+    return Argument(parameter.name, kind, default, value)
+
+
+def in_order(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Return a call's arguments in forward's order, including defaults. Raises TypeError like a Python call."""
+    source = Source(function)
+    bound = inspect.signature(source.forward).bind(*(None,) * source.takes_ctx, *args, **kwargs)
+    bound.apply_defaults()
+    return list(bound.arguments.values())[int(source.takes_ctx) :]
+
+
+class ForwardCtx:
+    """The ctx of a traced forward: it collects what the definition needs."""
+
+    _saved: tuple[Any, ...] = ()
+    _constants: tuple[Any, ...] = ()
+
+    def __init__(self, needs: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Save tensors for backward."""
+        self._saved = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Save tensors for jvp, which gets the same ones as backward."""
+        self._saved = self._saved or tensors
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        """Declare outputs that have no gradient."""
+        self._constants = tensors
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        """Raise InvalidOperation: traced code may not write to its inputs."""
+        raise refusal(WRITES_TO_INPUT)
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Do nothing: missing gradients are always zeros."""
+
+    def _attributes(self) -> dict[str, Any]:
+        """The attributes that the code set: tensors, and values as data."""
+        own = ("needs_input_grad", "_saved", "_constants")
+        return {name: _plain(name, value) for name, value in vars(self).items() if name not in own}
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A value on ctx: a tensor, or data."""
+    if isinstance(value, Tensor):
+        return value
+    data = to_json(value)
+    try:
+        json.dumps(data, allow_nan=False)
+    except (TypeError, ValueError):
+        raise refusal(f"ctx.{name} is {type(value).__name__}; it keeps tensors, numbers and words") from None
+    return data
+
+
+class SavedContext:
+    """What forward stored on ctx, for backward and jvp."""
+
+    def __init__(self, saved: tuple[Any, ...], attributes: Data) -> None:
+        self._saved, self._attributes = saved, attributes
+        kept = _names([value for value in attributes.values() if isinstance(value, Tensor)])
+        own = [name for name in _names(saved) if name is not None]
+        self.raw = {*kept} - {*own}
+        """Tensors that are attributes of ctx and were not saved with ``save_for_backward``."""
+        self.names = [*dict.fromkeys([*own, *kept, *mentioned([*attributes.values()])])]
+        """All tensors that backward and jvp need."""
+
+    def ctx(self, tracer: Tracer, given: Mapping[str, Any], needs: tuple[bool, ...]) -> Any:
+        """Return the ctx of one run of backward or jvp."""
+
+        def read(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return given[value._id]
+            if isinstance(value, Mapping):
+                return Symbol(tracer, value)
+            return tuple([read(v) for v in value]) if isinstance(value, (list, tuple)) else value
+
+        ctx = SimpleNamespace(needs_input_grad=needs, saved_tensors=read(self._saved))
+        vars(ctx).update({name: read(value) for name, value in self._attributes.items()})
+        return ctx
+
+
+# The definition -----------------------------------------------------------------------------------
+
+
+def _definition(source: Source, name: str, arguments: list[Argument]) -> tuple[Trace, set[str]]:
     """The definition, and the inputs that are probably not tensors."""
-    forward = Explorer("v", lambda tracer: _run_forward(source, tracer, arguments)).program()
-    outputs, saved, attributes, constants, kept = forward.result.rest
-    names = forward.result.tensors
+    guards: Data = {}
+    hints: Data = {}
+    forward = Paths("v", lambda tracer: source.run(tracer, arguments), guards, hints).program()
+    outputs, saved, attributes, constants = forward.result
     data: Data = {"name": name}
     if doc := source.function.__doc__:
         data["doc"] = inspect.cleandoc(doc)
-    if parameters := [_parameter(a) for a in arguments if not a.is_tensor]:
+    if parameters := [a.parameter() for a in arguments if not a.is_tensor]:
         data["attrs"] = parameters
         data["order"] = [a.name for a in arguments]
     inputs = [a.name for a in arguments if a.is_tensor]
-    leaving = [n for n in names[outputs:] if n]
-    saves = list(dict.fromkeys([*leaving, *mentioned(list(attributes.values()))]))
-    data["forward"] = {"inputs": inputs, "instructions": forward.instructions, "outputs": list(names[:outputs])}
+    data["forward"] = {"inputs": inputs, "instructions": forward.instructions, "outputs": _names(outputs)}
     if constants:
-        data["forward"]["non_differentiable"] = [names[i] for i in constants]
-    guards = dict(forward.guards)
-    context = Left(saves, list(names[outputs:]), saved, attributes, kept)
-    context.metas = forward.metas
-    suspects: set[str] = set()
+        data["forward"]["non_differentiable"] = [outputs[i]._id for i in constants]
+    context, suspects = SavedContext(saved, attributes), set[str]()
+    needs = tuple(a.is_tensor for a in arguments)
+
+    def derive(code: Callable[..., Any], prefix: str, like: Sequence[Any]) -> Data:
+        """Trace backward or jvp with a gradient for each of the tensors named in ``like``."""
+        data["forward"]["saves"] = context.names
+        names = [f"grad_{i}" for i in range(len(like))]
+
+        def run(tracer: Tracer) -> list[Any]:
+            given = {each: tracer.input(each, hints.get(each, UNKNOWN)) for each in context.names}
+            grads = [tracer.input(g, hints.get(of, UNKNOWN)) for g, of in zip(names, like, strict=True)]
+            return _gradients(code, context.ctx(tracer, given, needs), grads, needs, is_backward=prefix == "w")
+
+        program = Paths(prefix, run, guards, hints).program()
+        outputs = _names(program.result)
+        return {"inputs": [*context.names, *names], "instructions": program.instructions, "outputs": outputs}
+
     if source.backward is not None:
-        program = _derive(source.backward, "w", context, arguments, names[:outputs])
-        data["backward"] = _block(program, [*saves, *_grads(outputs)])
-        guards |= program.guards
-        suspects = {
-            n for n, g in zip(inputs, data["backward"]["outputs"], strict=True) if g is None and n in context.raw
-        }
+        data["backward"] = derive(source.backward, "w", data["forward"]["outputs"])
+        unused = {n for n, gradient in zip(inputs, data["backward"]["outputs"], strict=True) if gradient is None}
+        suspects = unused & context.raw
         if getattr(source.backward, "is_once_differentiable", False):
             data["once_differentiable"] = True
     if source.jvp is not None:
-        program = _derive(source.jvp, "j", context, arguments, inputs)
-        data["jvp"] = _block(program, [*saves, *_grads(len(inputs))])
-        guards |= program.guards
-    if source.backward is not None or source.jvp is not None:
-        data["forward"]["saves"] = saves
+        data["jvp"] = derive(source.jvp, "j", inputs)
     guards = _of_inputs(guards, arguments)
     data["forward"]["instructions"] = [*_requirements(guards), *forward.instructions]
-    return Traces(data, guards), suspects
+    return Trace(data, guards), suspects
+
+
+def _gradients(
+    code: Callable[..., Any], ctx: Any, grads: Sequence[Any], needs: Sequence[bool], is_backward: bool
+) -> list[Any]:
+    """Run backward or jvp. Return a gradient or None for each tensor among forward's arguments, or for each output."""
+    tangents = iter(grads)
+    result = code(ctx, *(grads if is_backward else [next(tangents) if tensor else None for tensor in needs]))
+    results = list(result) if isinstance(result, (tuple, list)) else [result]
+    if is_backward:
+        while len(results) > len(needs) and results[-1] is None:
+            results.pop()
+        if len(results) != len(needs):
+            name = code.__qualname__.split(".")[-2]
+            raise InvalidOperation(
+                f"function {name}Backward returned an incorrect number of gradients "
+                f"(expected {len(needs)}, got {len(results)})"
+            )
+        for position, (found, tensor) in enumerate(zip(results, needs, strict=True)):
+            if found is not None and not tensor:
+                raise InvalidOperation(
+                    f"function returned a gradient different than None at position {position + 1}, but the "
+                    "corresponding forward input was not a Variable"
+                )
+        results = [found for found, tensor in zip(results, needs, strict=True) if tensor]
+    for found in results:
+        if found is not None and not isinstance(found, Tensor):
+            raise InvalidOperation(f"expected Variable or None (got {type(found).__name__})")
+    return results
+
+
+def _names(tensors: Sequence[Any]) -> list[Any]:
+    return [None if tensor is None else tensor._id for tensor in tensors]
 
 
 def _of_inputs(guards: dict[str, Any], arguments: Sequence[Argument]) -> dict[str, Any]:
@@ -113,142 +326,11 @@ def _requirements(guards: dict[str, Any]) -> list[Data]:
     ]
 
 
-def _parameter(argument: Argument) -> Data:
-    data: Data = {"name": argument.name, "type": argument.type}
-    if argument.default is not UNKNOWN:
-        data["default"] = to_json(argument.default)
-    return data
-
-
 def mentioned(value: Any) -> list[str]:
     """Return the tensors whose shapes or dtypes the expressions in a value refer to."""
+    if isinstance(value, (list, tuple)):
+        return [name for item in value for name in mentioned(item)]
     found: list[str] = []
-    if isinstance(value, Mapping):
-        for word, operand in value.items():
-            if word in ("shape", "numel", "ndim", "dtype"):
-                found.append(operand[0] if isinstance(operand, list) else operand)
-            else:
-                found += mentioned(operand)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            found += mentioned(item)
+    for word, operand in value.items() if isinstance(value, Mapping) else ():
+        found += [operand[0] if isinstance(operand, list) else operand] if word in FACTS else mentioned(operand)
     return found
-
-
-def _grads(count: int) -> list[str]:
-    return [f"grad_{i}" for i in range(count)]
-
-
-def _block(program: Program, inputs: list[str]) -> Data:
-    tensors = iter(program.result.tensors)
-    return {
-        "inputs": inputs,
-        "instructions": program.instructions,
-        "outputs": [next(tensors) if has else None for has in program.result.rest],
-    }
-
-
-# Forward ------------------------------------------------------------------------------------------
-
-
-class _Rest(NamedTuple):
-    """What all paths of forward have in common."""
-
-    outputs: int
-    saved: tuple[bool, ...]
-    attributes: dict[str, Any]
-    constants: tuple[int, ...]
-    kept: tuple[str, ...]
-
-
-def _run_forward(source: Source, tracer: Tracer, arguments: Sequence[Argument]) -> Result:
-    values = [_value(tracer, a) for a in arguments]
-    ctx = ForwardCtx(tuple(a.is_tensor for a in arguments))
-    if source.takes_ctx:
-        result = source.forward(ctx, *values)
-    else:
-        result = source.forward(*values)
-        if source.separate:
-            source.function.setup_context(ctx, tuple(values), result)
-    outputs = list(result) if isinstance(result, (tuple, list)) else [result]
-    for output in outputs:
-        if not isinstance(output, Tensor):
-            raise InvalidOperation(
-                f"{source.forward.__qualname__}: the outputs of a registered function are tensors, not "
-                f"{type(output).__name__}"
-            )
-    saved = ctx._saved
-    attributes = ctx.attributes
-    kept = tuple(k for k, v in attributes.items() if isinstance(v, Tensor))
-    names = [t._id for t in outputs] + [t._id for t in saved if t is not None] + [attributes[k]._id for k in kept]
-    plain = {k: _plain(tracer, k, v) for k, v in attributes.items() if k not in kept}
-    constants = tuple(i for i, t in enumerate(outputs) if any(t is c for c in ctx._constants))
-    rest = _Rest(len(outputs), tuple(t is not None for t in saved), plain, constants, kept)
-    return Result(tuple(names), rest)
-
-
-def _value(tracer: Tracer, argument: Argument) -> Any:
-    if argument.is_tensor:
-        example = argument.example
-        meta = None if example is UNKNOWN else Meta(Spec(tuple(example.shape), example._data.dtype))
-        return tracer.input(argument.name, meta)
-    return Symbol(tracer, {"attr": argument.name}, argument.example)
-
-
-def _plain(tracer: Tracer, name: str, value: Any) -> Any:
-    """A non-tensor value on ctx, as data."""
-    data = to_json(value)
-    try:
-        json.dumps(data, allow_nan=False)
-    except (TypeError, ValueError):
-        raise InvalidOperation(
-            f"{here()}: ctx.{name} is {type(value).__name__}; it keeps tensors, numbers and words"
-        ) from None
-    return data
-
-
-# Backward -----------------------------------------------------------------------------------------
-
-
-def _derive(
-    code: Callable[..., Any], prefix: str, context: Left, arguments: Sequence[Argument], like: Sequence[str]
-) -> Program:
-    """Trace backward or jvp with a gradient for each of the tensors named in ``like``."""
-    needs = tuple(a.is_tensor for a in arguments)
-
-    def run(tracer: Tracer) -> Result:
-        saved = {name: tracer.input(name, context.metas.get(name)) for name in context.saves}
-        ctx = context.make(tracer, saved, needs)
-        grads = [tracer.input(g, context.metas.get(name)) for g, name in zip(_grads(len(like)), like, strict=True)]
-        if prefix == "j":
-            tangents = iter(grads)
-            grads = [next(tangents) if a.is_tensor else None for a in arguments]  # type: ignore[misc]
-        result = code(ctx, *grads)
-        results = list(result) if isinstance(result, (tuple, list)) else [result]
-        if prefix == "w":
-            results = _for_tensors(code, results, arguments)
-        for found in results:
-            if found is not None and not isinstance(found, Tensor):
-                raise InvalidOperation(f"expected Variable or None (got {type(found).__name__})")
-        return Result(tuple([r._id for r in results if r is not None]), tuple(r is not None for r in results))
-
-    return Explorer(prefix, run).program()
-
-
-def _for_tensors(code: Callable[..., Any], results: list[Any], arguments: Sequence[Argument]) -> list[Any]:
-    """The gradients of the arguments that are tensors."""
-    if len(results) > len(arguments) and all(r is None for r in results[len(arguments) :]):
-        del results[len(arguments) :]
-    if len(results) != len(arguments):
-        name = code.__qualname__.split(".")[-2]
-        raise InvalidOperation(
-            f"function {name}Backward returned an incorrect number of gradients "
-            f"(expected {len(arguments)}, got {len(results)})"
-        )
-    for position, (result, argument) in enumerate(zip(results, arguments, strict=True)):
-        if result is not None and not argument.is_tensor:
-            raise InvalidOperation(
-                f"function returned a gradient different than None at position {position + 1}, but the corresponding "
-                "forward input was not a Variable"
-            )
-    return [r for r, a in zip(results, arguments, strict=True) if a.is_tensor]

@@ -9,8 +9,7 @@ from typing import Any
 from telegrad_engine.errors import NeedsExample
 from telegrad_engine.program.registered_functions.expressions import evaluate, parse
 
-from .tracing import Traces, trace
-from .tracing_source import in_order
+from .tracing import Trace, in_order, trace
 
 VARIANT = "__"
 """The separator between a function's name and the number of a trace after the first."""
@@ -23,9 +22,9 @@ class Variants:
         self.name = name
         self.scope = scope
         self._function = function
-        self._found: list[Traces] = []
+        self._found: list[Trace] = []
         if isinstance(function, Mapping):
-            self._found.append(Traces({**function, "name": name}, {}))
+            self._found.append(Trace({**function, "name": name}, {}))
             return
         try:
             self._found.append(trace(function, name, None))
@@ -34,7 +33,7 @@ class Variants:
                 self._trace(example)
 
     @property
-    def first(self) -> Traces | None:
+    def first(self) -> Trace | None:
         """The trace under the function's own name, or None while the required example is missing."""
         return self._found[0] if self._found else None
 
@@ -42,7 +41,7 @@ class Variants:
         """Return the definition with this name, or None."""
         return next((t.definition for t in self._found if t.definition["name"] == name), None)
 
-    def fitting(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Traces:
+    def fitting(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Trace:
         """Return the trace that fits a call's arguments, after tracing one if none does."""
         if self._found and not self._found[0].guards:
             return self._found[0]
@@ -52,14 +51,14 @@ class Variants:
                 return found
         return self._trace(values)
 
-    def _trace(self, example: Sequence[Any]) -> Traces:
+    def _trace(self, example: Sequence[Any]) -> Trace:
         number = len(self._found)
         found = trace(self._function, f"{self.name}{VARIANT}{number + 1}" if number else self.name, example)
         self._found.append(found)
         return found
 
 
-def _holds(found: Traces, args: Sequence[Any]) -> bool:
+def _holds(found: Trace, args: Sequence[Any]) -> bool:
     """Whether the arguments satisfy the trace's guards."""
     definition = found.definition
     inputs = definition["forward"]["inputs"]

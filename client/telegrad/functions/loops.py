@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from telegrad_engine.errors import InvalidOperation, LimitExceeded
+from telegrad_engine.errors import LimitExceeded
 from telegrad_engine.program.registered_functions.limits import MAX_ITERATIONS
 
 from ..tape.transform_stack import active
 from ..tensor.handle import Tensor, functions
-from .tracing_recorder import Data, Tracer
-from .tracing_symbols import here
-from .tracing_tensors import Traced
+from .traced_tensor import Traced, refusal
+from .tracer import Data, Tracer
 
 
 def while_loop(
@@ -37,7 +36,7 @@ def while_loop(
             "body": _block(tracer, body_fn, carried, len(carried)),
             "max_iterations": max_iterations,
         }
-        return _write(tracer, "while_loop", [list(carried)], len(carried), attrs)
+        return tuple(tracer.record("while_loop", [carried], attrs, len(carried)))
     for _ in range(max_iterations):
         if not cond_fn(*carried):
             return carried
@@ -54,7 +53,7 @@ def scan(body_fn: Callable[..., Any], init: Sequence[Any], xs: Sequence[Any]) ->
     carried, sequences, tracer = tuple(init), tuple(xs), active.tracer
     if tracer is not None:
         block = _block(tracer, body_fn, (*carried, *sequences), None)
-        return _write(tracer, "scan", [list(carried), list(sequences)], len(block["outputs"]), {"body": block})
+        return tuple(tracer.record("scan", [carried, sequences], {"body": block}, len(block["outputs"])))
     rows = []
     for slices in zip(*[x.unbind(0) for x in sequences], strict=True):
         results = _as_tuple(body_fn(*carried, *slices))
@@ -69,25 +68,19 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 def _block(tracer: Tracer, code: Callable[..., Any], like: Sequence[Any], outputs: int | None) -> Data:
     """The program of one iteration of a loop, which may use outer tensors."""
-    inputs = [Traced(tracer, tracer.new_id(), None) for _ in like]
+    inputs = [Traced(tracer, tracer.new_id()) for _ in like]
     questions = len(tracer.asked)
     tracer.segments.append([])
     results = _as_tuple(code(*inputs))
     if len(tracer.asked) > questions:
-        raise InvalidOperation(f"{here()}: a loop that is traced cannot branch in Python; use tg.where in it")
+        raise refusal("a loop that is traced cannot branch in Python; use tg.where in it")
     if not all(isinstance(r, Tensor) for r in results) or (outputs is not None and len(results) != outputs):
-        raise InvalidOperation(f"{here()}: the code of this loop returns {outputs or 'some'} tensors")
+        raise refusal(f"the code of this loop returns {outputs or 'some'} tensors")
     return {
         "inputs": [t._id for t in inputs],
         "instructions": tracer.segments.pop(),
         "outputs": [r._id for r in results],
     }
-
-
-def _write(tracer: Tracer, op: str, inputs: list[Any], outputs: int, attrs: Data) -> tuple[Any, ...]:
-    made = tuple([Traced(tracer, tracer.new_id(), None) for _ in range(outputs)])
-    tracer.write(op, inputs, [t._id for t in made], attrs)
-    return made
 
 
 __all__ = ["scan", "while_loop"]
