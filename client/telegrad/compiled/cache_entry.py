@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from telegrad_engine.program.instructions import names_in
 from telegrad_engine.tensor import inference
 
+from ..pytree import tree_flatten, tree_unflatten
 from ..tape.effects import Effect
 from ..tape.graph_pattern import Unrepeatable
 from ..tape.replay import Replay
 from ..tape.shortcut import raise_here
 from ..tensor.handle import Tensor, handle
-from .arguments import rebuilding
 from .compiled_graph import CompiledGraph
-from .guards import Guards
-from .inputs import Inputs, State, version_of
-from .optimizer_settings import Settings
-from .trace_recorder import TraceRecorder
+from .guards import Guards, Settings
+from .trace_recorder import Inputs, State, TraceRecorder, version_of
+
+CONSTANTS = (int, bool, float, complex, str, bytes, type(None))
 
 
 class Output(NamedTuple):
@@ -32,22 +32,33 @@ class Output(NamedTuple):
 
     data: Any
     requires_grad: bool
-    place: int | None
-    """The place of the tensor whose version it shares, among the inputs followed by the results; None for its own."""
+    shared: int | None
+    """The place of the tensor whose version it shares; None for its own version."""
     version: int
     inference: bool
 
 
 class CacheEntry:
-    """A traced function that can be called again. Raises Unrepeatable if it cannot."""
+    """A traced function that can be called again. Raises Unrepeatable if it cannot.
+
+    A tensor's place is its index among the inputs, followed by the results: the tensors that the function returns, and
+    the gradients that it makes.
+    """
 
     def __init__(self, trace: TraceRecorder, guards: Guards, settings: list[tuple[int, Settings]], result: Any) -> None:
         """Describe a trace. ``settings`` are those of optimizer steps; ``result`` is what the traced run returned."""
         self.recorder, self.guards, self.calls = trace.recorder, guards, 0
         self._signature, self._settings = trace.signature, settings
-        results: list[Tensor] = []
-        self._rebuild = rebuilding(result, trace.inputs.places, results)
-        self._find_changes(trace, results)
+        places, results = {**trace.inputs.places}, list[Tensor]()
+
+        def place(tensor: Tensor) -> int:
+            if id(tensor) not in places:
+                places[id(tensor)] = len(trace.before) + len(results)
+                results.append(tensor)
+            return places[id(tensor)]
+
+        self._rebuild = _rebuilding(result, place)
+        self._find_changes(trace, place)
         self._find_effects(trace)
         self._describe(trace, results)
         self._make_replay(trace, [made._id for made in results])
@@ -60,13 +71,11 @@ class CacheEntry:
 
     # What a trace did ------------------------------------------------------------------------
 
-    def _find_changes(self, trace: TraceRecorder, results: list[Tensor]) -> None:
-        """Find the changes to the inputs. New gradients are added to ``results``."""
-        tensors, places = trace.inputs.tensors, trace.inputs.places
+    def _find_changes(self, trace: TraceRecorder, place_of: Callable[[Tensor], int]) -> None:
+        """Find the changes to the inputs, whose new gradients become results."""
         self._bumps: dict[int, int] = {}
-        self._grads: list[tuple[int, bool, int | None, int | None]] = []
-        seen: set[int] = set()
-        for place, (tensor, before) in enumerate(zip(tensors, trace.before, strict=True)):
+        self._grads: list[tuple[int, bool, int | None]] = []
+        for place, (tensor, before) in enumerate(zip(trace.inputs.tensors, trace.before, strict=True)):
             now = State.of(tensor)
             if now.history != before.history:
                 raise Unrepeatable("it changes the history of a tensor from outside")
@@ -77,18 +86,10 @@ class CacheEntry:
             written = now.version - before.version
             if written and tensor._base is not None:
                 raise Unrepeatable("it writes to a view from outside")
-            if written and id(before.version_counter) not in seen:
-                seen.add(id(before.version_counter))
+            if written and trace.inputs.counters[id(before.version_counter)] == place:
                 self._bumps[place] = written
-            grad = now.grad
-            if now.has_grad != before.has_grad or grad is not before.grad:
-                known = None if grad is None else places.get(id(grad))
-                made = None
-                if grad is not None and known is None:
-                    if all(other is not grad for other in results):
-                        results.append(grad)
-                    made = next(i for i, other in enumerate(results) if other is grad)
-                self._grads.append((place, now.has_grad, known, made))
+            if now.has_grad != before.has_grad or now.grad is not before.grad:
+                self._grads.append((place, now.has_grad, None if now.grad is None else place_of(now.grad)))
 
     def _find_effects(self, trace: TraceRecorder) -> None:
         """Find the effects of the instructions on the inputs, to be undone if they never run."""
@@ -97,38 +98,34 @@ class CacheEntry:
         """By instruction: places of tensors, with their versions before it, counted from the call's start; and places
         of tensors that get gradients, whether each had one before, and the places of the gradients added to."""
         for index, effect in trace.effects.items():
-            receiving = [tensor for reference, _, _ in effect.received if (tensor := reference()) is not None]
-            if any(id(tensor) not in places and tensor._id not in trace.made for tensor in receiving):
-                raise Unrepeatable("it gives a gradient to a tensor that it finds where the guards do not look")
             versions = [
-                (counters[id(counter)], version) for counter, version in effect.versions if id(counter) in counters
+                (place, version - trace.before[place].version)
+                for counter, version in effect.versions
+                if (place := counters.get(id(counter))) is not None
             ]
-            received = [
-                (places[id(tensor)], had, None if counter is None else counters.get(id(counter)))
-                for reference, had, counter in effect.received
-                if id(tensor := reference()) in places
-            ]
-            self._changes[index] = (
-                [(place, version - trace.before[place].version) for place, version in versions],
-                received,
-            )
+            received = []
+            for reference, had, counter in effect.received:
+                tensor = reference()
+                if id(tensor) in places:
+                    received.append((places[id(tensor)], had, None if counter is None else counters.get(id(counter))))
+                elif tensor is not None and tensor._id not in trace.made:
+                    raise Unrepeatable("it gives a gradient to a tensor that it finds where the guards do not look")
+            self._changes[index] = versions, received
 
     def _describe(self, trace: TraceRecorder, results: list[Tensor]) -> None:
         """Find the properties of the results' handles."""
-        inputs = trace.inputs
-        counters = [each._version_counter for each in (*inputs.tensors, *results)]
-        self._graph = CompiledGraph(trace.start, inputs.tensors, results)
-        made = {id(result) for result in results}
-        first: dict[int, int] = {}
-        for place, counter in enumerate(counters):
-            first.setdefault(id(counter), place)
+        inputs = trace.inputs.tensors
+        self._graph = CompiledGraph(trace.start, inputs, results)
+        tensors, first = [*inputs, *results], dict[int, int]()
+        for place, tensor in enumerate(tensors):
+            first.setdefault(id(tensor._version_counter), place)
         self._outputs = []
-        for place, result in enumerate(results, len(inputs.tensors)):
+        for place, result in enumerate(results, len(inputs)):
             if type(result) is not Tensor:
                 raise Unrepeatable(f"it makes a {type(result).__name__}")
             if result._id not in trace.made:
                 raise Unrepeatable("it gives back a tensor that it finds where the guards do not look")
-            if result._base is not None and (id(result._base) in inputs.places or id(result._base) in made):
+            if result._base is not None and any(result._base is tensor for tensor in tensors):
                 raise Unrepeatable("it gives back a view of an argument or of another result")
             if result._hooks is not None or result._has_grad:
                 raise Unrepeatable("a result has a hook or a gradient")
@@ -156,16 +153,13 @@ class CacheEntry:
         self._takes = [*taken.values()]
         dropped = trace.made.difference(results, unbound)
         self._replay = Replay(trace.instructions, trace.lines, [*taken], dropped)
-        made = self._replay.made
-        self._results = [made.index(name) for name in results]
+        self._results = [self._replay.made.index(name) for name in results]
 
     # Calling ---------------------------------------------------------------------------------
 
     def numbers(self, inputs: Inputs) -> list[float] | None:
         """The optimizers' numbers for a call on these inputs; None if the trace is not valid for it."""
-        if inputs.signature() != self._signature:
-            return None
-        if self.guards.changed() is not None:
+        if inputs.signature() != self._signature or self.guards.changed() is not None:
             return None
         found: list[float] = []
         for _, settings in self._settings:
@@ -182,13 +176,14 @@ class CacheEntry:
         with recorder.lock:
             made = recorder.replay(self._replay, taken, self._attrs(numbers), self._effects(tensors))
             results = [
-                handle(recorder, output.data, made[place])
-                for output, place in zip(self._outputs, self._results, strict=True)
+                handle(recorder, output.data, made[index])
+                for output, index in zip(self._outputs, self._results, strict=True)
             ]
             self.calls += 1
+            tensors = [*tensors, *results]
             self._repeat(tensors, results)
             raise_here(recorder, self._replay)
-        return self._rebuild(tensors, results)
+        return self._rebuild(tensors)
 
     def _attrs(self, numbers: Sequence[float]) -> Mapping[int, Mapping[str, Any]]:
         """The attributes of the optimizer steps, with these numbers among their settings."""
@@ -213,12 +208,13 @@ class CacheEntry:
         return found
 
     def _repeat(self, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> None:
-        """Make the changes to these handles that the trace made to its own."""
+        """Make the changes to these handles that the trace made to its own. ``results`` are the last of them."""
+        graph, segment = self._graph, self.recorder.segment
         for place, written in self._bumps.items():
             tensors[place]._version_counter[0] += written
         for result, output in zip(results, self._outputs, strict=True):
-            if output.place is not None:
-                other = _at(output.place, tensors, results)
+            if output.shared is not None:
+                other = tensors[output.shared]
                 result._version_counter = other._version_counter
                 self.recorder.sharing.add(result, other)
             elif output.inference:
@@ -226,19 +222,26 @@ class CacheEntry:
             else:
                 result._version_counter[0] = output.version
             result._requires_grad = output.requires_grad
-        graph, segment = self._graph, self.recorder.segment
         if graph.made:
-            taken = [_at(place, tensors, results) for place in graph.taken]
+            taken = [tensors[place] for place in graph.taken]
             segment.join(graph.entry, taken, [results[index] for index in graph.made], segment.lazy)
-        for place, has_grad, known, made in self._grads:
-            tensor = tensors[place]
-            tensor._has_grad = has_grad
-            tensor._grad = results[made] if made is not None else None if known is None else tensors[known]
+        for place, has_grad, grad in self._grads:
+            tensors[place]._has_grad, tensors[place]._grad = has_grad, None if grad is None else tensors[grad]
 
 
-def _at(place: int, tensors: Sequence[Tensor], results: Sequence[Tensor]) -> Tensor:
-    """The tensor at a place among the inputs, followed by the results."""
-    return tensors[place] if place < len(tensors) else results[place - len(tensors)]
+def _rebuilding(result: Any, place: Callable[[Tensor], int]) -> Callable[[Sequence[Tensor]], Any]:
+    """Return the function that makes a result like this one from the tensors at the same places.
+
+    Raises Unrepeatable for an object that only the function's own code can make.
+    """
+    leaves, structure = tree_flatten(result)
+    parts: list[tuple[int | None, Any]] = []
+    for leaf in leaves:
+        kind = type(leaf)
+        if not isinstance(leaf, Tensor) and kind not in CONSTANTS:
+            raise Unrepeatable(f"it gives back a {kind.__name__}, which is not made of tensors")
+        parts.append((place(leaf), None) if isinstance(leaf, Tensor) else (None, leaf))
+    return lambda tensors: tree_unflatten([leaf if at is None else tensors[at] for at, leaf in parts], structure)
 
 
 def _same_spec(a: Any, b: Any) -> bool:

@@ -16,18 +16,64 @@ from ..sessions.session import current, is_debugging
 from ..tape.graph_pattern import Unrepeatable
 from ..tape.recorder import Recorder
 from ..tape.transform_stack import active, in_any_thread
-from .arguments import Arguments
+from ..tensor.handle import Tensor
 from .cache_entry import CacheEntry
-from .guards import Guards, Unwatchable
-from .inputs import Inputs
-from .optimizer_settings import settings_in, watching
-from .trace_recorder import TraceRecorder, is_tracing, modes
+from .guards import Guards, Unwatchable, settings_in, watching
+from .trace_recorder import Inputs, TraceRecorder, modes
 
 MAX_ENTRIES, ATTEMPTS = 8, 3
 """The most traces that a function keeps, and the most that are tried for one kind of call before it runs uncompiled."""
 MAX_NUMBERS = 3
 """How many different numbers a function is traced with. After that, its calls run the function itself."""
 NUMBERS = "its arguments are other numbers each time"
+
+EXACT = frozenset({int, bool, str, bytes, type(None)})
+"""The types of constants whose values are equal only if they are the same."""
+
+
+class Arguments:
+    """The arguments of one call. ``key`` has everything but the tensors' values, and ``objects`` by their identity."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.tensors: list[Tensor] = []
+        self.objects: list[Any] = []
+        """The arguments that are neither tensors nor constants; they must be the same objects in every call."""
+        parts: list[Any] = []
+        for value in args:
+            self._add(value, parts)
+        for name, value in kwargs.items():
+            parts.append(name)
+            self._add(value, parts)
+        self.key = tuple(parts)
+
+    @property
+    def outline(self) -> tuple[Any, ...]:
+        """The key with None for each number, which comes after its type."""
+        before = (None, *self.key)
+        parts = zip(before, self.key, strict=False)
+        return tuple([None if kind is int or kind is float else part for kind, part in parts])
+
+    def _add(self, value: Any, parts: list[Any]) -> None:
+        kind = type(value)
+        if isinstance(value, Tensor):
+            data = value._data
+            parts += (kind, data.shape, data.dtype, value._requires_grad)
+            self.tensors.append(value)
+        elif kind in EXACT:
+            parts += (kind, value)
+        elif kind is float or kind is complex:
+            parts += (kind, repr(value))  # 0.0 and -0.0 are equal, and NaN is not
+        elif isinstance(value, (list, tuple)):
+            parts += (kind, len(value))
+            for item in value:
+                self._add(item, parts)
+        elif kind is dict:
+            parts += (kind, *value)
+            for item in value.values():
+                self._add(item, parts)
+        else:
+            parts += ("object", id(value))
+            self.objects.append(value)
 
 
 class CompiledFunction:
@@ -54,11 +100,11 @@ class CompiledFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
         watched = state.anomaly is not None or state.saved_hooks is not None
-        if watched or (in_any_thread and active.stack) or is_tracing() or is_debugging():
+        if watched or (in_any_thread and active.stack) or is_debugging():
             return self.function(*args, **kwargs)
         arguments = Arguments(args, kwargs)
         recorder: Any = arguments.tensors[0]._recorder if arguments.tensors else current().recorder
-        if type(recorder) is not Recorder or recorder.open_checkpoints:
+        if type(recorder) is not Recorder or recorder.open_checkpoints or recorder.observer is not None:
             return self.function(*args, **kwargs)
         if current().recorder is not recorder or any(t._recorder is not recorder for t in arguments.tensors):
             return self.function(*args, **kwargs)
@@ -107,8 +153,7 @@ class CompiledFunction:
         except Unwatchable as reason:
             self._fail(key, str(reason))
             return self.function(*args, **kwargs)
-        if any(t._recorder is not recorder for t in guards.tensors):
-            guards.tensors = [t for t in guards.tensors if t._recorder is recorder]
+        guards.tensors = [t for t in guards.tensors if t._recorder is recorder]
         trace = TraceRecorder(recorder, Inputs(arguments.tensors, guards.tensors))
         with watching(guards.optimizers) as looked_at, trace:
             result = self.function(*args, **kwargs)

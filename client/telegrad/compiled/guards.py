@@ -2,7 +2,8 @@
 
 A trace is valid as long as the function would do the same again. That depends on the objects that its code refers to:
 closures, globals, defaults and, from there, modules, optimizers, containers and the user's own objects. All of them are
-visited once; a later call only compares what each of them holds with what it held.
+visited once; a later call only compares what each of them holds with what it held. The numbers among the settings of
+an optimizer's steps, such as a scheduled learning rate, may change: each call supplies them.
 """
 
 from __future__ import annotations
@@ -11,14 +12,19 @@ import sys
 from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from random import Random
 from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from telegrad_engine.optim import algorithms
+from telegrad_engine.program import Instruction
+
 from ..optim.optimizer import Optimizer
+from ..tape.replay import STEP
 from ..tensor.handle import Tensor
 
 MAX_PLACES, MAX_ELEMENTS = 20_000, 1_024
@@ -28,6 +34,7 @@ FOREIGN = sys.stdlib_module_names | {"numpy", "telegrad", "telegrad_engine", "to
 STATEFUL = ("telegrad.nn", "telegrad.optim", "telegrad.amp")
 """The packages of Telegrad whose objects do change."""
 CONSTANTS = (int, float, complex, str, bytes, type(None), range, slice)
+SCHEDULERS = "telegrad.optim.lr_scheduler"
 MISSING = object()
 
 
@@ -108,23 +115,23 @@ class Guards:
             self._watch(name, lambda: [*value, *value.values()])
         elif isinstance(value, (list, deque)):
             self._watch(name, lambda: value)
-        elif isinstance(value, (tuple, frozenset)):
-            self._due += [(name, item) for item in value]
         elif isinstance(value, set):
             self._watch(name, lambda: list(value))
+        elif isinstance(value, (tuple, frozenset)):
+            self._due += [(name, item) for item in value]
         elif isinstance(value, FunctionType):
             self._visit_function(value)
         elif isinstance(value, MethodType):
             self._due += [(name, value.__self__), (name, value.__func__)]
         elif isinstance(value, partial):
             self._due += [(name, value.func), (name, value.args), (name, value.keywords)]
-        elif isinstance(value, type):
-            if not _is_foreign(value):
-                self._watch(name, lambda: [*vars(value).values()])
         elif isinstance(value, (classmethod, staticmethod)):
             self._due.append((name, value.__func__))
         elif isinstance(value, property):
             self._due += [(name, value.fget), (name, value.fset)]
+        elif isinstance(value, type):
+            if not _is_foreign(value):
+                self._watch(name, lambda: [*vars(value).values()])
         elif not isinstance(value, ModuleType):
             self._visit_object(name, value)
 
@@ -134,7 +141,7 @@ class Guards:
         name = function.__qualname__
         self._watch(name, lambda: [function.__code__, function.__defaults__, function.__kwdefaults__])
         own = function.__dict__
-        self._watch(name, lambda: [*own, *own.values()], tuple(own))
+        self._watch(name, lambda: [*own, *own.values()], (*own, *own))
         if cells := function.__closure__:
             self._watch(name, lambda: [_content(cell) for cell in cells])
         space, names = function.__globals__, tuple(dict.fromkeys(_names_in(function.__code__)))
@@ -163,21 +170,19 @@ class Guards:
             return
         own = getattr(value, "__dict__", None)
         if isinstance(own, dict):
-            self._watch(name, lambda: [*own, *own.values()], tuple(own))
+            self._watch(name, lambda: [*own, *own.values()], (*own, *own))
         slots = [slot for base in kind.__mro__ for slot in _slots(base)]
         if slots:
             self._watch(name, lambda: [getattr(value, slot, MISSING) for slot in slots], tuple(slots))
         self._due += [(base.__name__, base) for base in kind.__mro__ if not _is_foreign(base)]
 
     def _watch(self, name: str, read: Callable[[], Sequence[Any]], names: Sequence[str] = ()) -> None:
+        """Watch what ``read`` returns, and visit it, under these names or else the holder's."""
         if len(self.places) >= MAX_PLACES:
             raise Unwatchable("it reaches too much for its changes to be watched")
         place = Place(name, read)
         self.places.append(place)
-        labels = (
-            names if len(names) == len(place.held) else [*names, *names] if len(names) * 2 == len(place.held) else []
-        )
-        self._due += [(labels[i] if labels else name, x) for i, x in enumerate(place.held) if x is not MISSING]
+        self._due += [(names[i] if names else name, x) for i, x in enumerate(place.held) if x is not MISSING]
 
 
 def _content(cell: Any) -> Any:
@@ -206,3 +211,113 @@ def _is_foreign(value: Any) -> bool:
 
 def _is_foreign_name(module: str) -> bool:
     return module.partition(".")[0] in FOREIGN
+
+
+# Settings of optimizers ----------------------------------------------------------------------------
+
+
+class Settings(NamedTuple):
+    """The source of a step's settings, and their values in the trace."""
+
+    optimizer: Optimizer
+    group: dict[str, Any]
+    algorithm: str
+    expected: dict[str, Any]
+    numbers: tuple[str, ...]
+    """The names of the settings that each call supplies."""
+
+    def now(self) -> list[float] | None:
+        """The current numbers; None if anything else has changed."""
+        algorithm, settings = _current(self.optimizer, self.group)
+        if algorithm != self.algorithm or settings.keys() != self.expected.keys():
+            return None
+        if any(value != self.expected[name] for name, value in settings.items() if name not in self.numbers):
+            return None
+        numbers = [settings[name] for name in self.numbers]
+        return numbers if all(type(number) is float for number in numbers) else None
+
+
+def _current(optimizer: Optimizer, group: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The algorithm and the settings of a step of a parameter group."""
+    algorithm, given = optimizer.algorithm(group)
+    return algorithm, algorithms.get(algorithm).settings(given)
+
+
+class _Group(dict[str, Any]):
+    """A parameter group that notes which settings are read by any code but an optimizer's."""
+
+    looked_at: set[str]
+
+
+def _noting(method: Callable[..., Any]) -> Callable[..., Any]:
+    def read(self: _Group, *args: Any) -> Any:
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        if not caller.startswith("telegrad.optim") or caller.startswith(SCHEDULERS):
+            self.looked_at |= {args[0]} if args else self.keys()
+        return method(self, *args)
+
+    return read
+
+
+for _method in (dict.__getitem__, dict.get, dict.items, dict.values):
+    setattr(_Group, _method.__name__, _noting(_method))
+
+
+@contextmanager
+def watching(optimizers: Sequence[Optimizer]) -> Iterator[dict[int, set[str]]]:
+    """Within the block, note which settings the function's own code reads, by the identity of the group."""
+    looked_at: dict[int, set[str]] = {}
+    stand_ins = []
+    for optimizer in optimizers:
+        for place, group in enumerate(optimizer.param_groups):
+            stand_in = _Group(group)
+            stand_in.looked_at = looked_at[id(group)] = set()
+            optimizer.param_groups[place] = stand_in
+            stand_ins.append((optimizer.param_groups, stand_in, group))
+    try:
+        yield looked_at
+    finally:
+        for groups, stand_in, group in stand_ins:
+            group.clear()
+            group.update(stand_in)
+            for place, found in enumerate(groups):
+                if found is stand_in:
+                    groups[place] = group
+
+
+def settings_in(
+    instructions: Sequence[Instruction], guards: Guards, looked_at: dict[int, set[str]]
+) -> list[tuple[int, Settings]]:
+    """The sources of the settings of all optimizer steps, with the instructions' indices, which are guarded no longer.
+
+    None of them unless exactly one source is possible for each step.
+    """
+    found: list[tuple[int, Settings]] = []
+    for index, instruction in enumerate(instructions):
+        if instruction.op == STEP:
+            sources = _sources(instruction, guards.optimizers, looked_at)
+            if len(sources) != 1:
+                return []
+            found.append((index, sources[0]))
+    for _, settings in found:
+        guards.loosen(settings.group, settings.numbers)
+    return found
+
+
+def _sources(
+    instruction: Instruction, optimizers: Sequence[Optimizer], looked_at: dict[int, set[str]]
+) -> list[Settings]:
+    """The possible sources of a recorded step's settings, one for each parameter group."""
+    algorithm, expected = instruction.attrs["algorithm"], instruction.attrs["settings"]
+    found = []
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            own = {param._id for param in group["params"]}
+            if own.issuperset(instruction.inputs[0]) and _current(optimizer, group) == (algorithm, expected):
+                numbers = [
+                    name
+                    for name, value in expected.items()
+                    if type(value) is float and type(group.get(name)) is float and name not in looked_at[id(group)]
+                ]
+                found.append(Settings(optimizer, group, algorithm, dict(expected), tuple(numbers)))
+    return found

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from functools import cached_property
+from typing import Any, NamedTuple, Self
 from weakref import WeakValueDictionary
 
 from telegrad_engine.context import state
@@ -15,11 +16,12 @@ from telegrad_engine.graph.node import next_sequence
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.verbs import VERBS
 
+from ..autograd.backward_callbacks import may_stop
 from ..call_site import Line, users_line
 from ..sessions.generators import default_generator
 from ..tape.effects import Effect
 from ..tape.recorder import Recorder
-from .inputs import Inputs, State
+from ..tensor.handle import Tensor
 
 MAX_INSTRUCTIONS = 10_000
 """The most instructions that a trace may have."""
@@ -31,12 +33,75 @@ WHY = {
     "client_node_hook": "registers a hook",
     "register_function": "registers a function",
 }
-_active = threading.local()
 
 
-def is_tracing() -> bool:
-    """Whether this thread is inside a function that is being traced."""
-    return getattr(_active, "recorder", None) is not None
+class State(NamedTuple):
+    """The state of a tensor before or after a trace."""
+
+    version_counter: list[int]
+    version: int
+    history: tuple[Any, ...]
+    """The tensor's place in the graph."""
+    data: Any
+    has_grad: bool
+    grad: Tensor | None
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> State:
+        """A tensor's state now."""
+        counter, grad = tensor._version_counter, tensor._grad
+        history = (tensor._node, tensor._output_nr, tensor._requires_grad)
+        return cls(counter, version_of(tensor), history, tensor._data, tensor._has_grad, grad)
+
+
+class Inputs:
+    """The tensors that a call may touch: its arguments, others that the function reaches, and the gradients of both."""
+
+    def __init__(self, arguments: Sequence[Tensor], around: Sequence[Tensor]) -> None:
+        first = [*arguments, *around]
+        self.tensors = [*first, *[t._grad for t in first if t._grad is not None]]
+        for tensor in self.tensors:
+            if tensor._base is not None:
+                tensor._refresh()
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """The places of the tensors, by identity."""
+        return {id(tensor): place for place, tensor in reversed([*enumerate(self.tensors)])}
+
+    @cached_property
+    def counters(self) -> dict[int, int]:
+        """The places of the tensors, by the identity of the version counter."""
+        return {id(tensor._version_counter): place for place, tensor in reversed([*enumerate(self.tensors)])}
+
+    def signature(self) -> tuple[Any, ...]:
+        """What a trace relies on: which tensors are the same, which share memory, and the properties of each."""
+        seen: dict[Any, int] = {}
+        same = [seen.setdefault(t._id, i) for i, t in enumerate(self.tensors)]
+        sharing = [seen.setdefault(id(t._version_counter), i) for i, t in enumerate(self.tensors)]
+        return same, sharing, [*map(_properties, self.tensors)]
+
+
+def _properties(tensor: Tensor) -> tuple[Any, ...]:
+    """The properties of a tensor that a trace relies on, without keeping anything alive."""
+    data = tensor._data
+    return (
+        tensor._requires_grad,
+        tensor._has_grad,
+        tensor._grad is None,
+        tensor._lazy is None and tensor._node is None,
+        tensor._output_nr,
+        tensor._hooks is None and tensor._grad_history is None,
+        may_stop(tensor),
+        type(tensor._version_counter),
+        data.dtype,
+        data.shape,
+    )
+
+
+def version_of(tensor: Tensor) -> int:
+    """A tensor's version. This works for an inference tensor too, which has none."""
+    return list.__getitem__(tensor._version_counter, 0)
 
 
 def modes() -> tuple[Any, ...]:
@@ -73,13 +138,11 @@ class TraceRecorder:
         """What cannot be repeated, and at which line of the user's; None if all can."""
 
     def __enter__(self) -> Self:
-        _active.recorder = self
         self._thread = threading.get_ident()
         self.recorder.observe(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _active.recorder = None
         self.recorder.observe(None)
         if exc[0] is not None:
             self.give_up("raises an error")
