@@ -121,6 +121,23 @@ def test_an_optimizers_numbers_are_inputs(session: Session) -> None:
         run(session, call("step", ["w", "x"]))
 
 
+def test_numbers_are_no_tensors_of_the_session() -> None:
+    session = Session()
+    muls = [step("mul", f"_{i}", "k", out=f"_{i + 1}") for i in range(5000)]  # so many nodes that they are counted
+    run(session, upload("w", [2.0], requires_grad=True))
+    run(session, define("f", {"in": ["_0", "k"], "instructions": muls, "out": ["_5000"]}), call("f", ["w", 1.0], "y"))
+    run(session, define("g", {"in": ["k"], "instructions": [], "out": ["k"]}), call("g", ["w"], "z"))
+    assert run(session, fetch("y", "z")) == {"y": [2.0], "z": [2.0]}
+    with pytest.raises(errors.InvalidArgument, match="the output 'k' is a number, not a tensor"):
+        run(session, call("g", [1.0], "n"))
+
+
+def test_a_number_may_stand_where_a_tensor_is_freed(session: Session) -> None:
+    steps = [step("mul", "a", "a", out="b"), step("free", ["a", "k"])]
+    run(session, define("g", {"in": ["a", "k"], "instructions": steps, "out": ["b"]}), call("g", ["x", 2.0], "b"))
+    assert run(session, fetch("b")) == {"b": [1.0, 4.0, 9.0]}
+
+
 def test_random_numbers_go_on(session: Session) -> None:
     program = {"in": [], "instructions": [{"op": "rand", "out": ["r"], "attrs": {"size": [4]}}], "out": ["r"]}
     other = Session(seed=0)

@@ -189,6 +189,9 @@ def test_the_least_recently_used_is_forgotten() -> None:
     memory.find(digest(texts[0]))
     with pytest.raises(errors.UnknownProgram):
         memory.find(digest(texts[1]))
+    small = Memory(most_bytes=len(texts[0]) + 10)  # it has room for the text, and not for the program
+    small.read(texts[0], None, 64)
+    assert small.find(digest(texts[0])).steps
     little = Memory(most_bytes=10)
     assert little.read(texts[0], None, 64).steps
     with pytest.raises(errors.UnknownProgram):

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import MalformedRequest
 from .members import Members
-from .operands import Hole
+from .operands import Hole, read_holes
 
 GRAD_MODES = ("enable_grad", "no_grad")
 ID_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.:-]{0,127}$"
@@ -82,10 +82,11 @@ def check_all(values: list[Any]) -> list[str]:
     return values
 
 
-def parse_program(data: Any) -> list[Instruction]:
+def parse_program(data: Any, has_operands: bool = False) -> list[Instruction]:
     """Return the instructions of a decoded program: a list of them, or ``{"instructions": [...]}``.
 
-    Raises MalformedRequest, with the instruction's index, for anything else.
+    If it ``has_operands``, the instructions have holes in place of them. Raises MalformedRequest, with the
+    instruction's index, for anything else.
     """
     if isinstance(data, dict):
         data = data.get("instructions")
@@ -93,7 +94,7 @@ def parse_program(data: Any) -> list[Instruction]:
         raise MalformedRequest(A_PROGRAM)
     if len(data) > MAX_INSTRUCTIONS:
         raise MalformedRequest(f"a program has at most {MAX_INSTRUCTIONS} instructions, this one has {len(data)}")
-    return [_parse_instruction(item, index) for index, item in enumerate(data)]
+    return [_parse_instruction(item, index, has_operands) for index, item in enumerate(data)]
 
 
 def program_of(data: Any) -> tuple[list[Instruction], bool]:
@@ -107,13 +108,15 @@ def program_of(data: Any) -> tuple[list[Instruction], bool]:
     return parse_program(data), rollback
 
 
-def _parse_instruction(data: Any, index: int) -> Instruction:
+def _parse_instruction(data: Any, index: int, has_operands: bool) -> Instruction:
     try:
         if not isinstance(data, dict):
             raise MalformedRequest(f"an instruction is an object, not {type(data).__name__}")
         data = INSTRUCTION.of(data)
         op, inputs, outputs = data.get("op"), data.get("inputs", []), data.get("outputs", [])
         attrs, grad_mode = data.get("attrs", {}), data.get("grad_mode")
+        if has_operands:
+            inputs, attrs = read_holes(inputs), read_holes(attrs)
         if not isinstance(op, str):
             raise MalformedRequest("an instruction needs op, the name of an op or a verb")
         if not isinstance(inputs, list):

@@ -57,22 +57,27 @@ class Operands:
         return {"operand": self._first + len(self.values) - 1}
 
 
-def read_holes(data: Any, found: list[Hole]) -> Any:
-    """Return JSON data with holes in place of its operands; the holes are added to ``found``.
-
-    Raises MalformedRequest for a malformed operand.
-    """
+def read_holes(data: Any) -> Any:
+    """Return JSON data with holes in place of its operands. Raises MalformedRequest for a malformed operand."""
     if isinstance(data, list):
-        return [read_holes(item, found) for item in data]
+        return [read_holes(item) for item in data]
     if not isinstance(data, dict):
         return data
     if "operand" not in data:
-        return {key: read_holes(item, found) for key, item in data.items()}
+        return {key: read_holes(item) for key, item in data.items()}
     number, plus = data["operand"], data.get("plus", 0)
     if not data.keys() <= {"operand", "plus"} or type(number) is not int or number < 0 or type(plus) is not int:
         raise MalformedRequest(f"an operand is {{operand: number, plus?: number}}, not {data!r:.80}")
-    found.append(Hole(number, plus))
-    return found[-1]
+    return Hole(number, plus)
+
+
+def holes_in(data: Any) -> list[Hole]:
+    """Return the holes in nested lists, tuples and dicts."""
+    kind = type(data)
+    if kind is Hole:
+        return [data]
+    items = data.values() if kind is dict else data if kind is list or kind is tuple else ()
+    return [hole for item in items if type(item) is not str for hole in holes_in(item)]
 
 
 def fill(data: Any, operands: Sequence[Any]) -> Any:

@@ -1,13 +1,14 @@
-"""Procedures: templates that a session stores under a name, and runs on other tensors with a single instruction.
+"""Procedures: programs that a session stores under a name, and runs on other tensors with a single instruction.
 
-A definition is checked when it is stored. A call binds it as a message binds its templates: tensors have slots, numbers
-are operands. So it is cached by its text, and planned, like any other template.
+A definition is checked when it is stored. A call finds its program in the cache, by the definition and by which of its
+inputs are numbers: these are operands. So it is planned like any other cached program.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import count, repeat
 from typing import Any
 
 from ..context import state
@@ -18,31 +19,26 @@ from ..errors import (
     NotSupported,
     ProcedureExists,
     TelegradError,
-    UnknownProgram,
     UnknownResource,
 )
-from ..lru import LRU
-from ..schema.parameters import Str, encode_number
+from ..schema.parameters import Str
 from . import json_codec
 from .analysis import last_uses
 from .instructions import Instruction, check_id, names_in, parse_program
 from .members import Members
-from .operands import Hole, Operands, read_holes
+from .operands import Hole, holes_in, read_holes
 from .overloads import find_op
-from .program_cache import Programs, Remembered
-from .template import stand_ins
+from .program_cache import Remembered, renamed, step_with_holes
+from .template import digest, stand_ins
 from .verb_params import Settings, Values
 from .verbs import VERBS, verb
 
 MAX_PROCEDURES, MAX_BYTES, MAX_INSTRUCTIONS = 256, 8 * 2**20, 10_000
 """The maximum number of procedures in a session, the total bytes of their definitions, and the instructions in one."""
-MAX_TEMPLATES = 4
-"""The number of kinds of calls, most recently used, for which a procedure keeps the digests of its templates."""
 PROCEDURE = Members("a procedure", ("inputs", "instructions", "outputs"))
 STEP = "optim_step"
 TAKEN = frozenset({"tensor", "share_data", "manual_seed", "get_rng_state", "set_rng_state"})
 """The verbs that a procedure may contain besides those that only compute with tensors."""
-NUMBER = "number"
 NO_CLIENT = "a procedure cannot differentiate what the client evaluates"
 
 
@@ -58,8 +54,11 @@ class Procedure:
         members = PROCEDURE.of(definition, InvalidValue)
         if missing := [name for name in PROCEDURE.names if name not in members]:
             raise InvalidValue(f"a procedure needs {', '.join(PROCEDURE.names)}; {missing[0]!r} is missing")
-        self.size = len(json_codec.dumps(definition))
+        text = json_codec.dumps(definition)
+        self.size = len(text)
         """The length of the definition in bytes."""
+        self._text = text.decode()
+        self._digest = digest(self._text)
         self.inputs, self.outputs = [_ids(members[name], name) for name in ("inputs", "outputs")]
         if len(set(self.inputs)) < len(self.inputs):
             raise InvalidValue("two inputs of a procedure have the same name")
@@ -68,64 +67,65 @@ class Procedure:
             raise LimitExceeded(f"a procedure has at most {MAX_INSTRUCTIONS} instructions, not {len(instructions)}")
         self._names = self._check(instructions)
         """All names, in slot order."""
-        self._steps = [*self._with_frees(instructions)]
-        """The instructions of its templates, each with its index in the definition."""
-        self._used = {name for i in instructions for name in (*names_in(i.inputs), *_named_settings(i).values())}
-        self._digests: LRU[Any, str] = LRU(MAX_TEMPLATES)
-        """The digests of its templates, by the kinds of inputs and the grad mode of a call."""
+        self._steps = self._with_frees(instructions)
+        """The instructions of its programs, each with its index in the definition."""
+        self._used = {name for _, i in self._steps for name in (*names_in(i.inputs), *_named_settings(i).values())}
+        self._used.update(self.outputs)
 
     def _check(self, instructions: Sequence[Instruction]) -> list[str]:
         """Return all names, after checking that ops exist, attributes are valid and names are defined before use."""
-        there, made = set(self.inputs), dict.fromkeys(self.inputs)
+        exists = dict.fromkeys(self.inputs, True)
         for index, instruction in enumerate(instructions):
             try:
-                used = list(names_in(instruction.inputs))
                 _check_known(instruction)
-                for name in used:
-                    if name not in there:
+                for name in dict.fromkeys(names_in(instruction.inputs)):
+                    if not exists.get(name):
                         raise InvalidValue(f"{name!r:.140} is used before anything in the procedure makes it")
-                if instruction.op == "free":
-                    there -= set(used)
+                    exists[name] = instruction.op != "free"
                 for key, name in _named_settings(instruction).items():
                     if name not in self.inputs:
                         raise InvalidValue(f"{key} is {name!r:.140}, which is no input")
                 for name in instruction.outputs:
-                    if name in made:
+                    if name in exists:
                         raise InvalidValue(
                             f"{name!r:.140} is there already, or was before; each name stands for one tensor"
                         )
-                    made[name] = None
-                    there.add(name)
+                    exists[name] = True
             except TelegradError as error:
                 error.context |= {"step": index, "step_op": instruction.op}
                 raise
         for name in self.outputs:
-            if name not in there:
+            if not exists.get(name):
                 raise InvalidValue(f"the output {name!r:.140} is never made, or freed")
-        return list(made)
+        return [*exists]
 
-    def _with_frees(self, instructions: Sequence[Instruction]) -> Iterator[tuple[int, Instruction]]:
-        """Yield the instructions, each followed by one that frees the names that are not used later.
+    def _with_frees(self, instructions: Sequence[Instruction]) -> list[tuple[int, Instruction]]:
+        """Return the instructions, each followed by one that frees the names that are not used later.
 
         An output of a verb may be None, for a missing gradient, so it is freed only after an instruction that uses it.
         """
         kept = [(index, i) for index, i in enumerate(instructions) if i.op != "free"]
+        steps = []
         for (index, i), names in zip(kept, last_uses([i for _, i in kept]), strict=True):
-            yield index, i
-            unused = names.difference(self.inputs, self.outputs, i.outputs if i.op in VERBS else ())
-            if unused:
-                yield index, Instruction("free", [tuple(sorted(unused))])
+            steps.append((index, i))
+            if unused := names.difference(self.inputs, self.outputs, i.outputs if i.op in VERBS else ()):
+                steps.append((index, Instruction("free", [tuple(sorted(unused))])))
+        return steps
 
     def run(self, session: Any, values: Sequence[Any]) -> list[Any]:
         """Run it in a session on tensors and numbers. Return its outputs, with None for a gradient that is None."""
         if len(values) != len(self.inputs):
             raise InvalidArgument(f"the procedure takes {len(self.inputs)} inputs, but {len(values)} were given")
         names: dict[str, Any] = dict(zip(self.inputs, values, strict=True))
-        kinds = tuple([_kind(value) if name in self._used else None for name, value in names.items()])
-        operands = [value for kind, value in zip(kinds, values, strict=True) if kind == NUMBER]
-        template = self._template(session.memory, kinds, state.grad_enabled)
+        numbers = {name: x for name, x in names.items() if isinstance(x, (int, float))}
+        for name in numbers:
+            del names[name]
+        kinds = tuple([(name, x if type(x) is bool else None) for name, x in numbers.items() if name in self._used])
+        operands = [numbers[name] for name, kind in kinds if kind is None]
+        call = kinds, None if state.grad_enabled else "no_grad"
+        program = session.memory.find((self._digest, *call), partial(self._program, *call))
         try:
-            pending = session.run_nested(template.with_ids(self._names, {}, operands), names).pending
+            pending = session.run_nested(program.with_ids(self._names, {}, operands), names).pending
         except TelegradError as error:
             if "instruction" in error.context:
                 error.context |= self._place(error.context["instruction"])
@@ -137,38 +137,31 @@ class Procedure:
         return [names.get(name) for name in self.outputs]
 
     def _place(self, index: int) -> dict[str, Any]:
-        """Return the context for an error in an instruction of a template."""
+        """Return the context for an error in an instruction of a program."""
         step, instruction = self._steps[index]
         return {"step": step, "step_op": instruction.op}
 
-    def _template(self, memory: Programs, kinds: Sequence[Any], grad_enabled: bool) -> Remembered:
-        """Return the template for such a call: by its digest or, if it is not in the cache, from its text."""
-        known_by = self._digests.get((kinds, grad_enabled), "")
-        try:
-            return memory.find(known_by)
-        except UnknownProgram:
-            found = memory.read(self._text(kinds, grad_enabled), None, sys.maxsize)
-        self._digests[kinds, grad_enabled] = found.digest
-        return found
+    def _program(self, kinds: Sequence[tuple[str, bool | None]], grad_mode: str | None, tenant: str) -> Remembered:
+        """Make the program for calls in which the inputs ``kinds`` are numbers: a bool itself, None for any other.
 
-    def _text(self, kinds: Sequence[Any], grad_enabled: bool) -> str:
-        """Return the text of a template. Raises InvalidArgument if an optimizer setting is a tensor."""
-        names: dict[str, Any] = dict(zip(self._names, stand_ins(len(self._names)), strict=False))
-        operands = Operands()
-        numbers = {name: kind for name, kind in zip(self.inputs, kinds, strict=True) if kind is not None}
-        names |= {name: operands.take(0) if kind == NUMBER else kind for name, kind in numbers.items()}
-        instructions = []
-        for step, i in self._steps:
-            attrs, settings = i.attrs, _named_settings(i)
-            for key, name in settings.items():
+        Raises InvalidArgument if an optimizer setting is a tensor, or an output is a number.
+        """
+        holes = map(Hole, count(), repeat(0))
+        numbers = {name: next(holes) if kind is None else kind for name, kind in kinds}
+        for name in self.outputs:
+            if name in numbers:
+                raise InvalidArgument(f"the output {name!r:.140} is a number, not a tensor")
+        names = {**dict(zip(self._names, stand_ins(len(self._names)), strict=False)), **numbers}
+        steps = []
+        for index, (_, i) in enumerate(self._steps):
+            attrs = i.attrs
+            for key, name in _named_settings(i).items():
                 if name not in numbers:
-                    raise InvalidArgument(f"{key} is a number, not a tensor", step=step, step_op=i.op)
-            if settings:
-                attrs = {**attrs, "settings": {**attrs["settings"], **{key: names[settings[key]] for key in settings}}}
-            mode = i.grad_mode or (None if grad_enabled else "no_grad")
-            inputs, outputs = _renamed(i.inputs, names), _renamed(i.outputs, names)
-            instructions.append({"op": i.op, "inputs": inputs, "outputs": outputs, "attrs": attrs, "grad_mode": mode})
-        return json_codec.dumps({"instructions": instructions}).decode()
+                    raise InvalidArgument(f"{key} is a number, not a tensor", **self._place(index))
+                attrs = {**attrs, "settings": {**attrs["settings"], key: numbers[name]}}
+            inputs, outputs = renamed(i.inputs, names), renamed(i.outputs, names)
+            steps.append(step_with_holes(Instruction(i.op, inputs, outputs, attrs, i.grad_mode or grad_mode)))
+        return Remembered(steps, self._text, digest(f"{self._digest} {kinds} {grad_mode}"), tenant)
 
 
 class Procedures:
@@ -217,23 +210,13 @@ def _ids(data: Any, where: str) -> list[str]:
 
 def _check_known(instruction: Instruction) -> None:
     """Raise unless the op exists, a procedure may contain it, and it takes these attributes."""
-    holes: list[Hole] = []
-    read_holes(instruction.attrs, holes)
-    if holes:
+    if holes_in(read_holes(instruction.attrs)):
         raise InvalidValue('an attribute has {"operand": …}, but a call decides which numbers are operands')
     verb = VERBS.get(instruction.op)
-    if verb is not None:
-        if not verb.repeatable and verb.name not in TAKEN:
-            raise InvalidValue(f"{instruction.op} cannot be part of a procedure")
-        verb.check_attrs(instruction.attrs)
-        return
-    op, _ = find_op(instruction.op, len(instruction.inputs), instruction.attrs)
-    op.check_attrs(instruction.attrs)
-
-
-def _kind(value: Any) -> Any:
-    """Return the part of an input that its template depends on: a bool itself, NUMBER, or None for a tensor."""
-    return value if isinstance(value, bool) else NUMBER if isinstance(value, (int, float)) else None
+    if verb is not None and not verb.repeatable and verb.name not in TAKEN:
+        raise InvalidValue(f"{instruction.op} cannot be part of a procedure")
+    signature = verb or find_op(instruction.op, len(instruction.inputs), instruction.attrs)[0]
+    signature.check_attrs(instruction.attrs)
 
 
 def _named_settings(instruction: Instruction) -> Mapping[str, str]:
@@ -241,14 +224,6 @@ def _named_settings(instruction: Instruction) -> Mapping[str, str]:
     if instruction.op != STEP:
         return {}
     return {key: name for key, name in instruction.attrs.get("settings", {}).items() if isinstance(name, str)}
-
-
-def _renamed(values: Sequence[Any], names: Mapping[str, Any]) -> list[Any]:
-    """Return inputs or outputs as JSON data with their names replaced."""
-    return [
-        names[x] if isinstance(x, str) else _renamed(x, names) if isinstance(x, tuple) else encode_number(x)
-        for x in values
-    ]
 
 
 @verb

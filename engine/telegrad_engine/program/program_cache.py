@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from threading import Lock
@@ -22,8 +22,8 @@ from ..tensor.eager import apply
 from ..tensor.fast_paths import KINDS, prepare
 from . import json_codec
 from .analysis import Analysis
-from .instructions import INSTRUCTION, Instruction, names_in, parse_program
-from .operands import Hole, fill, read_holes
+from .instructions import Instruction, names_in, parse_program
+from .operands import Hole, fill, holes_in
 from .overloads import find_op
 from .template import TAKES_DATA, Ending, digest, stand_in, stand_ins
 from .uploads import keep_apart
@@ -68,22 +68,21 @@ class Step(NamedTuple):
 
 
 class Remembered:
-    """A program of a tenant that was read and checked."""
+    """A program of a tenant: its checked steps, and the text from which they were made."""
 
-    def __init__(self, text: str, max_depth: int, tenant: str) -> None:
-        self.text, self.tenant = text, tenant
-        self.digest = self.template = digest(text)
+    def __init__(self, steps: list[Step], text: str, known_by: str, tenant: str) -> None:
+        self.steps, self.text, self.tenant = steps, text, tenant
+        self.digest = self.template = known_by
         """The digest of the program with its ending, and that of the template alone."""
         self.is_new = True
         """Whether it was never found in the cache: then it runs only once."""
         self.mix: Any = None
         """The families of its instructions, once ``session.statistics`` has counted them."""
-        self.steps = _steps(json_codec.loads_program(text.encode(), max_depth), '"operand"' in text)
-        self.size = STEP_BYTES * (len(self.steps) + 2) + TEXT_FACTOR * len(text)
+        self.size = STEP_BYTES * (len(steps) + 2) + TEXT_FACTOR * len(text)
         """The estimated memory in bytes, with the two instructions that an ending may have."""
         self._endings: LRU[Ending, Remembered] = LRU(ENDINGS)
-        self._uploads = {step.data for step in self.steps if step.data is not None}
-        self._operands = max((hole.operand + 1 for step in self.steps for hole in step.holes), default=0)
+        self._uploads = {step.data for step in steps if step.data is not None}
+        self._operands = max((hole.operand + 1 for step in steps for hole in step.holes), default=0)
 
     @cached_property
     def _ids(self) -> float:
@@ -130,7 +129,7 @@ class Remembered:
                 template, attrs = step.instruction, step.instruction.attrs
                 if step.data is not None:
                     attrs = {**attrs, "data": arrays[step.data]}
-                inputs, outputs = _named(template.inputs, names), _named(template.outputs, names)
+                inputs, outputs = renamed(template.inputs, names), renamed(template.outputs, names)
                 if self.is_new:  # nothing else uses the instruction
                     instruction = template
                     instruction.inputs, instruction.outputs, instruction.attrs = inputs, outputs, attrs
@@ -200,32 +199,12 @@ class Bound(Sequence[Instruction]):
         return self.instructions[index]
 
 
-def _steps(data: Any, operands: bool) -> list[Step]:
-    """Parse the steps of a program, which may have ``operands``, from JSON data. Raises MalformedRequest."""
-    instructions = data.get("instructions") if isinstance(data, dict) else data
-    if not operands or not isinstance(instructions, list):
-        return [checked_step(i) for i in parse_program(data)]
-    found = [_read_holes(item, index) for index, item in enumerate(instructions)]
-    program = parse_program([item for item, *_ in found])
-    return [
-        Step(i, None, None, [*own, *in_attrs], True) if in_attrs else checked_step(i)._replace(holes=own)
-        for i, (_, own, in_attrs) in zip(program, found, strict=True)
-    ]
-
-
-def _read_holes(data: Any, index: int) -> tuple[Any, list[Hole], list[Hole]]:
-    """Return an instruction's JSON data with holes, the holes in its inputs, and those in its attributes."""
-    own: list[Hole] = []
-    in_attrs: list[Hole] = []
-    if not isinstance(data, dict):
-        return data, own, in_attrs
-    try:
-        data = INSTRUCTION.of(data)
-        parts = {"inputs": read_holes(data.get("inputs", []), own), "attrs": read_holes(data.get("attrs"), in_attrs)}
-    except MalformedRequest as error:
-        error.context["instruction"] = index
-        raise
-    return {**data, **parts}, own, in_attrs
+def _read(text: str, max_depth: int, tenant: str) -> Remembered:
+    """Read a program. Raises MalformedRequest."""
+    has_operands = '"operand"' in text
+    program = parse_program(json_codec.loads_program(text.encode(), max_depth), has_operands)
+    steps = [*map(step_with_holes if has_operands else checked_step, program)]
+    return Remembered(steps, text, digest(text), tenant)
 
 
 def _number(name: str) -> float:
@@ -234,8 +213,9 @@ def _number(name: str) -> float:
     return int(digits) if digits.isdecimal() and name == stand_in(int(digits)) else math.inf
 
 
-def _named(values: Sequence[Any], names: Mapping[str, str]) -> list[Any]:
-    return [names[x] if type(x) is str else tuple(_named(x, names)) if type(x) is tuple else x for x in values]
+def renamed(values: Sequence[Any], names: Mapping[str, Any]) -> list[Any]:
+    """Return an instruction's inputs or outputs with other names, or holes and numbers in place of names."""
+    return [names[x] if type(x) is str else tuple(renamed(x, names)) if type(x) is tuple else x for x in values]
 
 
 class Checked(NamedTuple):
@@ -278,26 +258,43 @@ def checked_step(instruction: Instruction, known: LRU[Any, Checked] = _known) ->
     return Step(i, checked.call, None)
 
 
+def step_with_holes(instruction: Instruction) -> Step:
+    """Return an instruction that may have holes as a step, as :func:`checked_step`."""
+    own, in_attrs = holes_in(instruction.inputs), holes_in(instruction.attrs)
+    if in_attrs:
+        return Step(instruction, None, None, own + in_attrs, True)
+    step = checked_step(instruction)
+    return step._replace(holes=own) if own else step
+
+
+Make = Callable[[str], Remembered]
+"""Makes a program for a tenant."""
+
+
 class Programs(Protocol):
     """A cache of templates, as sessions use it."""
 
     def read(self, text: str, claimed: str | None, max_depth: int, /) -> Remembered:
         """Read and cache the program of this text. Raises InvalidValue if its digest is not the claimed one."""
 
-    def find(self, known_by: str, /) -> Remembered:
-        """Return the program with this digest. Raises UnknownProgram if it was never read here, or was evicted."""
+    def find(self, known_by: Any, make: Make | None = None, /) -> Remembered:
+        """Return the program with this digest. Raises UnknownProgram if it was never read here, or was evicted.
+
+        With ``make``, it is made in these cases; then ``known_by`` is no string, so that no client can name it.
+        """
 
 
 class Memory:
     """The cache of templates for all sessions of a process; thread-safe.
 
-    For a template that was read once only the text is kept, because most of these are not used again. Tenants share the
-    limits, but do not find each other's programs: otherwise a digest would tell what another tenant has sent.
+    A program that was used once is not kept, because most of these are not used again; the text is, if it was read.
+    Tenants share the limits, but do not find each other's programs: otherwise a digest would tell what another tenant
+    has sent.
     """
 
     def __init__(self, most: int = MAX_PROGRAMS, most_bytes: int = MAX_BYTES) -> None:
         self._most, self._most_bytes = most, most_bytes
-        self._programs: OrderedDict[tuple[str, str], Remembered | str] = OrderedDict()
+        self._programs: OrderedDict[tuple[str, Any], Remembered | str] = OrderedDict()
         """The cached programs by tenant and digest."""
         self._bytes = 0
         """The total estimated memory of the cached programs."""
@@ -319,7 +316,7 @@ class Memory:
 
     def read(self, text: str, claimed: str | None, max_depth: int, tenant: str = "") -> Remembered:
         """Read and cache the program of this text. Raises InvalidValue if its digest is not the claimed one."""
-        program = Remembered(text, max_depth, tenant)
+        program = _read(text, max_depth, tenant)
         if claimed is not None and claimed != program.digest:
             raise InvalidValue(f"the program's digest is {program.digest}, not {claimed:.80}")
         key = tenant, program.digest
@@ -328,30 +325,31 @@ class Memory:
                 self._keep(key, text)
         return program
 
-    def find(self, known_by: str, tenant: str = "") -> Remembered:
-        """Return the program with this digest. Raises UnknownProgram if it was never read here, or was evicted."""
+    def find(self, known_by: Any, make: Make | None = None, tenant: str = "") -> Remembered:
+        """Return the program with this digest, as :meth:`Programs.find`."""
+        key = tenant, known_by
         with self._lock:
-            program = self._programs.get((tenant, known_by))
+            program = self._programs.get(key)
             if program is None:
                 self.misses += 1
-                raise UnknownProgram(f"no program {known_by:.80} is remembered here; send its text")
+                if make is None:
+                    raise UnknownProgram(f"no program {known_by:.80} is remembered here; send its text")
+                self._keep(key, "")
+                return make(tenant)
             if isinstance(program, str):
-                program = Remembered(program, sys.maxsize, tenant)
+                program = _read(program, sys.maxsize, tenant) if make is None else make(tenant)
                 program.is_new = False
-                self._keep((tenant, known_by), program)
-            self._programs.move_to_end((tenant, known_by))
+                self._keep(key, program)
+            else:
+                self._programs.move_to_end(key)
             self.hits += 1
             return program
 
-    def _keep(self, key: tuple[str, str], program: Remembered | str) -> None:
-        self._forget(self._programs.pop(key, ""))
+    def _keep(self, key: tuple[str, Any], program: Remembered | str) -> None:
+        self._bytes += _size(program) - _size(self._programs.pop(key, ""))
         self._programs[key] = program
-        self._bytes += _size(program)
         while self._programs and (len(self._programs) > self._most or self._bytes > self._most_bytes):
-            self._forget(self._programs.popitem(last=False)[1])
-
-    def _forget(self, program: Remembered | str) -> None:
-        self._bytes -= _size(program)
+            self._bytes -= _size(self._programs.popitem(last=False)[1])
 
 
 def _size(program: Remembered | str) -> int:
@@ -368,9 +366,9 @@ class TenantMemory:
         """Read and cache a program, as :meth:`Memory.read`."""
         return self._memory.read(text, claimed, max_depth, self._tenant)
 
-    def find(self, known_by: str) -> Remembered:
+    def find(self, known_by: Any, make: Make | None = None) -> Remembered:
         """Return a cached program of the tenant, as :meth:`Memory.find`."""
-        return self._memory.find(known_by, self._tenant)
+        return self._memory.find(known_by, make, self._tenant)
 
 
 MEMORY = Memory()

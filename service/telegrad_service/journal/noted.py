@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from telegrad_engine.program.program_cache import Programs, Remembered
+from telegrad_engine.program.program_cache import Make, Programs, Remembered
 from telegrad_engine.program.registered_functions import Library
 from telegrad_engine.program.registered_functions.function import Applicable, FunctionProgram
 
@@ -27,10 +27,10 @@ class NotedTemplates:
         self._known.add(found.digest)
         return found
 
-    def find(self, known_by: str) -> Remembered:
-        """Return a cached template, and note its text on first use."""
-        found = self.shared.find(known_by)
-        if known_by not in self._known:
+    def find(self, known_by: Any, make: Make | None = None) -> Remembered:
+        """Return a cached template, and note its text on first use. A program that the session makes is not noted."""
+        found = self.shared.find(known_by, make)
+        if make is None and known_by not in self._known:
             self._known.add(known_by)
             self._new.append(found.text)
         return found
