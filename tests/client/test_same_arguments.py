@@ -1,4 +1,4 @@
-"""A call with one tensor in several places, and one with a number on the left, repeated: as in torch, also with others."""
+"""Calls with one tensor in several places, or a number on the left, repeated: as in torch, also with other tensors."""
 
 from __future__ import annotations
 
