@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import importlib
 import zlib
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,18 +24,24 @@ from ..op_cases.stand_ins import Case, T
 ERROR_BASES = (NotImplementedError, RuntimeError, IndexError, TypeError, ValueError)
 
 
-CPU = torch.device("cpu")
-torch.backends.cudnn.allow_tf32 = False  # float32 on a GPU means float32
-
-
 def beside_on_gpu() -> bool:
     """Whether our tensors are on a GPU now, and torch can use it."""
     return state.device is not None and torch.cuda.is_available()
 
 
-def same_device() -> AbstractContextManager[Any]:
-    """Have torch make its tensors where ours are, within the block."""
-    return torch.device("cuda") if beside_on_gpu() else nullcontext()
+def on_cpu() -> AbstractContextManager[Any]:
+    """Have torch make its tensors on the CPU within the block, in a block in which it makes them on a GPU."""
+    return torch.device("cpu") if beside_on_gpu() else nullcontext()
+
+
+@contextmanager
+def same_device() -> Iterator[None]:
+    """Have torch make its tensors where ours are, within the block; float32 on a GPU means float32."""
+    if not beside_on_gpu():
+        yield
+        return
+    with torch.device("cuda"), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
 
 
 def python_index(items: Sequence[Any]) -> tuple[Any, ...]:

@@ -68,7 +68,7 @@ class Both:
         self.arrays = arrays_of(case, dtype) if arrays is None else arrays
         self.op, self.case = op, case
         self.our_call = oracle.with_dtypes(oracle.build(case, self.arrays, tg.tensor), tg.dtypes)
-        with oracle.CPU:  # a GPU on which torch has failed may be of no more use to this process
+        with oracle.on_cpu():  # a GPU on which torch has failed may be of no more use to this process
             self.their_call, self.theirs = self.of_torch()
         if oracle.beside_on_gpu() and not isinstance(self.theirs, oracle.Failure):
             there = self.of_torch()
@@ -229,7 +229,7 @@ def method(op: Op, case: Case, dtype: str) -> None:
         call = oracle.with_dtypes(oracle.build(case, arrays, make), dtypes)
         return oracle.attempt(lambda: getattr(call.args[0], op.name)(*call.args[1:], **call.kwargs))
 
-    with warnings.catch_warnings(), oracle.CPU:
+    with warnings.catch_warnings(), oracle.on_cpu():
         warnings.simplefilter("ignore")
         theirs = run(torch.tensor, torch)
     ours = run(tg.tensor, tg.dtypes)
@@ -264,7 +264,7 @@ def in_place(op: Op, case: Case, dtype: str) -> None:
         outcome = oracle.attempt(lambda: getattr(target, f"{op.name}_")(*call.args[1:], **call.kwargs))
         return outcome, call.inputs, target
 
-    with warnings.catch_warnings(), oracle.CPU:
+    with warnings.catch_warnings(), oracle.on_cpu():
         warnings.simplefilter("ignore")  # of what is in beta
         theirs, their_inputs, _ = run(torch.tensor, torch)
     ours, our_inputs, target = run(tg.tensor, tg.dtypes)
@@ -355,7 +355,7 @@ def hold(check: Callable[..., None], op: Op, number: int, options: dict[str, Any
     except (Exception, pytest.fail.Exception) as error:
         if isinstance(error, NothingToCompare) or not oracle.beside_on_gpu():
             raise
-        with oracle.CPU:
+        with oracle.on_cpu():
             check(op, cases_of(op)[number], **options)
 
 

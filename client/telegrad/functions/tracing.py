@@ -215,9 +215,8 @@ class SavedContext:
                 return Symbol(tracer, value)
             return tuple([read(v) for v in value]) if isinstance(value, (list, tuple)) else value
 
-        ctx = SimpleNamespace(needs_input_grad=needs, saved_tensors=read(self._saved))
-        vars(ctx).update({name: read(value) for name, value in self._attributes.items()})
-        return ctx
+        own = {"needs_input_grad": needs, "saved_tensors": read(self._saved)}
+        return SimpleNamespace(**own | {name: read(value) for name, value in self._attributes.items()})
 
 
 # The definition -----------------------------------------------------------------------------------

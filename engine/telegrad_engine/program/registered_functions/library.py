@@ -48,10 +48,8 @@ class Library:
 
     def add(self, function: Applicable) -> None:
         """Add a function. Raises FunctionExists if its name is taken, LimitExceeded if the library is full."""
-        self._check_name(function.name)
         with self._lock:
-            if function.name in self._functions:
-                raise FunctionExists(f"there is a function {function.name!r} already; remove it first")
+            self._check_name(function.name)
             if len(self._functions) >= MAX_FUNCTIONS:
                 raise LimitExceeded(f"{MAX_FUNCTIONS} functions are registered here, as many as may be; remove some")
             if self.weight + function.weight > MAX_LIBRARY_WEIGHT:
