@@ -116,10 +116,10 @@ class Procedure:
         """Run it in a session on tensors and numbers. Return its outputs, with None for a gradient that is None."""
         if len(values) != len(self.inputs):
             raise InvalidArgument(f"the procedure takes {len(self.inputs)} inputs, but {len(values)} were given")
-        names: dict[str, Any] = dict(zip(self.inputs, values, strict=True))
-        numbers = {name: x for name, x in names.items() if isinstance(x, (int, float))}
-        for name in numbers:
-            del names[name]
+        names: dict[str, Any] = {}
+        numbers: dict[str, Any] = {}
+        for name, x in zip(self.inputs, values, strict=True):
+            (numbers if isinstance(x, (int, float)) else names)[name] = x
         kinds = tuple([(name, x if type(x) is bool else None) for name, x in numbers.items() if name in self._used])
         operands = [numbers[name] for name, kind in kinds if kind is None]
         call = kinds, None if state.grad_enabled else "no_grad"
@@ -169,7 +169,6 @@ class Procedures:
 
     def __init__(self) -> None:
         self._known: dict[str, Procedure] = {}
-        self._bytes = 0
 
     def define(self, name: str, definition: Mapping[str, Any]) -> None:
         """Store a procedure. Raises ProcedureExists if the name is taken, LimitExceeded if there are too many."""
@@ -178,12 +177,11 @@ class Procedures:
         if len(self._known) >= MAX_PROCEDURES:
             raise LimitExceeded(f"a session keeps at most {MAX_PROCEDURES} procedures; undefine some")
         procedure = Procedure(definition)
-        if self._bytes + procedure.size > MAX_BYTES:
+        if sum([each.size for each in self._known.values()]) + procedure.size > MAX_BYTES:
             raise LimitExceeded(
                 f"the procedures of a session take at most {MAX_BYTES} bytes; {procedure.size} more are too many"
             )
         self._known[name] = procedure
-        self._bytes += procedure.size
 
     def definitions(self) -> dict[str, Mapping[str, Any]]:
         """Return the definitions of all procedures, by name."""
@@ -191,7 +189,7 @@ class Procedures:
 
     def undefine(self, name: str) -> None:
         """Remove a procedure. Raises UnknownResource."""
-        self._bytes -= self.find(name).size
+        self.find(name)
         del self._known[name]
 
     def find(self, name: str) -> Procedure:

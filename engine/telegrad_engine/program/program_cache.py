@@ -330,20 +330,20 @@ class Memory:
         key = tenant, known_by
         with self._lock:
             program = self._programs.get(key)
-            if program is None:
-                self.misses += 1
-                if make is None:
-                    raise UnknownProgram(f"no program {known_by:.80} is remembered here; send its text")
-                self._keep(key, "")
-                return make(tenant)
-            if isinstance(program, str):
-                program = _read(program, sys.maxsize, tenant) if make is None else make(tenant)
-                program.is_new = False
-                self._keep(key, program)
-            else:
-                self._programs.move_to_end(key)
-            self.hits += 1
-            return program
+            if program is not None:
+                if isinstance(program, str):
+                    program = _read(program, sys.maxsize, tenant) if make is None else make(tenant)
+                    program.is_new = False
+                    self._keep(key, program)
+                else:
+                    self._programs.move_to_end(key)
+                self.hits += 1
+                return program
+            self.misses += 1
+            if make is None:
+                raise UnknownProgram(f"no program {known_by:.80} is remembered here; send its text")
+            self._keep(key, "")
+        return make(tenant)
 
     def _keep(self, key: tuple[str, Any], program: Remembered | str) -> None:
         self._bytes += _size(program) - _size(self._programs.pop(key, ""))
