@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from itertools import count
+from operator import itemgetter
 from threading import Lock
 from time import perf_counter
 
@@ -232,8 +233,8 @@ class Compiler:
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
-                like = sorted([each for each in self._entries if each[:3] == key[:3]], key=self._last_use)
-                known = [each.signature for each in like[-MAX_COMPARED:]]
+                like = [(other.last_use, each) for each, other in self._entries.items() if each[:3] == key[:3]]
+                known = [each.signature for _, each in sorted(like, key=itemgetter(0))[-MAX_COMPARED:]]
                 new = difference(program.remembered, signature, known)
                 nodes = 0 if signature.graph is None else len(signature.graph.nodes)
                 entry = self._entries[key] = CacheEntry(self.after, nodes, new)
@@ -245,10 +246,9 @@ class Compiler:
         """Evict the least recently used entries while there are too many, or they take too much memory."""
         total = sum([entry.size for entry in self._entries.values()])
         while self._entries and (len(self._entries) > self._most or total > self._most_bytes):
-            total -= self._entries.pop(min(self._entries, key=self._last_use)).size
-
-    def _last_use(self, key: Key) -> float:
-        return self._entries[key].last_use
+            # A signature with a large graph takes long to hash: each is hashed once.
+            oldest, _ = min(self._entries.items(), key=lambda item: item[1].last_use)
+            total -= self._entries.pop(oldest).size
 
     def _note(self, session: Session, program: Bound, reason: str | None) -> None:
         note(session, program, reason, self._most)

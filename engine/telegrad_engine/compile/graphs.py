@@ -17,8 +17,9 @@ import numpy as np
 from ..arrays.symbolic import Untraceable
 from ..graph.node import FREED, MultiOutputNode, Node, accumulator, next_sequence, skip_sequence
 
-MAX_NODES = 2**11
-"""The maximum number of nodes in the graph of a program's inputs, which is read at every run."""
+MAX_NODES, MAX_UNVISITED = 2**11, 2**8
+"""The maximum number of nodes in the graph of a program's inputs, which is read at every run: if the program may make a
+pass over them, and if it only adds to them."""
 LEAF, OWN, TAKEN = "leaf", "own", "taken"
 """Where an edge leads: to a leaf, to a node of the same graph, or to a node from before the program."""
 Edge = tuple[str, int]
@@ -195,10 +196,10 @@ class InputGraph(NamedTuple):
 
 
 class GraphReader:
-    """Reads the graph of tensors, to which ``place`` adds a leaf."""
+    """Reads the graph of tensors, to which ``place`` adds a leaf, if it has at most this number of nodes."""
 
-    def __init__(self, tensors: Sequence[Any], place: Callable[[Any], int]) -> None:
-        self._tensors, self._place = tensors, place
+    def __init__(self, tensors: Sequence[Any], place: Callable[[Any], int], most: int) -> None:
+        self._tensors, self._place, self._most = tensors, place, most
         self._arrays: list[Any] = []
         self._array_owners: list[int | None] = []
         self._floats: list[float] = []
@@ -208,7 +209,7 @@ class GraphReader:
         roots = [(i, x._node, x._output_nr) for i, x in enumerate(self._tensors) if x._node is not None]
         if any(node.leaf is not None for _, node, _ in roots):
             raise Untraceable("what it takes stands in for another tensor")
-        nodes = _reached([node for _, node, _ in roots])
+        nodes = _reached([node for _, node, _ in roots], self._most)
         order = {id(node): number for number, node in enumerate(nodes)}
         targets = [tuple([self._target(target, order, node) for target in node.next_edges]) for node in nodes]
         self._data = {id(x._data): i for i, x in enumerate(self._tensors)}
@@ -266,8 +267,8 @@ def memory_owner(array: Any) -> Any:
     return array
 
 
-def _reached(roots: Sequence[Any]) -> list[Any]:
-    """Return all nodes that a pass from these may visit, oldest first."""
+def _reached(roots: Sequence[Any], most: int) -> list[Any]:
+    """Return all nodes that a pass from these may visit, oldest first. Raises Untraceable if they are too many."""
     order = list({id(root): root for root in roots}.values())
     seen = set(map(id, order))
     for node in order:
@@ -275,7 +276,7 @@ def _reached(roots: Sequence[Any]) -> list[Any]:
             if target is not None and target.leaf is None and id(target) not in seen:
                 seen.add(id(target))
                 order.append(target)
-        if len(order) > MAX_NODES:
+        if len(order) > most:
             raise Untraceable("the history behind what it takes is long")
     order.sort(key=lambda node: node.sequence)
     return order

@@ -16,7 +16,7 @@ from ..tensor.conversion import as_array
 from ..tensor.eager import Tensor
 from ..tensor.in_place import ONE_OF_SEVERAL
 from ..tensor.inference import is_marked
-from .graphs import GraphReader, GraphSignature, InputGraph, memory_owner
+from .graphs import MAX_NODES, MAX_UNVISITED, GraphReader, GraphSignature, InputGraph, memory_owner
 
 
 class TensorSpec(NamedTuple):
@@ -109,7 +109,8 @@ class Inputs:
         """Return the graph of the tensors, or None if none has a history. Its leaves become inputs."""
         for tensor in self.tensors:
             if tensor._node is not None:
-                return GraphReader(self.tensors, self._place).read()
+                most = MAX_NODES if self._program.remembered.analysis.visits_graphs else MAX_UNVISITED
+                return GraphReader(self.tensors, self._place, most).read()
         return None
 
     def _place(self, tensor: Any) -> int:

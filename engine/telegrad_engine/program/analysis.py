@@ -51,6 +51,11 @@ class Analysis:
         return itemgetter(*self.made)
 
     @cached_property
+    def visits_graphs(self) -> bool:
+        """Whether it may make a pass over the graph of tensors that it takes."""
+        return any(i.op in VERBS and not VERBS[i.op].quiet for i in self._instructions)
+
+    @cached_property
     def refusal(self) -> str | None:
         """Why the program runs one instruction at a time; None if it can be planned."""
         for index, instruction in enumerate(self._instructions):

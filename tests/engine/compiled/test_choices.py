@@ -300,3 +300,15 @@ def test_large_programs_make_room_for_each_other() -> None:
     for _ in range(6):
         program(30)
     assert "more than are kept" in last(here).reason
+
+
+def test_a_program_that_only_adds_to_a_long_history_is_not_planned() -> None:
+    session = Remembering(Compiler())
+    session.run([Instruction("tensor", [], ["x0"], {"data": [1.0, 2.0], "requires_grad": True})])
+    session.run([Instruction("sin", [f"x{i}"], [f"x{i + 1}"]) for i in range(300)])
+    for turn in range(4):
+        session.run([Instruction("sum", ["x300"], [f"y{turn}"])])
+    assert session.reports[-1].reason == "the history behind what it takes is long"
+    for turn in range(4):  # a pass over it is worth a plan
+        session.run([Instruction("backward", [(f"y{turn}",)], attrs={"retain_graph": True})])
+    assert session.reports[-1].reason != "the history behind what it takes is long"
