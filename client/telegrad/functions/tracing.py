@@ -193,6 +193,10 @@ def _plain(name: str, value: Any) -> Any:
     return data
 
 
+class BackwardCtx(SimpleNamespace):
+    """The ctx of one run of backward or jvp."""
+
+
 class SavedContext:
     """What forward stored on ctx, for backward and jvp."""
 
@@ -216,7 +220,7 @@ class SavedContext:
             return tuple([read(v) for v in value]) if isinstance(value, (list, tuple)) else value
 
         own = {"needs_input_grad": needs, "saved_tensors": read(self._saved)}
-        return SimpleNamespace(**own | {name: read(value) for name, value in self._attributes.items()})
+        return BackwardCtx(**own | {name: read(value) for name, value in self._attributes.items()})
 
 
 # The definition -----------------------------------------------------------------------------------

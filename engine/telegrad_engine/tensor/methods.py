@@ -239,7 +239,7 @@ def reflected_methods() -> Iterator[tuple[str, Op]]:
     """Yield the operators of a tensor on the right of a number, each with its op."""
     for dunder, name in BINARY.items():
         op = CATALOGUE.get(name)
-        if f"__r{dunder}__" in vars(TensorMethods) and isinstance(op.params[1].kind, OperandKind):
+        if isinstance(op.params[1].kind, OperandKind):
             yield f"__r{dunder}__", op
 
 
