@@ -77,7 +77,7 @@ chaos: $(VENV)/.stamp-packages ## Kill a server under load, 200 times, and compa
 serve: $(VENV)/.stamp-packages ## Start a server: make serve ARGS="--port 8000"
 	$(BIN)/telegrad serve $(ARGS)
 
-check: $(VENV)/.stamp-lint ## Check format, style, types and who imports whom; change nothing
+check: $(VENV)/.stamp-lint stubs ## Check format, style, types and who imports whom; change nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -115,7 +115,7 @@ format: $(VENV)/.stamp-lint ## Format the code and mend what can be mended by ru
 clean: ## Remove .venv, caches and build outputs
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	rm -rf dist
-	find . -path ./.git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+	find . -path ./.git -prune -o -name '*.pyi' -exec rm {} + -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
 .first-demo .first-test: .first-%:
 	@test -e $(VENV)/.stamp-$* || echo "The first 'make $*' installs $(FIRST_$*)."

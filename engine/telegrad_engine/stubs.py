@@ -1,13 +1,11 @@
-"""``python -m telegrad_engine.stubs`` writes the type stubs for editors and type checkers.
+"""Type stubs for editors and type checkers, which cannot see methods and functions that are created at import.
 
-Methods and functions are created from the catalogue at import, which editors cannot see. A test checks that the stubs
-are up to date.
+Builds of the distributions write them (``hatch_build.py``), and ``make stubs`` does in a checkout.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from .schema.signature import REQUIRED, Param
 from .tensor.methods import BINARY, COMPARISONS, UNARY
 from .tensor.namespace import functional_key, functional_names, public_names
 
-HEADER = '''"""{doc} Written by ``make stubs``; do not edit."""
+HEADER = '''"""{doc} Generated; do not edit."""
 
 from collections.abc import {abc}
 from typing import {typing}
@@ -186,28 +184,30 @@ def _torch_names() -> list[str]:
     return sorted(name for name in CATALOGUE.overloads if any(op.namespace == "torch" for op in _public(name)))
 
 
-def stub_files(root: Path) -> dict[Path, str]:
-    """The paths of all stub files in the repository, with their expected content."""
-    client = root / "client" / "telegrad"
+def engine_stubs() -> dict[str, str]:
+    """The text of each stub of the engine, by its path in the folder ``engine``."""
+    return {"telegrad_engine/tensor/_op_methods.pyi": method_stubs()}
+
+
+def client_stubs() -> dict[str, str]:
+    """The text of each stub of the SDK, by its path in the folder ``client``."""
+    parent = "from ..tensor.handle import Tensor"
     return {
-        root / "engine" / "telegrad_engine" / "tensor" / "_op_methods.pyi": method_stubs(),
-        client / "_functions.pyi": function_stubs("torch", _torch_names(), "from .tensor.handle import Tensor"),
-        client / "linalg" / "_linalg.pyi": function_stubs(
-            "torch.linalg", public_names("torch.linalg"), "from ..tensor.handle import Tensor"
-        ),
-        client / "nn" / "_functional.pyi": function_stubs(
-            "torch.nn.functional", functional_names(), "from ..tensor.handle import Tensor"
-        ),
+        "telegrad/_functions.pyi": function_stubs("torch", _torch_names(), "from .tensor.handle import Tensor"),
+        "telegrad/linalg/_linalg.pyi": function_stubs("torch.linalg", public_names("torch.linalg"), parent),
+        "telegrad/nn/_functional.pyi": function_stubs("torch.nn.functional", functional_names(), parent),
     }
 
 
-def main() -> None:
-    """Write the stubs in the repository that contains this file."""
-    root = Path(__file__).resolve().parents[2]
-    for path, text in stub_files(root).items():
-        path.write_text(text)
-        sys.stdout.write(f"wrote {path.relative_to(root)}\n")
+def write(folder: Path, stubs: dict[str, str]) -> None:
+    """Write stubs in a distribution's folder, unless they are there already."""
+    for name, text in stubs.items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    checkout = Path(__file__).resolve().parents[2]
+    write(checkout / "engine", engine_stubs())
+    write(checkout / "client", client_stubs())

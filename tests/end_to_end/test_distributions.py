@@ -16,11 +16,13 @@ from pathlib import Path
 import pytest
 
 from telegrad_engine import __version__
+from telegrad_engine.stubs import client_stubs, engine_stubs
 
 pytestmark = pytest.mark.full  # a minute of building and installing, from a package index
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {"telegrad-engine": "engine", "telegrad": "client", "telegrad-service": "service"}
+STUBS = {"telegrad-engine": set(engine_stubs()), "telegrad": set(client_stubs())}
 BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "install.md").read_text(), re.DOTALL)
 TRAINS = """
 import telegrad as tg
@@ -31,6 +33,26 @@ with running_server() as url, tg.connect(url):
     tg.linalg.norm(x * x).backward()
     print(tg.__version__, x.grad.shape, tg.__file__)
 """
+TYPED = """
+from typing import assert_type
+import telegrad as tg
+import telegrad.nn.functional as F
+
+x = tg.softmax(tg.ones(2, 3), dim=-1)
+assert_type(x, tg.Tensor)
+assert_type(x.sum(0).mul_(2), tg.Tensor)
+assert_type(F.relu(x, inplace=True), tg.Tensor)
+assert_type(tg.linalg.inv(x), tg.Tensor)
+assert_type(tg.sort(x).indices, tg.Tensor)
+tg.softmax(x, "columns")  # type: ignore[arg-type]
+"""
+
+
+def accepted_by_mypy(python: str | Path, folder: Path) -> None:
+    """Check a program against the Telegrad that an interpreter has; an unknown function would be an error or Any."""
+    program = folder / "typed.py"
+    program.write_text(TYPED)
+    run(sys.executable, "-m", "mypy", "--strict", "--python-executable", python, program, folder=folder)
 
 
 def run(*command: str | Path, folder: Path) -> str:
@@ -71,6 +93,7 @@ def test_a_wheel_says_what_it_is(dist: Path, name: str) -> None:
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     assert any(name.endswith("/py.typed") for name in names)
     assert not any(name.startswith("tests/") for name in names)
+    assert {file for file in names if file.endswith(".pyi")} == STUBS.get(name, set())
 
 
 @pytest.mark.parametrize("source", ["CHECKOUT", "WHEELS"])
@@ -87,8 +110,13 @@ def test_the_commands_of_the_page_install_in_a_project_of_ones_own(
     python = tmp_path / ".venv" / "bin" / "python"
     version, *shape, file = run(python, "-c", TRAINS, folder=tmp_path).split()
     assert version == __version__ and " ".join(shape) == "telegrad.Size([3])" and file.startswith(str(tmp_path))
+    accepted_by_mypy(python, tmp_path)
     telegrad = tmp_path / ".venv" / "bin" / "telegrad"
     assert run(telegrad, "--version", folder=tmp_path).split() == ["telegrad", __version__]
+
+
+def test_a_program_beside_the_checkout_is_typed(tmp_path: Path) -> None:
+    accepted_by_mypy(sys.executable, tmp_path)
 
 
 def test_nothing_tells_to_install_from_an_index_what_is_not_published() -> None:

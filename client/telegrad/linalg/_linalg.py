@@ -1,1 +1,1 @@
-"""The types of ``telegrad.linalg`` stand in the stub beside this file, which ``make stubs`` writes."""
+"""The functions of ``telegrad.linalg``. Their types are in a generated stub next to this file."""

@@ -1,1 +1,1 @@
-"""The types of ``telegrad.nn.functional`` are in the stub next to this file, which ``make stubs`` generates."""
+"""The functions of ``telegrad.nn.functional`` that ops have. Their types are in a generated stub next to this file."""

@@ -1,4 +1,4 @@
-"""The methods that ops declare. Their types are in the stub next to this file, which ``make stubs`` generates."""
+"""The methods that ops declare. Their types are in a stub next to this file, which :mod:`..stubs` generates."""
 
 
 class OpMethods:
