@@ -29,50 +29,20 @@ def render(columns: Sequence[Column], header: str | None, footer: str) -> str:
     return "\n".join([*above, rule, title, rule, *body, rule, footer, ""])
 
 
-class FunctionEventAvg:
-    """The totals and averages of all ranges of one name, or of one name and input shapes. Times are in microseconds."""
+class FunctionEventAvg(Totals):
+    """The totals and averages of all ranges of one name, or of one name and input shapes."""
 
-    def __init__(self, key: str, category: str, input_shapes: list[Any], totals: Totals) -> None:
+    def __init__(self, key: str, category: str, input_shapes: list[Any]) -> None:
+        super().__init__()
         self.key = key
         self.category = category
         self.input_shapes = input_shapes
-        self._totals = totals
 
     def __repr__(self) -> str:
         return (
             f"<FunctionEventAvg key={self.key} self_cpu_time={self.self_cpu_time_total:.3f}us "
             f"cpu_time={self.cpu_time:.3f}us input_shapes={self.input_shapes} cpu_memory_usage={self.cpu_memory_usage}>"
         )
-
-    @property
-    def count(self) -> int:
-        """The number of ranges."""
-        return self._totals.count
-
-    @property
-    def cpu_time_total(self) -> float:
-        """The total time of the ranges; a range inside another of the same name counts twice."""
-        return self._totals.total_ns / 1000
-
-    @property
-    def self_cpu_time_total(self) -> float:
-        """The total time of the ranges, excluding the ranges inside them."""
-        return self._totals.self_ns / 1000
-
-    @property
-    def cpu_time(self) -> float:
-        """The average time of a range."""
-        return self.cpu_time_total / self.count if self.count else 0.0
-
-    @property
-    def cpu_memory_usage(self) -> int:
-        """The bytes allocated in the ranges."""
-        return self._totals.bytes
-
-    @property
-    def self_cpu_memory_usage(self) -> int:
-        """The bytes allocated in the ranges, excluding the ranges inside them."""
-        return self._totals.self_bytes
 
     def as_dict(self) -> dict[str, Any]:
         """The totals as JSON data."""
@@ -100,22 +70,20 @@ class AveragedEvents(list[FunctionEventAvg]):
     @classmethod
     def of(cls, recorder: Recorder, by_shapes: bool) -> Self:
         """Average a recorder's ranges by name, or by name and input shapes."""
-        merged: dict[tuple[str, str, str], Totals] = {}
+        averages: dict[tuple[str, str, str], FunctionEventAvg] = {}
         for (name, category, shapes), totals in recorder.totals.items():
             key = (name, category, shapes if by_shapes else "")
-            merged.setdefault(key, Totals()).add(totals)
-        averages = [
-            FunctionEventAvg(name, category, ast.literal_eval(shapes) if shapes else [], totals)
-            for (name, category, shapes), totals in merged.items()
-        ]
-        return cls(averages, memory=recorder.memory, shapes=by_shapes and recorder.shapes)
+            if key not in averages:
+                averages[key] = FunctionEventAvg(name, category, ast.literal_eval(key[2]) if key[2] else [])
+            averages[key].add(totals)
+        return cls(averages.values(), memory=recorder.memory, shapes=by_shapes and recorder.shapes)
 
     def total_average(self) -> FunctionEventAvg:
         """The sum of all averages."""
-        totals = Totals()
+        total = FunctionEventAvg("Total", "", [])
         for average in self:
-            totals.add(average._totals)
-        return FunctionEventAvg("Total", "", [], totals)
+            total.add(average)
+        return total
 
     @property
     def self_cpu_time_total(self) -> float:

@@ -10,8 +10,6 @@ from typing import Any
 from .readings import Readings
 from .recorder import FunctionEvent, Recorder, Totals
 
-TOTALS = ("count", "total_ns", "self_ns", "bytes", "self_bytes")
-
 
 def to_data(readings: Readings, events: bool) -> dict[str, Any]:
     """Return a profile's totals so far, with its events if ``events`` is True."""
@@ -21,7 +19,7 @@ def to_data(readings: Readings, events: bool) -> dict[str, Any]:
         "profile_memory": recorder.memory,
         "totals": [
             {"name": name, "category": category, "input_shapes": shapes}
-            | {field: getattr(totals, field) for field in TOTALS}
+            | {field: getattr(totals, field) for field in Totals.__slots__}
             for (name, category, shapes), totals in recorder.totals.items()
         ],
         "events": [_event(event) for event in readings.events()] if events else [],
@@ -39,9 +37,9 @@ def _event(event: FunctionEvent) -> dict[str, Any]:
         "thread": event.thread,
         "start_ns": event.start_ns,
         "end_ns": event.end_ns,
-        "inner_ns": event._inner_ns,
+        "inner_ns": event.total_ns - event.self_ns,
         "bytes": event.bytes,
-        "inner_bytes": event._inner_bytes,
+        "inner_bytes": event.bytes - event.self_bytes,
     }
 
 
@@ -51,14 +49,15 @@ def from_data(data: dict[str, Any]) -> Recorder:
     recorder.dropped = data["events_dropped"]
     for entry in data["totals"]:
         totals = recorder.totals[entry["name"], entry["category"], entry["input_shapes"]] = Totals()
-        for field in TOTALS:
+        for field in Totals.__slots__:
             setattr(totals, field, entry[field])
     known: dict[int, FunctionEvent] = {}
     for entry in data["events"]:
         event = FunctionEvent(entry["id"], entry["name"], entry["category"], entry["input_shapes"], [])
         event.cpu_parent = known.get(entry["parent"])
         event.thread, event.start_ns, event.end_ns = entry["thread"], entry["start_ns"], entry["end_ns"]
-        event.bytes, event._inner_ns, event._inner_bytes = entry["bytes"], entry["inner_ns"], entry["inner_bytes"]
+        event.total_ns, event.bytes = event.end_ns - event.start_ns, entry["bytes"]
+        event.self_ns, event.self_bytes = event.total_ns - entry["inner_ns"], event.bytes - entry["inner_bytes"]
         known[event.id] = event
         recorder.events.append(event)
     return recorder

@@ -31,29 +31,60 @@ class TimeRange(NamedTuple):
         return self.end - self.start
 
 
-class FunctionEvent:
-    """One range: an op, a node of a backward pass, a user's label or a session's instruction.
+class Totals:
+    """The time and memory of ranges: of one, or of all with one name (and the same input shapes).
 
-    Times are in microseconds; ``cpu_memory_usage`` is the bytes of the arrays allocated in the range, including the
-    ranges inside it; it is 0 unless the profile was made with ``profile_memory``.
+    Times are in microseconds; memory is in bytes of allocated arrays, and 0 unless the profile was made with
+    ``profile_memory``.
     """
 
-    __slots__ = (
-        "_inner_bytes",
-        "_inner_ns",
-        "bytes",
-        "category",
-        "cpu_parent",
-        "end_ns",
-        "id",
-        "input_shapes",
-        "name",
-        "stack",
-        "start_ns",
-        "thread",
-    )
+    __slots__ = ("bytes", "count", "self_bytes", "self_ns", "total_ns")
+
+    def __init__(self) -> None:
+        self.count = self.total_ns = self.self_ns = self.bytes = self.self_bytes = 0
+
+    def add(self, other: Totals) -> None:
+        """Add the totals of ``other``."""
+        self.count += other.count
+        self.total_ns += other.total_ns
+        self.self_ns += other.self_ns
+        self.bytes += other.bytes
+        self.self_bytes += other.self_bytes
+
+    @property
+    def cpu_time_total(self) -> float:
+        """The total time of the ranges; a range inside another of the same name counts twice."""
+        return self.total_ns / 1000
+
+    @property
+    def self_cpu_time_total(self) -> float:
+        """The total time of the ranges, excluding the ranges inside them."""
+        return self.self_ns / 1000
+
+    @property
+    def cpu_time(self) -> float:
+        """The average time of a range."""
+        return self.cpu_time_total / self.count if self.count else 0.0
+
+    @property
+    def cpu_memory_usage(self) -> int:
+        """The bytes allocated in the ranges."""
+        return self.bytes
+
+    @property
+    def self_cpu_memory_usage(self) -> int:
+        """The bytes allocated in the ranges, excluding the ranges inside them."""
+        return self.self_bytes
+
+
+class FunctionEvent(Totals):
+    """One range: an op, a node of a backward pass, a user's label or a session's instruction."""
+
+    __slots__ = ("category", "cpu_parent", "end_ns", "id", "input_shapes", "name", "stack", "start_ns", "thread")
 
     def __init__(self, id: int, name: str, category: str, input_shapes: list[Any], stack: list[str]) -> None:
+        super().__init__()
+        self.count = 1
         self.id = id
         self.name = name
         self.category = category
@@ -61,9 +92,6 @@ class FunctionEvent:
         self.stack = stack
         self.thread = threading.get_ident()
         self.cpu_parent: FunctionEvent | None = None
-        self.bytes = 0
-        self._inner_ns = 0
-        self._inner_bytes = 0
         self.start_ns = self.end_ns = 0
 
     def __repr__(self) -> str:
@@ -75,48 +103,9 @@ class FunctionEvent:
         return self.name
 
     @property
-    def count(self) -> int:
-        """1, since this is a single range."""
-        return 1
-
-    @property
     def time_range(self) -> TimeRange:
         """The start and end of the range."""
         return TimeRange(self.start_ns / 1000, self.end_ns / 1000)
-
-    @property
-    def cpu_time_total(self) -> float:
-        """The duration of the range."""
-        return (self.end_ns - self.start_ns) / 1000
-
-    @property
-    def self_cpu_time_total(self) -> float:
-        """The duration of the range, excluding the ranges inside it."""
-        return (self.end_ns - self.start_ns - self._inner_ns) / 1000
-
-    @property
-    def cpu_memory_usage(self) -> int:
-        """The bytes allocated in the range."""
-        return self.bytes
-
-    @property
-    def self_cpu_memory_usage(self) -> int:
-        """The bytes allocated in the range, excluding the ranges inside it."""
-        return self.bytes - self._inner_bytes
-
-
-class Totals:
-    """The totals of all ranges of one name (and of the same input shapes)."""
-
-    __slots__ = ("bytes", "count", "self_bytes", "self_ns", "total_ns")
-
-    def __init__(self) -> None:
-        self.count = self.total_ns = self.self_ns = self.bytes = self.self_bytes = 0
-
-    def add(self, other: Totals) -> None:
-        """Add the totals of ``other``."""
-        for field in Totals.__slots__:
-            setattr(self, field, getattr(self, field) + getattr(other, field))
 
 
 class Recorder:
@@ -172,21 +161,17 @@ class Recorder:
         self._open.remove(event)
 
     def _account(self, event: FunctionEvent) -> None:
-        elapsed = event.end_ns - event.start_ns
+        event.total_ns = event.end_ns - event.start_ns
+        event.self_ns += event.total_ns
         parent = event.cpu_parent
         if parent is not None:
-            parent._inner_ns += elapsed
-            parent._inner_bytes += event.bytes
+            parent.self_ns -= event.total_ns
             parent.bytes += event.bytes
         key = (event.name, event.category, str(event.input_shapes) if self.shapes else "")
         totals = self.totals.get(key)
         if totals is None:
             totals = self.totals[key] = Totals()
-        totals.count += 1
-        totals.total_ns += elapsed
-        totals.self_ns += elapsed - event._inner_ns
-        totals.bytes += event.bytes
-        totals.self_bytes += event.bytes - event._inner_bytes
+        totals.add(event)
         if len(self.events) < self.max_events:
             self.events.append(event)
         else:
@@ -206,6 +191,7 @@ class Recorder:
                 continue
             self._counted.append(array)
             self._open[-1].bytes += array.nbytes
+            self._open[-1].self_bytes += array.nbytes
 
     @contextlib.contextmanager
     def range(self, name: str, category: str, inputs: Sequence[Any] = ()) -> Iterator[None]:
