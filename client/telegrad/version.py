@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from telegrad_engine import __version__ as __version__  # the three distributions have one version
 
-from .exclusions import attribute_of
-
 cuda: str | None = None
 hip: str | None = None
 xpu: str | None = None
 debug = False
 git_version: str | None = None
-
-__getattr__ = attribute_of("version")

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..exclusions import attribute_of
-
 enabled = True
 benchmark = False
 benchmark_limit = 10
@@ -59,6 +57,3 @@ def flags(
         yield
     finally:
         set_flags(*before)
-
-
-__getattr__ = attribute_of("backends.cudnn")

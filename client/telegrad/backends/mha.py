@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ..exclusions import attribute_of
-
 _fastpath = True
 
 
@@ -16,6 +14,3 @@ def set_fastpath_enabled(value: bool) -> None:
     """Remember the setting; attention is computed in one way."""
     global _fastpath
     _fastpath = value
-
-
-__getattr__ = attribute_of("backends.mha")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ..exclusions import attribute_of
-
 enabled = True
 deterministic = False
 allow_tf32 = True
@@ -12,6 +10,3 @@ allow_tf32 = True
 def is_available() -> bool:
     """False: no session computes with it."""
     return False
-
-
-__getattr__ = attribute_of("backends.mkldnn")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ..exclusions import attribute_of
-
 
 def is_available() -> bool:
     """False: no session computes with it."""
@@ -13,6 +11,3 @@ def is_available() -> bool:
 def is_built() -> bool:
     """False: there is no kernel for them."""
     return False
-
-
-__getattr__ = attribute_of("backends.mps")

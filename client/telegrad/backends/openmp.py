@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from ..exclusions import attribute_of
-
 
 def is_available() -> bool:
     """False: no session computes with it."""
     return False
-
-
-__getattr__ = attribute_of("backends.openmp")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ..exclusions import attribute_of
-
 enabled = False
 strategy: str | None = None
 
@@ -16,6 +14,3 @@ def is_available() -> bool:
 def get_opt_einsum() -> None:
     """None: the package is not used."""
     return None
-
-
-__getattr__ = attribute_of("backends.opt_einsum")
