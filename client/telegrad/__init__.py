@@ -197,125 +197,29 @@ def __dir__() -> list[str]:
 OTHER_NAMES = ("bool", "double", "float", "half", "int", "long", "short")
 """Names of dtypes that are also Python builtins; ``from telegrad import *`` leaves them out."""
 
-__all__ = [
-    "Generator",
-    "GradScaler",
-    "OutOfMemoryError",
-    "Session",
-    "Size",
-    "TelegradError",
-    "Tensor",
-    "aconnect",
-    "aio",
-    "amp",
-    "are_deterministic_algorithms_enabled",
-    "as_tensor",
-    "asarray",
-    "autocast",
-    "autograd",
-    "backends",
-    "bfloat16",
-    "broadcast_shapes",
-    "can_cast",
-    "channels_last",
-    "channels_last_3d",
-    "clear_autocast_cache",
-    "compile",
-    "connect",
-    "contiguous_format",
-    "cuda",
-    "current",
-    "debug",
-    "default_generator",
-    "device",
-    "dtype",
-    "e",
-    "enable_grad",
-    "finfo",
-    "float16",
-    "float32",
-    "float64",
-    "from_dlpack",
-    "from_numpy",
-    "from_torch",
-    "frombuffer",
-    "func",
-    "get_autocast_dtype",
-    "get_default_device",
-    "get_default_dtype",
-    "get_deterministic_debug_mode",
-    "get_float32_matmul_precision",
-    "get_num_interop_threads",
-    "get_num_threads",
-    "get_rng_state",
-    "graph",
-    "iinfo",
-    "import_session",
-    "inf",
-    "inference_mode",
-    "initial_seed",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "is_anomaly_check_nan_enabled",
-    "is_anomaly_enabled",
-    "is_autocast_cache_enabled",
-    "is_autocast_enabled",
-    "is_deterministic_algorithms_warn_only_enabled",
-    "is_grad_enabled",
-    "is_inference_mode_enabled",
-    "is_storage",
-    "is_tensor",
-    "is_warn_always_enabled",
-    "layout",
-    "linalg",
-    "load",
-    "manual_seed",
-    "memory_format",
-    "nan",
-    "newaxis",
-    "nn",
-    "no_grad",
-    "ops",
-    "optim",
-    "pi",
-    "preserve_format",
-    "profiler",
-    "promote_types",
-    "random",
-    "register_function",
-    "remove_function",
-    "result_type",
-    "return_types",
-    "save",
-    "scan",
-    "seed",
-    "session",
-    "set_anomaly_enabled",
-    "set_default_device",
-    "set_default_dtype",
-    "set_default_tensor_type",
-    "set_deterministic_debug_mode",
-    "set_float32_matmul_precision",
-    "set_flush_denormal",
-    "set_grad_enabled",
-    "set_num_interop_threads",
-    "set_num_threads",
-    "set_printoptions",
-    "set_rng_state",
-    "set_warn_always",
-    "strided",
-    "tensor",
-    "testing",
-    "typename",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "use_deterministic_algorithms",
-    "utils",
-    "version",
-    "vmap",
-    "while_loop",
-]
+__all__ = ["Generator", "GradScaler", "OutOfMemoryError", "Session", "Size", "TelegradError", "Tensor"]
+__all__ += ["aio", "amp", "autograd", "backends", "cuda", "func", "linalg", "nn", "ops", "optim", "profiler", "random"]
+__all__ += ["return_types", "testing", "utils", "version"]
+__all__ += ["bfloat16", "dtype", "float16", "float32", "float64"]
+__all__ += ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+__all__ += ["broadcast_shapes", "can_cast", "finfo", "iinfo", "promote_types", "result_type"]
+__all__ += ["channels_last", "channels_last_3d", "contiguous_format", "memory_format", "preserve_format"]
+__all__ += ["layout", "strided"]
+__all__ += ["e", "inf", "nan", "newaxis", "pi"]
+__all__ += ["as_tensor", "asarray", "from_dlpack", "from_numpy", "from_torch", "frombuffer", "tensor"]
+__all__ += ["graph", "is_storage", "is_tensor", "load", "save", "set_printoptions", "typename"]
+__all__ += ["enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "no_grad"]
+__all__ += ["set_grad_enabled"]
+__all__ += ["is_anomaly_check_nan_enabled", "is_anomaly_enabled", "set_anomaly_enabled"]
+__all__ += ["autocast", "clear_autocast_cache", "get_autocast_dtype", "is_autocast_cache_enabled"]
+__all__ += ["is_autocast_enabled"]
+__all__ += ["compile", "register_function", "remove_function", "scan", "vmap", "while_loop"]
+__all__ += ["aconnect", "connect", "current", "debug", "device", "import_session", "session"]
+__all__ += ["default_generator", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state"]
+__all__ += ["get_default_device", "get_default_dtype", "set_default_device", "set_default_dtype"]
+__all__ += ["set_default_tensor_type"]
+__all__ += ["get_num_interop_threads", "get_num_threads", "set_num_interop_threads", "set_num_threads"]
+__all__ += ["are_deterministic_algorithms_enabled", "is_deterministic_algorithms_warn_only_enabled"]
+__all__ += ["get_deterministic_debug_mode", "set_deterministic_debug_mode", "use_deterministic_algorithms"]
+__all__ += ["get_float32_matmul_precision", "set_float32_matmul_precision", "set_flush_denormal"]
+__all__ += ["is_warn_always_enabled", "set_warn_always"]

@@ -16,10 +16,6 @@ from telegrad_engine.amp import (
 )
 from telegrad_engine.amp.autocast import DEFAULTS
 
-from .exclusions import attribute_of
-
-__getattr__ = attribute_of("amp")
-
 
 def is_autocast_available(device_type: Any) -> bool:
     """Whether autocast supports this device type. Raises TypeError unless it is a string."""
@@ -29,14 +25,6 @@ def is_autocast_available(device_type: Any) -> bool:
     return device_type in DEFAULTS
 
 
-__all__ = [
-    "GradScaler",
-    "autocast",
-    "clear_autocast_cache",
-    "custom_bwd",
-    "custom_fwd",
-    "get_autocast_dtype",
-    "is_autocast_available",
-    "is_autocast_cache_enabled",
-    "is_autocast_enabled",
-]
+__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+__all__ += ["clear_autocast_cache", "get_autocast_dtype"]
+__all__ += ["is_autocast_available", "is_autocast_cache_enabled", "is_autocast_enabled"]

@@ -200,14 +200,5 @@ class record_function(engine_record_function):
             began.emit("end_range")
 
 
-__all__ = [
-    "AveragedEvents",
-    "EventList",
-    "FunctionEvent",
-    "FunctionEventAvg",
-    "ProfilerAction",
-    "ProfilerActivity",
-    "profile",
-    "record_function",
-    "schedule",
-]
+__all__ = ["AveragedEvents", "EventList", "FunctionEvent", "FunctionEventAvg"]
+__all__ += ["ProfilerAction", "ProfilerActivity", "profile", "record_function", "schedule"]

@@ -219,37 +219,13 @@ def broadcast_prefix(prefix: PyTree, tree: PyTree) -> list[Any]:
     return list(optree.broadcast_prefix(prefix, tree, **_OPTIONS))
 
 
-__all__ = [
-    "PyTree",
-    "TreeSpec",
-    "arg_tree_leaves",
-    "key_get",
-    "keystr",
-    "map_only",
-    "register_dataclass",
-    "register_pytree_node",
-    "tree_all",
-    "tree_all_only",
-    "tree_any",
-    "tree_any_only",
-    "tree_flatten",
-    "tree_flatten_with_path",
-    "tree_is_leaf",
-    "tree_iter",
-    "tree_leaves",
-    "tree_leaves_with_path",
-    "tree_map",
-    "tree_map_",
-    "tree_map_only",
-    "tree_map_only_",
-    "tree_map_with_path",
-    "tree_structure",
-    "tree_unflatten",
-    "treespec_dict",
-    "treespec_leaf",
-    "treespec_pprint",
-    "treespec_tuple",
-]
+__all__ = ["PyTree", "TreeSpec", "arg_tree_leaves", "key_get", "keystr", "map_only", "register_dataclass"]
+__all__ += ["register_pytree_node"]
+__all__ += ["tree_all", "tree_all_only", "tree_any", "tree_any_only", "tree_flatten", "tree_flatten_with_path"]
+__all__ += ["tree_is_leaf", "tree_iter", "tree_leaves", "tree_leaves_with_path", "tree_map", "tree_map_"]
+__all__ += ["tree_map_only", "tree_map_only_"]
+__all__ += ["tree_map_with_path", "tree_structure", "tree_unflatten"]
+__all__ += ["treespec_dict", "treespec_leaf", "treespec_pprint", "treespec_tuple"]
 
 
 def _predicate(type_or_types_or_pred: Any) -> Callable[[Any], bool]:

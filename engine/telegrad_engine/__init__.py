@@ -26,30 +26,9 @@ warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"telegrad_eng
 fast_paths.install()
 linalg = functions.linalg
 __version__ = "0.1.0"
-__all__ = [
-    "CATALOGUE",
-    "Tensor",
-    "amp",
-    "autocast",
-    "autograd",
-    "dtypes",
-    "enable_grad",
-    "errors",
-    "functions",
-    "get_autocast_dtype",
-    "inference_mode",
-    "is_anomaly_check_nan_enabled",
-    "is_anomaly_enabled",
-    "is_autocast_enabled",
-    "is_grad_enabled",
-    "is_inference_mode_enabled",
-    "linalg",
-    "manual_seed",
-    "no_grad",
-    "ops",
-    "optim",
-    "saved",
-    "set_grad_enabled",
-    "tensor",
-    "utils",
-]
+__all__ = ["CATALOGUE", "Tensor", "functions", "tensor"]
+__all__ += ["amp", "autograd", "dtypes", "errors", "linalg", "ops", "optim", "utils"]
+__all__ += ["autocast", "get_autocast_dtype", "is_autocast_enabled"]
+__all__ += ["is_anomaly_check_nan_enabled", "is_anomaly_enabled", "manual_seed", "saved"]
+__all__ += ["enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "no_grad"]
+__all__ += ["set_grad_enabled"]

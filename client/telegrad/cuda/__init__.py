@@ -131,24 +131,7 @@ class device:
 
 __getattr__ = attribute_of("cuda")
 
-__all__ = [
-    "amp",
-    "current_device",
-    "device",
-    "device_count",
-    "empty_cache",
-    "get_device_name",
-    "init",
-    "initial_seed",
-    "ipc_collect",
-    "is_available",
-    "is_bf16_supported",
-    "is_initialized",
-    "is_tf32_supported",
-    "manual_seed",
-    "manual_seed_all",
-    "seed",
-    "seed_all",
-    "set_device",
-    "synchronize",
-]
+__all__ = ["amp", "current_device", "device", "device_count", "get_device_name", "set_device"]
+__all__ += ["init", "is_available", "is_bf16_supported", "is_initialized", "is_tf32_supported"]
+__all__ += ["empty_cache", "ipc_collect", "synchronize"]
+__all__ += ["initial_seed", "manual_seed", "manual_seed_all", "seed", "seed_all"]

@@ -109,13 +109,5 @@ checkpoint, checkpoint_sequential = _OURS.checkpoint, _OURS.checkpoint_sequentia
 
 __getattr__ = attribute_of("utils.checkpoint")
 
-__all__ = [
-    "CheckpointError",
-    "CheckpointPolicy",
-    "SelectiveCheckpointContext",
-    "checkpoint",
-    "checkpoint_sequential",
-    "create_selective_checkpoint_contexts",
-    "noop_context_fn",
-    "set_checkpoint_early_stop",
-]
+__all__ = ["CheckpointError", "checkpoint", "checkpoint_sequential", "noop_context_fn", "set_checkpoint_early_stop"]
+__all__ += ["CheckpointPolicy", "SelectiveCheckpointContext", "create_selective_checkpoint_contexts"]

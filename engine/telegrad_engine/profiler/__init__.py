@@ -20,16 +20,5 @@ from .data import from_data, to_data
 from .readings import Readings
 from .recorder import FunctionEvent
 
-__all__ = [
-    "AveragedEvents",
-    "EventList",
-    "FunctionEvent",
-    "FunctionEventAvg",
-    "ProfilerActivity",
-    "Readings",
-    "check_activities",
-    "from_data",
-    "profile",
-    "record_function",
-    "to_data",
-]
+__all__ = ["AveragedEvents", "EventList", "FunctionEvent", "FunctionEventAvg"]
+__all__ += ["ProfilerActivity", "Readings", "check_activities", "from_data", "profile", "record_function", "to_data"]

@@ -23,23 +23,8 @@ from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, Su
 
 __getattr__ = attribute_of("utils.data")
 
-__all__ = [
-    "BatchSampler",
-    "ChainDataset",
-    "ConcatDataset",
-    "DataLoader",
-    "Dataset",
-    "IterableDataset",
-    "RandomSampler",
-    "Sampler",
-    "SequentialSampler",
-    "StackDataset",
-    "Subset",
-    "SubsetRandomSampler",
-    "TensorDataset",
-    "WeightedRandomSampler",
-    "default_collate",
-    "default_convert",
-    "get_worker_info",
-    "random_split",
-]
+__all__ = ["ChainDataset", "ConcatDataset", "Dataset", "IterableDataset", "StackDataset", "Subset", "TensorDataset"]
+__all__ += ["random_split"]
+__all__ += ["BatchSampler", "RandomSampler", "Sampler", "SequentialSampler", "SubsetRandomSampler"]
+__all__ += ["WeightedRandomSampler"]
+__all__ += ["DataLoader", "default_collate", "default_convert", "get_worker_info"]
