@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from ..arrays import NUMPY
+from ..graph.data import fill_template
 from ..graph.node import FREED
 from ..program.result import Answer, Value
 from ..schema.op import Op
 from ..tensor.eager import Tensor
 from ..tensor.gradient_values import COUNTED
 from .effects import Effects
-from .graphs import GraphContext, edge_target, fill_template
 from .input_signature import Inputs
 from .plan import PlannedRun
 
@@ -72,11 +72,8 @@ class Change:
         memories = [*[tensor._data for tensor in taken], *self._made]
         values = {"memories": memories, "arrays": self._saved, "numbers": self._run.numbers()}
         self._tensors = self._make_tensors(values)
-        context = GraphContext(self._tensors, inputs.nodes, values, self._version_counters)
-        node_of = effects.graph.made(context) if effects.graph.nodes else None
-        self._nodes = [
-            None if place.node is None else edge_target(place.node, node_of, context) for _, place in effects.placed
-        ]
+        node_of = effects.graph.made(self._tensors, inputs.nodes, self._version_counters, values)
+        self._nodes = [node_of(place.node) for _, place in effects.placed]
 
     def _make_tensors(self, values: Mapping[str, Any]) -> list[Tensor]:
         """Return the tensors that the program takes, then those that it makes."""

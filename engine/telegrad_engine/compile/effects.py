@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..program.program_cache import Remembered
-from .graphs import Edge, GraphData
+from .graphs import GraphData
 
 
 class Source(NamedTuple):
@@ -32,7 +32,8 @@ class Place(NamedTuple):
     """A tensor's place in the graph."""
 
     requires_grad: bool
-    node: Edge | None
+    node: int
+    """The edge to its node."""
     output_nr: int
 
 

@@ -19,7 +19,8 @@ from ..context import Grantor
 from ..devices import Device
 from ..dtypes import DType
 from ..errors import TelegradError
-from ..graph.node import FREED
+from ..graph.data import NOWHERE, Constant, Container, NodeData, Placeholder, node_data, template
+from ..graph.node import FREED, walk
 from ..program.analysis import number_of
 from ..program.instructions import Instruction
 from ..program.operands import BOUNDS, Hole, fill
@@ -33,20 +34,7 @@ from ..session.memory_accounting import Accounts
 from ..session.numbering import Numbering
 from ..session.session import Session
 from .effects import Effects, Fetched, Made, Place, Save, Source
-from .graphs import (
-    LEAF,
-    OWN,
-    TAKEN,
-    Constant,
-    Container,
-    Edge,
-    GraphData,
-    NodeData,
-    Placeholder,
-    node_data,
-    rebuild,
-    template,
-)
+from .graphs import LEAF, TAKEN, GraphData, rebuild
 from .input_signature import Inputs, InputSignature, TensorSpec
 from .plan import Planned, Planner
 
@@ -217,7 +205,11 @@ class EffectsReader:
         """All tensors that can be reached from a name."""
         self._memories = Numbering([tensor._memory for tensor in trace.taken])
         self._counters = Numbering([tensor._version_counter for tensor in trace.taken])
-        self._nodes: dict[int, Edge] = {id(node): (TAKEN, number) for number, node in enumerate(trace.nodes)}
+        self._nodes: dict[int, int] = {}
+        """The numbers of the nodes that it leaves."""
+        self._taken = {id(node): number for number, node in enumerate(trace.nodes)}
+        self._ends: dict[tuple[str, int], int] = {}
+        """The edges to the ends of its graph."""
         self._freed_before = [number for number, node in enumerate(trace.nodes) if node.saved is FREED]
         self._saves: list[Save] = []
         self._reachable: dict[tuple[int, int], Any] = {}
@@ -329,38 +321,29 @@ class EffectsReader:
         if self._memories.of(tensor._memory) != number or self._counters.of(tensor._version_counter) != number:
             raise Untraceable("a tensor that it takes shows other memory afterwards")
         node, output_nr = self._trace.places.get(number, (None, 0))
-        before = Place(spec.requires_grad, None if node is None else (TAKEN, node), output_nr)
+        before = Place(spec.requires_grad, NOWHERE if node is None else self._end(TAKEN, node), output_nr)
         return place != before or tensor._base is not None
 
     def _place(self, tensor: Any) -> Place:
-        node = None if tensor._node is None else self._nodes[id(tensor._node)]
-        return Place(tensor._requires_grad, node, tensor._output_nr)
+        return Place(tensor._requires_grad, self._edge(tensor._node), tensor._output_nr)
 
     # The graph -----------------------------------------------------------------------------
 
     def _graph(self) -> GraphData:
         """Return the graph behind the tensors that it leaves."""
-        nodes = self._made_nodes()
-        self._nodes.update({id(node): (OWN, number) for number, node in enumerate(nodes)})
+        roots = [x._node for x in self._tensors if x._node is not None]
+        if any(root.leaf is not None for root in roots):
+            raise Untraceable("what it leaves stands in for another tensor")
+        nodes = [*reversed([*walk(*roots, known=self._trace.nodes)])]
+        self._nodes = {id(node): number for number, node in enumerate(nodes)}
         ends = [target for node in nodes for target in node.next_edges if target is not None]
         for leaf in [target.leaf for target in ends if target.leaf is not None]:
             self._check(leaf)
             self._tensors.of(leaf)
         self._reachable = {(id(x._version_counter), id(x._memory.array)): x._memory for x in self._tensors}
         keeps_arrays = any(_keeps_arrays(node) for node in nodes)
-        return GraphData([self._node(node) for node in nodes], keeps_arrays)
-
-    def _made_nodes(self) -> list[Any]:
-        """Return the new nodes behind the tensors that it leaves, oldest first."""
-        ends = [x._node for x in self._tensors if x._node is not None]
-        found = {id(node): node for node in ends if id(node) not in self._nodes}
-        order = list(found.values())
-        for node in order:
-            for target in node.next_edges:
-                if target is not None and target.leaf is None and id(target) not in self._nodes.keys() | found.keys():
-                    found[id(target)] = target
-                    order.append(target)
-        return sorted(order, key=lambda node: node.sequence)
+        data = [self._node(node) for node in nodes]
+        return GraphData(data, self._ends, keeps_arrays)
 
     def _node(self, node: Any) -> NodeData:
         keeps_arrays = _keeps_arrays(node)
@@ -402,12 +385,16 @@ class EffectsReader:
             raise Untraceable("it puts hooks on a graph from an earlier program")
         return [n for n, node in enumerate(nodes) if node.saved is FREED and n not in self._freed_before]
 
-    def _edge(self, target: Any) -> Edge | None:
+    def _edge(self, target: Any) -> int:
         if target is None:
-            return None
-        if target.leaf is None:
-            return self._nodes[id(target)]
-        return LEAF, self._tensors.of(target.leaf)
+            return NOWHERE
+        if target.leaf is not None:
+            return self._end(LEAF, self._tensors.of(target.leaf))
+        number = self._nodes.get(id(target))
+        return self._end(TAKEN, self._taken[id(target)]) if number is None else number
+
+    def _end(self, where: str, number: int) -> int:
+        return self._ends.setdefault((where, number), NOWHERE - 1 - len(self._ends))
 
 
 def _keeps_arrays(node: Any) -> bool:

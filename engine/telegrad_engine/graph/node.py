@@ -355,10 +355,11 @@ def count_saved(memory: Grantor, outputs: Iterable[Any], begun: int) -> None:
                 memory.count(value)
 
 
-def walk(*roots: Node) -> Iterator[Node]:
-    """All operations reachable from ``roots``, newest first."""
-    seen = {root for root in roots if root.leaf is None}
-    order = list(seen)
+def walk(*roots: Node, known: Collection[Node] = ()) -> Iterator[Node]:
+    """All operations reachable from ``roots``, newest first, but not those ``known`` nor what only they reach."""
+    seen = {*known}
+    order = list({root for root in roots if root.leaf is None and root not in seen})
+    seen.update(order)
     for node in order:
         for target in node.next_edges:
             if target is not None and target.leaf is None and target not in seen:

@@ -1,0 +1,147 @@
+"""A graph as data: its nodes without the objects that they refer to, from which nodes are made again.
+
+Plans, compiled functions, snapshots and forks make nodes here. Tensors, version counters, and nodes outside of the
+graph have numbers in the data; whoever makes the nodes says what these are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..arrays.symbolic import Untraceable
+from .node import FREED, MultiOutputNode, Node, next_sequence
+
+# Templates of values -------------------------------------------------------------------------
+
+
+class Placeholder(NamedTuple):
+    """A placeholder for a value that differs between graphs: an array or a number, by kind and number."""
+
+    what: str
+    number: int
+
+
+class Container(NamedTuple):
+    """A list, tuple, dict or slice of templates; equal to another only if it is of the same type."""
+
+    type: type
+    items: tuple[Any, ...]
+
+
+class Constant(NamedTuple):
+    """A value that is always the same; equal to another only if it is of the same type."""
+
+    type: type
+    value: Any
+
+
+class Identity:
+    """A value that is always the same object, and is compared as such."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+FREED_VALUES = Identity(FREED)
+"""The template of the saved values of a freed node."""
+
+
+def template(value: Any, at: Callable[[Any], Any]) -> Any:
+    """Return the template of a value, which can be compared; ``at`` returns the placeholder of a part, or None.
+
+    Raises Untraceable for a value that is not hashable.
+    """
+    place = at(value)
+    if place is not None:
+        return place
+    if isinstance(value, (list, tuple)):
+        return Container(type(value), tuple([template(item, at) for item in value]))
+    if isinstance(value, slice):
+        return Container(slice, (template(value.start, at), template(value.stop, at), template(value.step, at)))
+    if isinstance(value, Mapping):
+        return Container(dict, tuple([(key, template(item, at)) for key, item in value.items()]))
+    try:
+        hash(value)
+    except TypeError:
+        raise Untraceable(f"a node keeps a {type(value).__name__}") from None
+    return Constant(type(value), value)
+
+
+def fill_template(value: Any, places: Mapping[str, Any]) -> Any:
+    """Return the value of a template, with these values for its placeholders."""
+    kind = type(value)
+    if kind is Constant or kind is Identity:
+        return value.value
+    if kind is Placeholder:
+        return places[value.what][value.number]
+    if value.type is dict:
+        return {key: fill_template(item, places) for key, item in value.items}
+    items = [fill_template(item, places) for item in value.items]
+    return items if value.type is list else value.type(items) if value.type is tuple else value.type(*items)
+
+
+# Nodes ---------------------------------------------------------------------------------------
+
+FIXED = ("op", "shape", "dtype", "width", "specs", "output_nrs")
+"""The attributes of a node that contain no values."""
+NOWHERE = -1
+"""An edge that leads nowhere: to end 0 of every graph, which is None."""
+
+
+class NodeData(NamedTuple):
+    """A node of a graph."""
+
+    kind: type[Any]
+    fixed: tuple[tuple[str, Any], ...]
+    """Attributes that are the same in every graph that is made."""
+    plan: Identity
+    attrs: Any
+    """The template of its op's attributes."""
+    saved: Any
+    """The template of its saved values."""
+    versions: tuple[tuple[int, int, int], ...]
+    """For each saved tensor its position, the number of its version counter, and its version minus that counter's."""
+    edges: tuple[int, ...]
+    """The numbers of earlier nodes of the graph; ``~n`` for the graph's end ``n``, a node outside of it."""
+
+
+def node_data(node: Any, attrs: Any, saved: Any, versions: Any, edges: Any) -> NodeData:
+    """Return the data of a node, with these templates of its values, versions and edges."""
+    own = vars(node)
+    fixed = tuple([(name, tuple(own[name]) if name == "specs" else own[name]) for name in FIXED if name in own])
+    return NodeData(MultiOutputNode if node.many else Node, fixed, Identity(node.plan), attrs, saved, versions, edges)
+
+
+def new_node(kind: type[Any], data: NodeData, values: Mapping[str, Any]) -> Any:
+    """Make a node, with these values for its placeholders, and without versions, edges and age."""
+    node: Any = object.__new__(kind)
+    node._update(data.fixed)
+    node.plan = data.plan.value
+    node.attrs, node.saved = fill_template(data.attrs, values), fill_template(data.saved, values)
+    return node
+
+
+def make_nodes(graph: Sequence[NodeData], ends: Sequence[Any], counters: Any, values: Mapping[str, Any]) -> list[Any]:
+    """Make the nodes of a graph, in which edges lead to earlier nodes. Return a list from which edges take their nodes.
+
+    ``ends`` are the nodes outside of it, of which the first is None; ``counters`` are version counters by number, and
+    ``values`` those of placeholders.
+    """
+    nodes: list[Any] = [None] * len(graph)
+    nodes.extend(reversed(ends))  # so ~n is the index of end n
+    for number, data in enumerate(graph):
+        node = nodes[number] = new_node(data.kind, data, values)
+        if data.versions:
+            node.versions = tuple([(at, counters[i], counters[i][0] + version) for at, i, version in data.versions])
+        node.next_edges = tuple([nodes[edge] for edge in data.edges])
+        node.sequence = next_sequence()
+    return nodes
