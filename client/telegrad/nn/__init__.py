@@ -1,10 +1,13 @@
 """Neural network modules, as ``torch.nn``: the parameters live in the session, the modules in the client.
 
-The modules are in :mod:`telegrad.nn.modules`, their functions in :mod:`telegrad.nn.functional`. ``import X as X`` tells
-type checkers that X is exported.
+The public classes of these files of :mod:`telegrad.nn.modules` are names of this package; their functions are in
+:mod:`telegrad.nn.functional`. ``import X as X`` tells type checkers that X is exported.
 """
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from ..exclusions import attribute_of
 from . import attention as attention
@@ -12,170 +15,46 @@ from . import functional as functional
 from . import init as init
 from . import utils as utils
 from .loss_functions import LinearCrossEntropyOptions as LinearCrossEntropyOptions
-from .modules.activation import CELU as CELU
-from .modules.activation import ELU as ELU
-from .modules.activation import GELU as GELU
-from .modules.activation import GLU as GLU
-from .modules.activation import SELU as SELU
-from .modules.activation import Hardshrink as Hardshrink
-from .modules.activation import Hardsigmoid as Hardsigmoid
-from .modules.activation import Hardswish as Hardswish
-from .modules.activation import Hardtanh as Hardtanh
-from .modules.activation import LeakyReLU as LeakyReLU
-from .modules.activation import LogSigmoid as LogSigmoid
-from .modules.activation import LogSoftmax as LogSoftmax
-from .modules.activation import Mish as Mish
-from .modules.activation import PReLU as PReLU
-from .modules.activation import ReLU as ReLU
-from .modules.activation import ReLU6 as ReLU6
-from .modules.activation import RReLU as RReLU
-from .modules.activation import Sigmoid as Sigmoid
-from .modules.activation import SiLU as SiLU
-from .modules.activation import Softmax as Softmax
-from .modules.activation import Softmax2d as Softmax2d
-from .modules.activation import Softmin as Softmin
-from .modules.activation import Softplus as Softplus
-from .modules.activation import Softshrink as Softshrink
-from .modules.activation import Softsign as Softsign
-from .modules.activation import Tanh as Tanh
-from .modules.activation import Tanhshrink as Tanhshrink
-from .modules.activation import Threshold as Threshold
-from .modules.adaptive import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
-from .modules.batchnorm import BatchNorm1d as BatchNorm1d
-from .modules.batchnorm import BatchNorm2d as BatchNorm2d
-from .modules.batchnorm import BatchNorm3d as BatchNorm3d
-from .modules.batchnorm import InstanceNorm1d as InstanceNorm1d
-from .modules.batchnorm import InstanceNorm2d as InstanceNorm2d
-from .modules.batchnorm import InstanceNorm3d as InstanceNorm3d
-from .modules.container import Container as Container
-from .modules.container import ModuleDict as ModuleDict
-from .modules.container import ModuleList as ModuleList
-from .modules.container import ParameterDict as ParameterDict
-from .modules.container import ParameterList as ParameterList
-from .modules.container import Sequential as Sequential
-from .modules.conv import Conv1d as Conv1d
-from .modules.conv import Conv2d as Conv2d
-from .modules.conv import Conv3d as Conv3d
-from .modules.conv import ConvTranspose1d as ConvTranspose1d
-from .modules.conv import ConvTranspose2d as ConvTranspose2d
-from .modules.conv import ConvTranspose3d as ConvTranspose3d
-from .modules.dropout import AlphaDropout as AlphaDropout
-from .modules.dropout import Dropout as Dropout
-from .modules.dropout import Dropout1d as Dropout1d
-from .modules.dropout import Dropout2d as Dropout2d
-from .modules.dropout import Dropout3d as Dropout3d
-from .modules.dropout import FeatureAlphaDropout as FeatureAlphaDropout
-from .modules.lazy import LazyBatchNorm1d as LazyBatchNorm1d
-from .modules.lazy import LazyBatchNorm2d as LazyBatchNorm2d
-from .modules.lazy import LazyBatchNorm3d as LazyBatchNorm3d
-from .modules.lazy import LazyConv1d as LazyConv1d
-from .modules.lazy import LazyConv2d as LazyConv2d
-from .modules.lazy import LazyConv3d as LazyConv3d
-from .modules.lazy import LazyConvTranspose1d as LazyConvTranspose1d
-from .modules.lazy import LazyConvTranspose2d as LazyConvTranspose2d
-from .modules.lazy import LazyConvTranspose3d as LazyConvTranspose3d
-from .modules.lazy import LazyInstanceNorm1d as LazyInstanceNorm1d
-from .modules.lazy import LazyInstanceNorm2d as LazyInstanceNorm2d
-from .modules.lazy import LazyInstanceNorm3d as LazyInstanceNorm3d
-from .modules.lazy import LazyLinear as LazyLinear
-from .modules.linear import Bilinear as Bilinear
-from .modules.linear import Linear as Linear
-from .modules.loss import BCELoss as BCELoss
-from .modules.loss import BCEWithLogitsLoss as BCEWithLogitsLoss
-from .modules.loss import CosineEmbeddingLoss as CosineEmbeddingLoss
-from .modules.loss import CosineSimilarity as CosineSimilarity
-from .modules.loss import CrossEntropyLoss as CrossEntropyLoss
-from .modules.loss import CTCLoss as CTCLoss
-from .modules.loss import GaussianNLLLoss as GaussianNLLLoss
-from .modules.loss import HingeEmbeddingLoss as HingeEmbeddingLoss
-from .modules.loss import HuberLoss as HuberLoss
-from .modules.loss import KLDivLoss as KLDivLoss
-from .modules.loss import L1Loss as L1Loss
-from .modules.loss import LinearCrossEntropyLoss as LinearCrossEntropyLoss
-from .modules.loss import MarginRankingLoss as MarginRankingLoss
-from .modules.loss import MSELoss as MSELoss
-from .modules.loss import MultiLabelMarginLoss as MultiLabelMarginLoss
-from .modules.loss import MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss
-from .modules.loss import MultiMarginLoss as MultiMarginLoss
-from .modules.loss import NLLLoss as NLLLoss
-from .modules.loss import NLLLoss2d as NLLLoss2d
-from .modules.loss import PairwiseDistance as PairwiseDistance
-from .modules.loss import PoissonNLLLoss as PoissonNLLLoss
-from .modules.loss import SmoothL1Loss as SmoothL1Loss
-from .modules.loss import SoftMarginLoss as SoftMarginLoss
-from .modules.loss import TripletMarginLoss as TripletMarginLoss
-from .modules.loss import TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
 from .modules.module import Module as Module
-from .modules.multihead_attention import MultiheadAttention as MultiheadAttention
-from .modules.normalization import CrossMapLRN2d as CrossMapLRN2d
-from .modules.normalization import GroupNorm as GroupNorm
-from .modules.normalization import LayerNorm as LayerNorm
-from .modules.normalization import LocalResponseNorm as LocalResponseNorm
-from .modules.normalization import RMSNorm as RMSNorm
-from .modules.padding import CircularPad1d as CircularPad1d
-from .modules.padding import CircularPad2d as CircularPad2d
-from .modules.padding import CircularPad3d as CircularPad3d
-from .modules.padding import ConstantPad1d as ConstantPad1d
-from .modules.padding import ConstantPad2d as ConstantPad2d
-from .modules.padding import ConstantPad3d as ConstantPad3d
-from .modules.padding import ReflectionPad1d as ReflectionPad1d
-from .modules.padding import ReflectionPad2d as ReflectionPad2d
-from .modules.padding import ReflectionPad3d as ReflectionPad3d
-from .modules.padding import ReplicationPad1d as ReplicationPad1d
-from .modules.padding import ReplicationPad2d as ReplicationPad2d
-from .modules.padding import ReplicationPad3d as ReplicationPad3d
-from .modules.padding import ZeroPad1d as ZeroPad1d
-from .modules.padding import ZeroPad2d as ZeroPad2d
-from .modules.padding import ZeroPad3d as ZeroPad3d
-from .modules.pooling import AdaptiveAvgPool1d as AdaptiveAvgPool1d
-from .modules.pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d
-from .modules.pooling import AdaptiveAvgPool3d as AdaptiveAvgPool3d
-from .modules.pooling import AdaptiveMaxPool1d as AdaptiveMaxPool1d
-from .modules.pooling import AdaptiveMaxPool2d as AdaptiveMaxPool2d
-from .modules.pooling import AdaptiveMaxPool3d as AdaptiveMaxPool3d
-from .modules.pooling import AvgPool1d as AvgPool1d
-from .modules.pooling import AvgPool2d as AvgPool2d
-from .modules.pooling import AvgPool3d as AvgPool3d
-from .modules.pooling import FractionalMaxPool2d as FractionalMaxPool2d
-from .modules.pooling import FractionalMaxPool3d as FractionalMaxPool3d
-from .modules.pooling import LPPool1d as LPPool1d
-from .modules.pooling import LPPool2d as LPPool2d
-from .modules.pooling import LPPool3d as LPPool3d
-from .modules.pooling import MaxPool1d as MaxPool1d
-from .modules.pooling import MaxPool2d as MaxPool2d
-from .modules.pooling import MaxPool3d as MaxPool3d
-from .modules.pooling import MaxUnpool1d as MaxUnpool1d
-from .modules.pooling import MaxUnpool2d as MaxUnpool2d
-from .modules.pooling import MaxUnpool3d as MaxUnpool3d
-from .modules.rearranging import ChannelShuffle as ChannelShuffle
-from .modules.rearranging import Flatten as Flatten
-from .modules.rearranging import Fold as Fold
-from .modules.rearranging import Identity as Identity
-from .modules.rearranging import PixelShuffle as PixelShuffle
-from .modules.rearranging import PixelUnshuffle as PixelUnshuffle
-from .modules.rearranging import Unflatten as Unflatten
-from .modules.rearranging import Unfold as Unfold
-from .modules.rearranging import Upsample as Upsample
-from .modules.rearranging import UpsamplingBilinear2d as UpsamplingBilinear2d
-from .modules.rearranging import UpsamplingNearest2d as UpsamplingNearest2d
-from .modules.rnn import GRU as GRU
-from .modules.rnn import LSTM as LSTM
-from .modules.rnn import RNN as RNN
-from .modules.rnn import GRUCell as GRUCell
-from .modules.rnn import LSTMCell as LSTMCell
-from .modules.rnn import RNNBase as RNNBase
-from .modules.rnn import RNNCell as RNNCell
-from .modules.rnn import RNNCellBase as RNNCellBase
-from .modules.sparse import Embedding as Embedding
-from .modules.sparse import EmbeddingBag as EmbeddingBag
-from .modules.transformer import Transformer as Transformer
-from .modules.transformer import TransformerDecoder as TransformerDecoder
-from .modules.transformer import TransformerDecoderLayer as TransformerDecoderLayer
-from .modules.transformer import TransformerEncoder as TransformerEncoder
-from .modules.transformer import TransformerEncoderLayer as TransformerEncoderLayer
 from .parameter import Buffer as Buffer
 from .parameter import Parameter as Parameter
 from .parameter import UninitializedBuffer as UninitializedBuffer
 from .parameter import UninitializedParameter as UninitializedParameter
 
+if TYPE_CHECKING:
+    from .modules.activation import *  # noqa: F403
+    from .modules.adaptive import *  # noqa: F403
+    from .modules.batchnorm import *  # noqa: F403
+    from .modules.container import *  # noqa: F403
+    from .modules.conv import *  # noqa: F403
+    from .modules.dropout import *  # noqa: F403
+    from .modules.lazy import *  # noqa: F403
+    from .modules.linear import *  # noqa: F403
+    from .modules.loss import *  # noqa: F403
+    from .modules.multihead_attention import *  # noqa: F403
+    from .modules.normalization import *  # noqa: F403
+    from .modules.padding import *  # noqa: F403
+    from .modules.pooling import *  # noqa: F403
+    from .modules.rearranging import *  # noqa: F403
+    from .modules.rnn import *  # noqa: F403
+    from .modules.sparse import *  # noqa: F403
+    from .modules.transformer import *  # noqa: F403
+
+FILES = (
+    "activation adaptive batchnorm container conv dropout lazy linear loss multihead_attention normalization padding "
+    "pooling rearranging rnn sparse transformer"
+)
+UNPUBLISHED = {"LazyModuleMixin", "NonDynamicallyQuantizableLinear"}
+"""Public classes of these files that torch.nn does not have either."""
+
+
+def _classes(file: str) -> dict[str, type]:
+    """Return the public classes that a file of ``modules`` defines, by name."""
+    found = vars(import_module(f"{__name__}.modules.{file}"))
+    own = {name for name, kind in found.items() if isinstance(kind, type) and kind.__module__ == found["__name__"]}
+    return {name: found[name] for name in own - UNPUBLISHED if not name.startswith("_")}
+
+
+for _file in FILES.split():
+    globals().update(_classes(_file))
 __getattr__ = attribute_of("nn")

@@ -13,7 +13,7 @@ from typing import Any
 from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidChoice, InvalidValue
 
-from ..nn.modules.batchnorm import BatchNorm
+from ..nn.modules.batchnorm import _BatchNorm
 from ..nn.modules.module import Module
 from ..tensor.handle import Tensor, functions
 from .lr_scheduler.base import LRScheduler, one_per_group
@@ -166,7 +166,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
 
     A batch of ``loader`` is a tensor, or a list or tuple whose first element is one.
     """
-    norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     if not norms:
         return
     momenta = [norm.momentum for norm in norms]

@@ -73,7 +73,7 @@ class _Norm(_Affine):
         return f"{text}, bias={self.bias is not None}, {options(self, 'track_running_stats')}"
 
 
-class BatchNorm(_Norm):
+class _BatchNorm(_Norm):
     """Normalizes each channel by the batch's moments in training mode, otherwise by the running ones.
 
     Ioffe and Szegedy 2015.
@@ -109,15 +109,15 @@ class BatchNorm(_Norm):
             var.lerp_(input.var(others).to(var.dtype), share)
 
 
-class BatchNorm1d(BatchNorm, dims=(2, 3)):
+class BatchNorm1d(_BatchNorm, dims=(2, 3)):
     """Batch normalization of inputs (N, C) or (N, C, L)."""
 
 
-class BatchNorm2d(BatchNorm, dims=(4,)):
+class BatchNorm2d(_BatchNorm, dims=(4,)):
     """Batch normalization of images (N, C, H, W)."""
 
 
-class BatchNorm3d(BatchNorm, dims=(5,)):
+class BatchNorm3d(_BatchNorm, dims=(5,)):
     """Batch normalization of volumes (N, C, D, H, W)."""
 
 

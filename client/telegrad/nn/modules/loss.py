@@ -16,7 +16,7 @@ from .linear import Linear
 from .module import Module
 
 
-class Loss(FunctionModule):
+class _Loss(FunctionModule):
     """A loss whose ``reduction`` combines the elements' losses: "mean", "sum", or "none" to keep them.
 
     ``size_average`` and ``reduce`` are torch's older arguments for this; they take precedence if given.
@@ -38,7 +38,7 @@ class Loss(FunctionModule):
         return loss
 
 
-class WeightedLoss(Loss):
+class _WeightedLoss(_Loss):
     """A loss with weights, in the buffer ``weight``."""
 
     _arguments: ClassVar[tuple[str, ...]] = ("weight",)
@@ -55,15 +55,15 @@ class WeightedLoss(Loss):
         self.register_buffer("weight", weight)
 
 
-class MSELoss(Loss, function="mse_loss"):
+class MSELoss(_Loss, function="mse_loss"):
     """The squared differences of two tensors of the same shape."""
 
 
-class L1Loss(Loss, function="l1_loss"):
+class L1Loss(_Loss, function="l1_loss"):
     """The absolute differences of two tensors of the same shape."""
 
 
-class SmoothL1Loss(Loss, function="smooth_l1_loss"):
+class SmoothL1Loss(_Loss, function="smooth_l1_loss"):
     """``difference ** 2 / (2 * beta)`` where ``|difference| < beta``, else ``|difference| - beta / 2``."""
 
     _keywords = ("reduction", "beta")
@@ -79,7 +79,7 @@ class SmoothL1Loss(Loss, function="smooth_l1_loss"):
         self.beta = beta
 
 
-class HuberLoss(Loss, function="huber_loss"):
+class HuberLoss(_Loss, function="huber_loss"):
     """Half the squared differences up to ``delta``, linear beyond (Huber 1964)."""
 
     _keywords = ("reduction", "delta")
@@ -89,7 +89,7 @@ class HuberLoss(Loss, function="huber_loss"):
         self.delta = delta
 
 
-class GaussianNLLLoss(Loss):
+class GaussianNLLLoss(_Loss):
     """The negative log likelihood of targets under normal distributions of mean ``input`` and variance ``var``.
 
     Variances are at least ``eps``; ``full`` adds the constant term.
@@ -106,7 +106,7 @@ class GaussianNLLLoss(Loss):
         return F.gaussian_nll_loss(input, target, var, full=self.full, eps=self.eps, reduction=self.reduction)
 
 
-class PoissonNLLLoss(Loss):
+class PoissonNLLLoss(_Loss):
     """The negative log likelihood of counts under Poisson distributions with the rate ``exp(input)``.
 
     Without ``log_input``, the rate is ``input``, to which ``eps`` is added before the logarithm. ``full`` adds
@@ -155,7 +155,7 @@ class PairwiseDistance(Module):
         return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
 
 
-class _MarginLoss(Loss):
+class _MarginLoss(_Loss):
     _arguments = ("margin",)
 
     def __init__(
@@ -197,7 +197,7 @@ class HingeEmbeddingLoss(_MarginLoss, function="hinge_embedding_loss"):
         super().__init__(margin, size_average, reduce, reduction)
 
 
-class TripletMarginLoss(Loss):
+class TripletMarginLoss(_Loss):
     """``max(d(anchor, positive) - d(anchor, negative) + margin, 0)`` for a distance ``d``.
 
     The distance is the ``p``-norm of the difference plus ``eps``. With ``swap``, ``d(positive, negative)`` replaces
@@ -253,7 +253,7 @@ class TripletMarginWithDistanceLoss(Module):
         return loss
 
 
-class CrossEntropyLoss(WeightedLoss, function="cross_entropy"):
+class CrossEntropyLoss(_WeightedLoss, function="cross_entropy"):
     """The cross entropy of logits (N, C, …) and class indices (N, …), or class probabilities (N, C, …).
 
     ``weight`` (C) scales the classes; targets equal to ``ignore_index`` do not count; ``label_smoothing`` mixes the
@@ -275,7 +275,7 @@ class CrossEntropyLoss(WeightedLoss, function="cross_entropy"):
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
 
-class NLLLoss(WeightedLoss, function="nll_loss"):
+class NLLLoss(_WeightedLoss, function="nll_loss"):
     """The negative log probability of the target class: input (N, C, …), target (N, …), ``weight`` (C)."""
 
     _keywords = ("ignore_index", "reduction")
@@ -292,11 +292,11 @@ class NLLLoss(WeightedLoss, function="nll_loss"):
         self.ignore_index = ignore_index
 
 
-class BCELoss(WeightedLoss, function="binary_cross_entropy"):
+class BCELoss(_WeightedLoss, function="binary_cross_entropy"):
     """The binary cross entropy of probabilities and targets of the same shape; ``weight`` scales the elements."""
 
 
-class BCEWithLogitsLoss(WeightedLoss, function="binary_cross_entropy_with_logits"):
+class BCEWithLogitsLoss(_WeightedLoss, function="binary_cross_entropy_with_logits"):
     """The binary cross entropy of logits and targets; ``pos_weight`` scales the loss of positive targets."""
 
     _keywords = ("reduction", "pos_weight")
@@ -315,7 +315,7 @@ class BCEWithLogitsLoss(WeightedLoss, function="binary_cross_entropy_with_logits
         self.register_buffer("pos_weight", pos_weight)
 
 
-class KLDivLoss(Loss, function="kl_div"):
+class KLDivLoss(_Loss, function="kl_div"):
     """``target * (log(target) - input)`` for log probabilities ``input``; ``reduction`` may also be "batchmean".
 
     With ``log_target``, the targets are log probabilities too.
@@ -334,7 +334,7 @@ class KLDivLoss(Loss, function="kl_div"):
         self.log_target = log_target
 
 
-class CTCLoss(Loss):
+class CTCLoss(_Loss):
     """The negative log likelihood of all alignments of a target to log probabilities (T, N, C) (Graves et al. 2006).
 
     ``blank`` is the class for no label; ``zero_infinity`` sets the infinite loss of targets that are too long to 0.
@@ -352,7 +352,7 @@ class CTCLoss(Loss):
         return F.ctc_loss(log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity)
 
 
-class MultiMarginLoss(WeightedLoss, function="multi_margin_loss"):
+class MultiMarginLoss(_WeightedLoss, function="multi_margin_loss"):
     """``sum(max(0, margin - x[target] + x[i]) ** p) / C`` over the other classes ``i`` of scores ``x`` (N, C)."""
 
     _arguments = ("p", "margin", "weight")
@@ -374,15 +374,15 @@ class MultiMarginLoss(WeightedLoss, function="multi_margin_loss"):
         self.p, self.margin = p, margin
 
 
-class MultiLabelMarginLoss(Loss, function="multilabel_margin_loss"):
+class MultiLabelMarginLoss(_Loss, function="multilabel_margin_loss"):
     """The hinge loss of other classes' scores (N, C) against those of the classes that ``target`` lists before a -1."""
 
 
-class SoftMarginLoss(Loss, function="soft_margin_loss"):
+class SoftMarginLoss(_Loss, function="soft_margin_loss"):
     """``log(1 + exp(-target * input))``, with targets 1 and -1."""
 
 
-class MultiLabelSoftMarginLoss(WeightedLoss, function="multilabel_soft_margin_loss"):
+class MultiLabelSoftMarginLoss(_WeightedLoss, function="multilabel_soft_margin_loss"):
     """The binary cross entropy of logits (N, C) and targets, its mean over the classes weighted by ``weight`` (C)."""
 
 
@@ -390,7 +390,7 @@ class NLLLoss2d(NLLLoss):
     """Old name of ``NLLLoss``."""
 
 
-class LinearCrossEntropyLoss(WeightedLoss):
+class LinearCrossEntropyLoss(_WeightedLoss):
     """The cross entropy of a linear layer's output: input (N, in_features), target (N, *out_features).
 
     ``options`` are torch's chunking options, which have no effect. Raises RuntimeError if ``weight`` has the wrong
