@@ -86,7 +86,7 @@ from .sessions.session import (
 )
 from .tensor import copies, legacy_constructors, method_functions, out_arguments
 from .tensor.devices import device
-from .tensor.handle import Tensor, functions, upload
+from .tensor.handle import OPS, Tensor, upload
 from .tensor.interop import asarray, from_dlpack, from_numpy, from_torch, frombuffer
 from .tensor.legacy_constructors import TYPED
 from .tensor.method_functions import is_storage, typename
@@ -118,8 +118,8 @@ bindings.register_post_accumulate_grad_hook = hooks.register_post_accumulate
 bindings.register_node_hook = hooks.register_on_node
 bindings.legacy_tensor = legacy_constructors.construct
 bindings.copy_into_fork, bindings.take = copies.in_fork, copies.take
-draws.install(Tensor, functions)
-out_arguments.install(functions)
+draws.install(Tensor, OPS)
+out_arguments.install(OPS)
 __version__ = version.__version__
 newaxis = None
 float = float32
@@ -180,7 +180,7 @@ def _function(name: str) -> Any:
     if explain("", name):
         raise missing_attribute("telegrad", "", name)  # a local variable would form a reference cycle with this frame
     try:
-        return getattr(functions, name)
+        return getattr(OPS, name)
     except UnknownOp as error:
         if name.endswith(("_", "_with_indices")):
             from .nn import functional

@@ -18,7 +18,7 @@ from telegrad_engine.graph.differentiation import listed
 from telegrad_engine.schema.op import NO_ATTRS, Op
 
 from ..tape.transform_stack import Transform, active, below, entered
-from ..tensor.handle import functions
+from ..tensor.handle import OPS
 from .pullback import Arguments, Outputs, Pullback
 
 
@@ -44,7 +44,7 @@ class DualLevel(Level, Transform):
 
     def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
         """Apply an op and compute its results' tangents."""
-        return push(self, functions._apply, op, inputs, attrs)
+        return push(self, OPS._apply, op, inputs, attrs)
 
     def apply_inplace(self, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
         """Change a tensor and its tangent in place, so that views see both."""

@@ -43,8 +43,7 @@ class Arguments:
 
     def _anew(self, raw: Tensor) -> Tensor:
         if raw.requires_grad and self.recording:
-            viewed: Tensor = raw.view(tuple(raw.shape))
-            return viewed
+            return raw.view(tuple(raw.shape))
         anew = raw.detach().requires_grad_()
         anew._origin = None
         return anew
@@ -134,8 +133,7 @@ class Outputs:
             return gradient
         split = gradient.reshape((*[level.size for level in rows], *raw.shape))
         n, m = len(rows), len(own)
-        turned: Tensor = split.permute((*range(n, n + m), *range(n), *range(n + m, split.dim())))
-        return turned
+        return split.permute((*range(n, n + m), *range(n), *range(n + m, split.dim())))
 
     def pull_basis(self, index: int, chunk: int | None, create: bool = False) -> list[Tensor]:
         """Return each argument's gradients of every element of one output, as rows (elements, *argument.shape)."""

@@ -23,7 +23,7 @@ from telegrad_engine.schema.op import CATALOGUE, NO_ATTRS, Op
 from telegrad_engine.tensor.gradient_values import GraphValues
 
 from ..tape.transform_stack import Transform, active, below, entered
-from ..tensor.handle import Tensor, functions
+from ..tensor.handle import OPS, Tensor
 from .function import Function
 
 Hook = Callable[[Any], Any]
@@ -81,7 +81,7 @@ class _Packed(Function):
 
     @staticmethod
     def forward(call: _Call, *tensors: Any) -> Any:
-        result = functions._apply(call.op, call.inputs(tensors), call.attrs)
+        result = OPS._apply(call.op, call.inputs(tensors), call.attrs)
         return tuple(result) if isinstance(result, tuple) else result
 
     @staticmethod
@@ -101,7 +101,7 @@ class _Packed(Function):
         many = call.op.lists_outputs or len(call.op.outputs) > 1
         found: list[Any] = [None] * len(call.constants)
         for edges, rule, arguments, lists in call.plan.steps:
-            result = rule(functions, grads if many else grads[0], *[saved[i] for i in arguments])
+            result = rule(OPS, grads if many else grads[0], *[saved[i] for i in arguments])
             for edge, grad in zip(edges, result if lists else (result,), strict=True):
                 found[edge] = grad
         fit = GraphValues(Tensor).unbroadcast
@@ -206,7 +206,7 @@ class _AllowMutationOnSavedContext(Transform):
         """Apply the op to copies of the tensors that it saves."""
         plan = _plan(op, inputs)
         with below(self):
-            result = functions._apply(op, _copied(plan, inputs), attrs)
+            result = OPS._apply(op, _copied(plan, inputs), attrs)
             outputs = list(result) if isinstance(result, tuple) else [result]
             saved = {save.key for save in plan.saves if save.source == "output"} if plan is not None else set()
             return op.bundle([output.clone() if i in saved else output for i, output in enumerate(outputs)])

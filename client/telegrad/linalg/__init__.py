@@ -11,7 +11,7 @@ from telegrad_engine.errors import LinAlgError
 from telegrad_engine.tensor.namespace import public_names
 
 from ..exclusions import missing_attribute, publish
-from ..tensor.handle import functions
+from ..tensor.handle import OPS
 
 if TYPE_CHECKING:
     from ._linalg import *  # noqa: F403
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in public_names("torch.linalg"):
         raise missing_attribute("telegrad.linalg", "linalg", name)
-    return publish(globals(), name, getattr(functions.linalg, name))
+    return publish(globals(), name, getattr(OPS.linalg, name))
 
 
 def __dir__() -> list[str]:

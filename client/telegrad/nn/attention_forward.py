@@ -8,7 +8,7 @@ from typing import Any
 from telegrad_engine.errors import InvalidChoice, InvalidOperation
 from telegrad_engine.shapes import torch_size
 
-from ..tensor.handle import Tensor, functions
+from ..tensor.handle import OPS, Tensor, functions
 
 
 def multi_head_attention_forward(
@@ -74,9 +74,7 @@ def multi_head_attention_forward(
         mask, padding = (None if x is None else functions.constant_pad_nd(x, (0, 1)) for x in (mask, padding))
     p = dropout_p if training else 0.0
     result, weights = _attended(heads[0], heads[1], heads[2], _merged(mask, padding, num_heads), p, need_weights, hint)
-    result = functions.linear(
-        result.permute(2, 0, 1, 3).reshape(length, batch, embed_dim), out_proj_weight, out_proj_bias
-    )
+    result = OPS.linear(result.permute(2, 0, 1, 3).reshape(length, batch, embed_dim), out_proj_weight, out_proj_bias)
     if weights is not None and average_attn_weights:
         weights = weights.mean(1)
     if batched:
@@ -113,27 +111,25 @@ def _projected(query: Tensor, key: Tensor, value: Tensor, packed: Any, separate:
         if packed is None:
             raise InvalidChoice("use_separate_proj_weight is False but in_proj_weight is None")
         if query is key and key is value:
-            return functions.linear(query, packed, bias).chunk(3, -1)
+            return OPS.linear(query, packed, bias).chunk(3, -1)
         separate = packed.chunk(3)
     for name, weight in zip("qkv", separate, strict=True):
         if weight is None:
             raise InvalidChoice(f"use_separate_proj_weight is True but {name}_proj_weight is None")
     biases: Any = (None,) * 3 if bias is None else bias.chunk(3)
-    return [functions.linear(*each) for each in zip((query, key, value), separate, biases, strict=True)]
+    return [OPS.linear(*each) for each in zip((query, key, value), separate, biases, strict=True)]
 
 
 def _by_head(x: Tensor, heads: int) -> Tensor:
     """Rearrange (L, N, E) to (N, heads, L, E / heads)."""
-    split: Tensor = x.reshape(x.shape[0], x.shape[1], heads, x.shape[2] // heads).permute(1, 2, 0, 3)
-    return split
+    return x.reshape(x.shape[0], x.shape[1], heads, x.shape[2] // heads).permute(1, 2, 0, 3)
 
 
 def _static(static: Tensor, name: str, batch: int, heads: int, size: int) -> Tensor:
     for dim, wanted in ((0, batch * heads), (2, size)):
         if static.shape[dim] != wanted:
             raise InvalidChoice(f"expecting {name}.size({dim}) of {wanted}, but got {static.shape[dim]}")
-    split: Tensor = static.reshape(batch, heads, static.shape[1], size)
-    return split
+    return static.reshape(batch, heads, static.shape[1], size)
 
 
 def _extra_keys(
@@ -171,11 +167,11 @@ def _attended(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p: float, need_weights: bool, causal: bool
 ) -> tuple[Tensor, Tensor | None]:
     if not need_weights:
-        return functions.scaled_dot_product_attention(q, k, v, mask, p, causal), None
+        return OPS.scaled_dot_product_attention(q, k, v, mask, p, causal), None
     scores = functions.matmul(q * math.sqrt(1.0 / q.shape[3]), k.transpose(-2, -1))
     weights = functions.softmax(scores if mask is None else scores + mask, -1)
     if p:
-        weights = functions.dropout(weights, p, True)
+        weights = OPS.dropout(weights, p, True)
     return functions.matmul(weights, v), weights
 
 
@@ -183,8 +179,7 @@ def _as_added(mask: Tensor | None, like: Tensor) -> Tensor | None:
     """Return an additive mask for the scores: minus infinity where a bool mask is True."""
     if mask is None or mask.dtype.name != "bool":
         return mask
-    filled: Tensor = functions.zeros_like(mask, dtype=like.dtype).masked_fill(mask, -math.inf)
-    return filled
+    return functions.zeros_like(mask, dtype=like.dtype).masked_fill(mask, -math.inf)
 
 
 def _check_dims(query: Tensor, key: Tensor, value: Tensor, padding: Any, mask: Any, heads: int) -> None:

@@ -116,5 +116,4 @@ def _starts(samples: Tensor, size: int, window: int, out: int) -> Tensor:
     own = samples.unsqueeze(-1)
     counted = functions.arange(out - 1).to(samples.dtype)
     starts = ((counted + own) * step).trunc() - (own * step).trunc()
-    joined: Tensor = functions.cat([starts.to(int64), last], -1)
-    return joined
+    return functions.cat([starts.to(int64), last], -1)

@@ -14,7 +14,7 @@ from telegrad_engine.schema.op import CATALOGUE
 from telegrad_engine.tensor.namespace import functional_key, functional_names
 
 from ..exclusions import missing_attribute, publish
-from ..tensor.handle import Tensor, functions
+from ..tensor.handle import OPS, Tensor
 from .attention_forward import multi_head_attention_forward as multi_head_attention_forward
 from .fractional_pooling import fractional_max_pool2d, fractional_max_pool3d
 from .loss_functions import linear_cross_entropy as linear_cross_entropy
@@ -50,7 +50,7 @@ def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None)
 def _upsample(name: str, *args: Any) -> Tensor:
     text = f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead."
     warnings.warn(text, UserWarning, stacklevel=3)
-    result: Tensor = functions.interpolate(*args)
+    result: Tensor = OPS.interpolate(*args)
     return result
 
 
@@ -116,7 +116,7 @@ def _find(name: str) -> Any:
         raise missing_attribute("telegrad.nn.functional", "nn.functional", name)
     if plain != name:  # relu_(x) is relu(x, inplace=True)
         return functools.partial(__getattr__(plain), inplace=True)
-    function = getattr(functions, key)
+    function = getattr(OPS, key)
     return _with_inplace(name, function) if CATALOGUE.overloads[key][0].takes_inplace else function
 
 

@@ -14,8 +14,9 @@ from typing import Any
 from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidValue
 
+from .. import linalg
 from ..sessions.generators import Generator
-from ..tensor.handle import Tensor, functions
+from ..tensor.handle import OPS, Tensor, functions
 
 _GAINS = {"sigmoid": 1.0, "relu": math.sqrt(2.0), "tanh": 5.0 / 3.0, "selu": 3.0 / 4.0}
 _LINEAR = {"linear", *(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))}
@@ -118,7 +119,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     if tensor.dim() != 2:
         raise InvalidValue("Only tensors with 2 dimensions are supported")
     empty = math.ceil(sparsity * tensor.shape[0])
-    ranks = functions.rand_like(tensor, generator=generator).argsort(0).argsort(0)
+    ranks = OPS.rand_like(tensor, generator=generator).argsort(0).argsort(0)
     _draw(tensor.normal_, 0, std, generator=generator)
     tensor.masked_fill_(ranks < empty, 0)
     return tensor
@@ -138,7 +139,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
     rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
     drawn = tensor.new_empty((max(rows, columns), min(rows, columns)))
     _draw(drawn.normal_, generator=generator)
-    q, r = functions.linalg_qr(drawn)
+    q, r = linalg.qr(drawn)
     q = q * functions.diagonal(r).sign()
     matrix = functions.transpose(q, 0, 1) if rows < columns else q
     tensor.copy_(matrix.reshape(tuple(tensor.shape)) * gain)

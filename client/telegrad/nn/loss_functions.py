@@ -9,7 +9,7 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
-from ..tensor.handle import Tensor, functions
+from ..tensor.handle import OPS, Tensor, functions
 
 
 def triplet_margin_with_distance_loss(
@@ -101,8 +101,8 @@ def linear_cross_entropy(
             stacklevel=2,
         )
     flat = None if linear_bias is None else linear_bias.reshape(-1)
-    logits = functions.linear(input, linear_weight.reshape(-1, input.shape[-1]), flat).reshape(shape)
-    loss: Tensor = functions.cross_entropy(
+    logits = OPS.linear(input, linear_weight.reshape(-1, input.shape[-1]), flat).reshape(shape)
+    loss: Tensor = OPS.cross_entropy(
         logits,
         target,
         weight,

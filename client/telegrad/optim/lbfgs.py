@@ -151,8 +151,7 @@ class LBFGS(Optimizer):
         """The gradients of all parameters as one vector, with zeros for missing gradients."""
         params = self.param_groups[0]["params"]
         parts = [p.new_zeros(p.numel()) if p.grad is None else p.grad.detach().reshape(-1) for p in params]
-        flat: Tensor = functions.cat(parts)
-        return flat
+        return functions.cat(parts)
 
     def _move(self, t: float, direction: Tensor) -> None:
         """Add ``t`` times the direction to the parameters."""

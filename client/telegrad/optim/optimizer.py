@@ -394,8 +394,7 @@ def _as_numbers(values: list[Any], recorder: Any) -> Tensor:
         v.detach().reshape((1,)).to(dtypes.float64) if isinstance(v, Tensor) else upload(recorder, np.array([v]))
         for v in flat
     ]
-    joined: Tensor = functions.cat(parts) if len(parts) > 1 else parts[0]
-    return joined
+    return functions.cat(parts) if len(parts) > 1 else parts[0]
 
 
 def _own_option(params: list[Tensor], value: Any) -> Any:

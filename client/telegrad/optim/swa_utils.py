@@ -37,8 +37,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
 
     @no_grad()
     def ema_update(ema_param: Tensor, current_param: Tensor, num_averaged: Any) -> Tensor:
-        averaged: Tensor = decay * ema_param + (1 - decay) * current_param
-        return averaged
+        return decay * ema_param + (1 - decay) * current_param
 
     return ema_update
 

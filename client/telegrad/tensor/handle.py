@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
@@ -551,7 +551,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) 
     try:
         if active.tracer is not None:
             return active.tracer.apply(op, inputs, attrs)
-        result = apply_spec(op, inputs, attrs, make, functions)
+        result = apply_spec(op, inputs, attrs, make, OPS)
         if made:  # empty for a composite op, whose ops were recorded instead
             recorder.emit(op.key, refs(inputs), [t._id for t in made], attrs)
     except DataDependentShape:
@@ -577,8 +577,13 @@ def _apply_and_ask(recorder: Recorder, op: Op, inputs: tuple[Any, ...], attrs: M
     return finish_without_values(op, inputs, attrs, outputs, *unwrap(inputs))
 
 
-functions = Functions(apply)
+OPS = Functions(apply)
+"""The ops as functions, on tensors of sessions."""
+if TYPE_CHECKING:  # the same functions, with the types that `make stubs` writes
+    from .. import _functions as functions
+else:
+    functions = OPS
 KINDS: set[type[Tensor]] = {Tensor}
 """The classes whose calls are cached: those that have Tensor's own methods."""
-remember(Tensor, functions, preparing(recording(handle, apply), apply), KINDS, dispatching(handle, apply, Tensor))
-__all__ = ["Tensor", "apply", "functions", "handle", "in_worker_thread", "recorder_of", "refs", "upload"]
+remember(Tensor, OPS, preparing(recording(handle, apply), apply), KINDS, dispatching(handle, apply, Tensor))
+__all__ = ["OPS", "Tensor", "apply", "functions", "handle", "in_worker_thread", "recorder_of", "refs", "upload"]

@@ -71,8 +71,7 @@ def _is_size(value: Any) -> bool:
 
 
 def _empty(size: tuple[int, ...], dtype: DType) -> Tensor:
-    made: Tensor = functions.empty(size, dtype=dtype)
-    return made
+    return functions.empty(size, dtype=dtype)
 
 
 def _over(value: Tensor, dtype: DType | None) -> Tensor:

@@ -15,7 +15,7 @@ from telegrad_engine.shapes import Spec
 
 from ..pytree import broadcast_prefix, described, tree_map, tree_structure, tree_unflatten
 from ..tape.transform_stack import EXTENDING, Transform, active, below, entered
-from ..tensor.handle import Tensor, functions
+from ..tensor.handle import OPS, Tensor, functions
 from .vmap_errors import (
     BACKWARD,
     CONTROL_FLOW,
@@ -256,7 +256,7 @@ class Level(Transform):
         if specs is None:
             refuse_dynamic_shape(self.called or op)
         with below(self):
-            call = BatchedCall(functions, self.size, op, tuple([self.lanes(x) for x in inputs]), attrs, specs)
+            call = BatchedCall(OPS, self.size, op, tuple([self.lanes(x) for x in inputs]), attrs, specs)
             results = apply_to_batch(call, lambda: _say_that_it_loops((self.called or op).name))
         return op.bundle([Batched(result, self) for result in results])
 
@@ -277,7 +277,7 @@ class Level(Transform):
             return self._batch(op, inputs, attrs)
         if not batched:
             with below(self):
-                return functions._apply(op, inputs, attrs)
+                return OPS._apply(op, inputs, attrs)
         if op.key == "drop":
             return inputs[0] * self._draw(op, (self._one_like(inputs[0], functions.ones),), attrs)
         if op.factory or op.inplace:  # neither a size nor an in-place fill reads values of the tensor

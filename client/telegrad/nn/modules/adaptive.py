@@ -106,15 +106,13 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         for i, cluster in enumerate(self.tail):
             chance = head[:, self.shortlist_size + i].unsqueeze(1)
             parts.append(F.log_softmax(cluster(input), 1) + chance)
-        joined: Tensor = functions.cat(parts, 1)
-        return joined
+        return functions.cat(parts, 1)
 
     def predict(self, input: Tensor) -> Tensor:
         """Return the class (N) that the head prefers or, where it prefers a cluster, the most likely class."""
         best = self.head(input).argmax(1)
         within = self.log_prob(input)
-        chosen: Tensor = functions.where(best >= self.shortlist_size, within.argmax(1), best)
-        return chosen
+        return functions.where(best >= self.shortlist_size, within.argmax(1), best)
 
 
 def _check(input: Tensor, target: Tensor) -> None:

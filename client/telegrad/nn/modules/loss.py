@@ -247,10 +247,9 @@ class TripletMarginWithDistanceLoss(Module):
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         """Return the loss."""
         kind: Any = {"margin": self.margin, "swap": self.swap, "reduction": self.reduction}
-        loss: Tensor = F.triplet_margin_with_distance_loss(
+        return F.triplet_margin_with_distance_loss(
             anchor, positive, negative, distance_function=self.distance_function, **kind
         )
-        return loss
 
 
 class CrossEntropyLoss(_WeightedLoss, function="cross_entropy"):
@@ -426,7 +425,7 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         """Return the loss."""
         shape = (self.num_classes, *self.out_features)
         bias = None if self.linear.bias is None else self.linear.bias.reshape(shape)
-        loss: Tensor = F.linear_cross_entropy(
+        return F.linear_cross_entropy(
             input,
             self.linear.weight.reshape(*shape, self.linear.in_features),
             target,
@@ -437,7 +436,6 @@ class LinearCrossEntropyLoss(_WeightedLoss):
             label_smoothing=self.label_smoothing,
             options=self.options,
         )
-        return loss
 
     def extra_repr(self) -> str:
         return (

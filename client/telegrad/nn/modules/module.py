@@ -447,8 +447,7 @@ def _is_index(value: Any) -> bool:
 def _moved(tensor: Tensor, dtype: Any, target: Mapping[str, Any]) -> Tensor:
     """Return the detached tensor converted for ``to``; only floating tensors change their dtype."""
     kind = {} if dtype is None or not tensor.is_floating_point() else {"dtype": dtype}
-    moved: Tensor = tensor.detach().to(**target, **kind)
-    return moved
+    return tensor.detach().to(**target, **kind)
 
 
 def _attribute(module: Any, name: str) -> Any:

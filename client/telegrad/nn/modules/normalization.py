@@ -148,8 +148,7 @@ class CrossMapLRN2d(Module):
         for c in range(reach, channels):
             sums[c] = sums[c] + square[:, :1]
         scale = functions.cat(sums, 1) * (self.alpha / self.size) + self.k
-        result: Tensor = input * scale**-self.beta
-        return result
+        return input * scale**-self.beta
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

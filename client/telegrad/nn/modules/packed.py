@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from telegrad_engine.ops.nn.recurrent import Direction, gru_direction, in_one_dtype, lstm_direction, rnn_direction
 
 from ...tensor.handle import Tensor, functions
+from .. import functional as F
 from ..utils.rnn import PackedSequence, known_sizes
 
 Run = Callable[[Tensor, Sequence[Tensor], Direction, bool], Any]
@@ -55,7 +56,7 @@ def run(module: Any, input: PackedSequence, states: Sequence[Tensor]) -> list[Te
             ends.append(end)
         data = functions.cat(sides, -1) if len(sides) > 1 else sides[0]
         if module.dropout and module.training and layer < module.num_layers - 1:
-            data = functions.dropout(data, module.dropout, True)
+            data = F.dropout(data, module.dropout, True)
     return [data, *(functions.stack(list(states), 0) for states in zip(*ends, strict=True))]
 
 

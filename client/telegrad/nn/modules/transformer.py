@@ -296,8 +296,7 @@ class Transformer(Module):
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
         """Return the causal mask (sz, sz): minus infinity above the diagonal, 0 elsewhere."""
-        mask: Tensor = functions.full((sz, sz), -math.inf, dtype=dtype, device=device).triu(1)
-        return mask
+        return functions.full((sz, sz), -math.inf, dtype=dtype, device=device).triu(1)
 
 
 def _activation(activation: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

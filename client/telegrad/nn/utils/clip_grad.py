@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidOperation
 
+from ... import linalg
 from ...tensor.handle import Tensor, functions
 
 Tensors = Tensor | Iterable[Tensor]
@@ -22,12 +23,11 @@ def get_total_norm(
     With ``error_if_nonfinite``, fetches the norm and raises RuntimeError unless it is finite.
     """
     norm_type = float(norm_type)
-    each = [functions.linalg_vector_norm(tensor, norm_type) for tensor in _listed(tensors)]
+    each = [linalg.vector_norm(tensor, norm_type) for tensor in _listed(tensors)]
     if not each:
-        nothing: Tensor = functions.full((), 0.0)
-        return nothing
+        return functions.full((), 0.0)
     dtype = each[0].dtype
-    total: Tensor = functions.linalg_vector_norm(functions.stack([norm.to(dtype=dtype) for norm in each]), norm_type)
+    total: Tensor = linalg.vector_norm(functions.stack([norm.to(dtype=dtype) for norm in each]), norm_type)
     if error_if_nonfinite and not functions.isfinite(total):
         raise InvalidOperation(
             f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be "

@@ -10,8 +10,7 @@ from ..parameter import type_name
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """Concatenate the parameters' elements into one vector, differentiably."""
-    vector: Tensor = functions.cat([parameter.reshape(-1) for parameter in parameters])
-    return vector
+    return functions.cat([parameter.reshape(-1) for parameter in parameters])
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:

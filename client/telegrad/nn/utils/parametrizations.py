@@ -8,6 +8,7 @@ from telegrad_engine import dtypes
 from telegrad_engine.context import no_grad
 from telegrad_engine.errors import IndexOutOfRange, InvalidValue, NotSupported
 
+from ... import linalg
 from ...tensor.handle import Tensor, functions
 from .. import functional as F
 from ..modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
@@ -18,11 +19,9 @@ from .parametrize import register_parametrization
 def norm_except(tensor: Tensor, dim: int) -> Tensor:
     """Return the Euclidean norms over all dims except ``dim``, with ``keepdim``; for -1, the norm of the tensor."""
     if dim == -1:
-        whole: Tensor = (tensor * tensor).sum().sqrt()
-        return whole
+        return (tensor * tensor).sum().sqrt()
     others = [d for d in range(tensor.dim()) if d != dim % tensor.dim()]
-    norms: Tensor = (tensor * tensor).sum(others, keepdim=True).sqrt() if others else tensor.abs()
-    return norms
+    return (tensor * tensor).sum(others, keepdim=True).sqrt() if others else tensor.abs()
 
 
 class _WeightNorm(Module):
@@ -71,8 +70,7 @@ class PowerMethod:
         """Return the weight as a matrix, with ``dim`` first and the other dimensions flattened."""
         if self.dim != 0:
             weight = weight.permute(self.dim, *[d for d in range(weight.dim()) if d != self.dim])
-        matrix: Tensor = weight.flatten(1)
-        return matrix
+        return weight.flatten(1)
 
     @no_grad()
     def improve(self, matrix: Tensor, iterations: int) -> None:
@@ -83,8 +81,7 @@ class PowerMethod:
 
     def norm(self, matrix: Tensor) -> Tensor:
         """Return the estimated singular value. The vectors are copied because the next use changes them."""
-        sigma: Tensor = self._u.clone().dot(matrix.mv(self._v.clone()))
-        return sigma
+        return self._u.clone().dot(matrix.mv(self._v.clone()))
 
 
 class _SpectralNorm(PowerMethod, Module):
@@ -113,8 +110,7 @@ class _SpectralNorm(PowerMethod, Module):
     def forward(self, weight: Tensor) -> Tensor:
         """Return the weight divided by its norm."""
         if weight.dim() == 1:
-            scaled: Tensor = F.normalize(weight, dim=0, eps=self.eps)
-            return scaled
+            return F.normalize(weight, dim=0, eps=self.eps)
         matrix = self.as_matrix(weight)
         if self.training:
             self.improve(matrix, self.n_power_iterations)
@@ -168,8 +164,7 @@ def matrix_exp(matrix: Tensor) -> Tensor:
 
 def _cayley(matrix: Tensor) -> Tensor:
     identity = functions.eye(matrix.shape[-1], dtype=matrix.dtype)
-    result: Tensor = functions.linalg_solve(identity - matrix / 2, identity + matrix / 2)
-    return result
+    return linalg.solve(identity - matrix / 2, identity + matrix / 2)
 
 
 def _product_of_reflections(vectors: Tensor) -> Tensor:
@@ -183,15 +178,13 @@ def _product_of_reflections(vectors: Tensor) -> Tensor:
     v = vectors + identity
     gram = v.transpose(-2, -1) @ v
     upper = gram.triu(1) + functions.diag_embed(gram.diagonal(0, -2, -1) / 2)
-    result: Tensor = identity - v @ functions.linalg_solve_triangular(upper, v.transpose(-2, -1)[..., :k], upper=True)
-    return result
+    return identity - v @ linalg.solve_triangular(upper, v.transpose(-2, -1)[..., :k], upper=True)
 
 
 def _with_positive_diagonal(matrix: Tensor) -> Tensor:
     """Return Q of the QR decomposition in which R's diagonal is positive."""
-    q, r = functions.linalg_qr(matrix)
-    result: Tensor = q * r.diagonal(0, -2, -1).sgn().unsqueeze(-2)
-    return result
+    q, r = linalg.qr(matrix)
+    return q * r.diagonal(0, -2, -1).sgn().unsqueeze(-2)
 
 
 class _Orthogonal(Module):
@@ -223,8 +216,7 @@ class _Orthogonal(Module):
             q = (matrix_exp(skew) if self.orthogonal_map == "matrix_exp" else _cayley(skew))[..., :k]
         if self.use_trivialization and self.base is not None:
             q = self.base @ q
-        result: Tensor = q.transpose(-2, -1) if transposed else q
-        return result
+        return q.transpose(-2, -1) if transposed else q
 
     @no_grad()
     def right_inverse(self, Q: Tensor) -> Tensor:

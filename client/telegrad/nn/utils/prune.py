@@ -248,8 +248,7 @@ class _Structured(_ByAmount):
         if not count:
             return default_mask
         mask = functions.zeros_like(t).index_fill(self.dim, self._kept(t, size - count), 1)
-        masked: Tensor = mask * default_mask.to(mask.dtype)
-        return masked
+        return mask * default_mask.to(mask.dtype)
 
 
 class RandomStructured(_Structured):
@@ -260,8 +259,7 @@ class RandomStructured(_Structured):
         self.dim = dim
 
     def _kept(self, t: Tensor, count: int) -> Tensor:
-        kept: Tensor = functions.randperm(t.shape[self.dim])[:count]
-        return kept
+        return functions.randperm(t.shape[self.dim])[:count]
 
 
 class LnStructured(_Structured):
@@ -274,8 +272,7 @@ class LnStructured(_Structured):
     def _kept(self, t: Tensor, count: int) -> Tensor:
         others = [d for d in range(t.dim()) if d != self.dim % t.dim()]
         norms = t.norm(p=self.n, dim=others)
-        kept: Tensor = norms.topk(count)[1]
-        return kept
+        return norms.topk(count)[1]
 
     @classmethod
     def apply(  # type: ignore[override]

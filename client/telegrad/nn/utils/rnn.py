@@ -126,8 +126,7 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """Return the inverse of a permutation, or None for None."""
     if permutation is None:
         return None
-    inverse: Tensor = functions.argsort(permutation)
-    return inverse
+    return functions.argsort(permutation)
 
 
 def pack_padded_sequence(
@@ -228,8 +227,7 @@ def _filled(sequence: Tensor, length: int, value: float, side: str) -> Tensor:
     if not missing:
         return sequence
     filling = functions.full((missing, *sequence.shape[1:]), value, dtype=sequence.dtype)
-    whole: Tensor = functions.cat([sequence, filling] if side == "right" else [filling, sequence])
-    return whole
+    return functions.cat([sequence, filling] if side == "right" else [filling, sequence])
 
 
 def _numbers(lengths: Any) -> Any:

@@ -148,8 +148,7 @@ class ExponentialLR(LRScheduler):
         return lr if self._is_initial else lr * self.gamma
 
     def _closed_rate(self, base: float) -> float:
-        rate: float = base * self.gamma**self.last_epoch
-        return rate
+        return base * self.gamma**self.last_epoch
 
 
 class PolynomialLR(LRScheduler):
