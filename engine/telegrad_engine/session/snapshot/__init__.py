@@ -28,7 +28,7 @@ from ..session import ProgramCompiler, Session
 from . import container
 from .blocks import check_bools, copied
 from .reader import Reader, array_specs
-from .sharing import arrays_of, share, shared_with
+from .sharing import share
 from .writer import Writer
 from .writer import refusal as _refusal
 
@@ -135,22 +135,12 @@ def fork(session: Session, make: Callable[..., Any] = Session, **surroundings: U
     """
     writer, document = _describe(session)
     child = _new_session(make, document, surroundings)
-    blocks = writer.arrays.blocks
-    child.accounts.check_room(sum(block.nbytes for block in blocks))
+    child.accounts.check_room(sum(block.nbytes for block in writer.arrays.blocks))
     try:
-        shared = shared_with(session, writer)
-        arrays: list[Any] = [None] * len(writer.arrays.arrays)
-        owners = []
-        for block, owner in zip(blocks, shared, strict=True):
-            own, found = arrays_of(block, owner, writer.arrays)
-            owners.append(own)
-            for number, array in zip(block.arrays, found, strict=True):
-                arrays[number] = array
+        owners, arrays = share(session, child, writer.arrays)
     except MemoryError:
         raise TooLarge("not enough memory for the fork") from None
-    _filled(child, document, arrays, owners)
-    share(child, shared)
-    return child
+    return _filled(child, document, arrays, owners)
 
 
 def _describe(session: Session) -> tuple[Writer, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -110,6 +110,14 @@ class Arrays:
         self.specs.append(ArraySpec(place, offset, shape, strides, array.dtype, frozen))
         return number
 
+    def specs_in(self, block: Block) -> list[ArraySpec]:
+        """Return the specs of the arrays in a block."""
+        return [self.specs[number] for number in block.arrays]
+
+    def by_id(self, block: Block, others: Sequence[Any]) -> dict[int, Any]:
+        """Return others in place of the arrays in a block, by the identity of these."""
+        return {id(self.arrays[number]): other for number, other in zip(block.arrays, others, strict=True)}
+
 
 def owner_of(array: Any) -> Any:
     """Return the array that has the whole memory of an array: the last NumPy array in the chain of its bases."""
@@ -159,17 +167,3 @@ def check_bools(data: Any, specs: Sequence[ArraySpec]) -> None:
     kinds = {spec.dtype.kind for spec in specs}
     if "b" in kinds and (len(kinds) > 1 or (data > 1).any()):
         raise MalformedRequest("snapshot: an array of bools has other values")
-
-
-def replace_in(value: Any, new: Callable[[Any], Any]) -> Any:
-    """Return a value or a container with ``new(array)`` for each array; the same object if nothing changes."""
-    kind = type(value)
-    if kind is np.ndarray:
-        return new(value)
-    if kind is tuple or kind is list:
-        items = [replace_in(item, new) for item in value]
-        return value if all(a is b for a, b in zip(items, value, strict=True)) else kind(items)
-    if kind is dict:
-        changed = {key: replace_in(item, new) for key, item in value.items()}
-        return value if all(changed[key] is value[key] for key in value) else changed
-    return value

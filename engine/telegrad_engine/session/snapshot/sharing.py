@@ -8,22 +8,35 @@ arrays in that memory with it. A session that shares nothing has no :class:`Shar
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
+from functools import cache
+from types import MethodType
 from typing import Any
 
 import numpy as np
 
+from ...autograd.checkpoint.frame import Frame, Kept
+from ...autograd.custom_function.ctx import FunctionCtx, PackedSaved, Saved
+from ...graph.node import Node
+from ...graph.saved_tensor_hooks import Packed
+from ...program.instructions import Instruction
+from ...program.registered_functions.blocks import Call
+from ...schema.derivative_plan import Plan
+from ...tensor.in_place import Changeable
+from ..checkpoint_sections import SavedResults, Section, Sections
 from ..session import Session
-from .blocks import Arrays, ArraySpec, Block, copied, overlaps, owner_of, replace_in, view_in
-from .writer import Writer
+from .blocks import Arrays, Block, copied, overlaps, owner_of, view_in
 
 SHARED_BYTES = 2**16
 """Smaller blocks are copied by a fork, which is faster than finding all of their arrays at the first write."""
-
-
 MAX_WALKS = 16
 """The number of times that one session copies only what is written to. Each time all of its tensors are visited, so the
 next time it copies all that it still shares."""
+HOLDERS = (
+    *(Changeable, Node, FunctionCtx, Saved, PackedSaved, Packed),
+    *(Frame, Kept, Sections, Section, SavedResults, Instruction, Call),
+)
+"""The classes of the objects that refer to arrays, or to each other."""
 
 
 class SharedMemory:
@@ -55,14 +68,19 @@ class SharedMemory:
             return False
         self._walks += 1
         wanted = {*self._owners} if self._walks > MAX_WALKS else {id(owner) for owner in owners}
-        writer = Writer(session, strict=False, more=tensors)
-        arrays, new = writer.arrays, dict[int, Any]()
+        arrays, new = Arrays(), dict[int, Any]()
+
+        def found(array: Any) -> Any:
+            arrays.number(array)
+            return array
+
+        ArrayMap(session, tensors, found)
         for block in arrays.blocks:
             if id(block.owner) in wanted:
-                owner, found = copied(block.data(), [arrays.specs[number] for number in block.arrays])
-                new |= {id(arrays.arrays[number]): array for number, array in zip(block.arrays, found, strict=True)}
+                owner, copies = copied(block.data(), arrays.specs_in(block))
+                new |= arrays.by_id(block, copies)
                 session.accounts.count(owner)
-        replace_arrays(writer, new)
+        ArrayMap(session, tensors, lambda array: new.get(id(array), array))
         for key in wanted:
             self._owners.pop(key, None)
         if not self._owners:
@@ -70,49 +88,40 @@ class SharedMemory:
         return True
 
 
-def shared_with(session: Session, writer: Writer) -> list[Any]:
-    """Return, for each block of a session's arrays, an owner of the same memory for another session.
+def share(session: Session, child: Session, arrays: Arrays) -> tuple[list[Any], list[Any]]:
+    """Return the owners of memory in a fork, and its arrays by number: in memory that it shares, or in a copy.
 
-    The session's own arrays in shared blocks become read-only. For a block that is not shared the owner is None.
+    The session's own arrays in shared blocks become read-only.
     """
-    owners: list[Any] = []
-    new: dict[int, Any] = {}
-    for block in writer.arrays.blocks:
-        if not _can_share(block, writer.arrays):
-            owners.append(None)
-            continue
-        own = block.owner
-        if not _shares(session, own):
-            own = _view_of_all(memoryview(block.data()).toreadonly())
-            _note(session, own)
-            if session.accounts.uncount(block.owner):
-                session.accounts.count(own, lent=True)
-            for number in block.arrays:
-                new[id(writer.arrays.arrays[number])] = view_in(own, writer.arrays.specs[number])
-        owners.append(_view_of_all(own.base))
-    replace_arrays(writer, new)
-    return owners
-
-
-def share(session: Session, owners: Sequence[Any]) -> None:
-    """Note the owners that are not None as memory that a session shares."""
-    for owner in owners:
-        if owner is not None:
-            _note(session, owner)
-
-
-def arrays_of(block: Block, owner: Any, arrays: Arrays) -> tuple[Any, list[Any]]:
-    """Return the owner of a block in another session and its arrays there: in the shared memory, or in a copy."""
-    specs: list[ArraySpec] = [arrays.specs[number] for number in block.arrays]
-    if owner is None:
-        return copied(block.data(), specs)
-    return owner, [view_in(owner, spec) for spec in specs]
+    owners, new = [], dict[int, Any]()
+    found: list[Any] = [None] * len(arrays.arrays)
+    for block in arrays.blocks:
+        specs = arrays.specs_in(block)
+        if not _can_share(block, arrays):
+            owner, own = copied(block.data(), specs)
+        else:
+            shared = block.owner
+            if session.accounts.shared is None or not session.accounts.shared.has(shared):
+                shared = _view_of_all(memoryview(block.data()).toreadonly())
+                _note(session, shared)
+                if session.accounts.uncount(block.owner):
+                    session.accounts.count(shared, lent=True)
+                new |= arrays.by_id(block, [view_in(shared, spec) for spec in specs])
+            owner = _view_of_all(shared.base)
+            _note(child, owner)
+            own = [view_in(owner, spec) for spec in specs]
+        owners.append(owner)
+        for number, array in zip(block.arrays, own, strict=True):
+            found[number] = array
+    if new:
+        ArrayMap(session, (), lambda array: new.get(id(array), array))
+    return owners, found
 
 
 def _can_share(block: Block, arrays: Arrays) -> bool:
     """Return whether a block is worth sharing, and whether its arrays can be made writable again as they were."""
     return block.nbytes >= SHARED_BYTES and all(
-        arrays.specs[n].frozen or not overlaps(arrays.specs[n].shape, arrays.specs[n].strides) for n in block.arrays
+        spec.frozen or not overlaps(spec.shape, spec.strides) for spec in arrays.specs_in(block)
     )
 
 
@@ -124,32 +133,56 @@ def _view_of_all(memory: memoryview) -> Any:
     return np.frombuffer(memory, np.uint8)
 
 
-def _shares(session: Session, owner: Any) -> bool:
-    shared = session.accounts.shared
-    return shared is not None and shared.has(owner)
-
-
 def _note(session: Session, owner: Any) -> None:
     if session.accounts.shared is None:
         session.accounts.shared = SharedMemory(session)
     session.accounts.shared.add(owner)
 
 
-def replace_arrays(writer: Writer, new: Mapping[int, Any]) -> None:
-    """Replace arrays in all objects that a walk found; ``new`` has the new arrays by the identity of the old ones."""
-    if not new:
-        return
+# Finding all arrays ---------------------------------------------------------------------------
 
-    def changed(array: Any) -> Any:
-        return new.get(id(array), array)
 
-    for tensor in writer.tensors:
-        own = vars(tensor)
-        for name in ("_data", "_layout"):
-            if id(own.get(name)) in new:
-                setattr(tensor, name, new[id(own[name])])
-    for node in writer.nodes:
-        if node.saved:
-            node.saved = replace_in(node.saved, changed)
-    for holder, name in writer.holders:
-        setattr(holder, name, replace_in(getattr(holder, name), changed))
+class ArrayMap:
+    """Replaces each array that a session or these tensors refer to by ``change(array)``, where that is another."""
+
+    def __init__(self, session: Session, tensors: Iterable[Any], change: Callable[[Any], Any]) -> None:
+        self._change = change
+        self._holders: list[Any] = []
+        self._seen: set[int] = set()
+        given = [waiting.given for waiting in session.suspensions.waiting.values()]
+        self._mapped([session.tensors, session.checkpoints, given, *tensors])
+        for holder in self._holders:  # the list grows during the loop
+            if isinstance(holder, Node):
+                self._mapped(holder.next_edges)  # of a freed graph, they may not be an attribute yet
+            for name in [*getattr(holder, "__dict__", ()), *_slots(holder.__class__)]:
+                value = getattr(holder, name, None)
+                new = self._mapped(value)
+                if new is not value:
+                    setattr(holder, name, new)
+
+    def _mapped(self, value: Any) -> Any:
+        kind: Any = type(value)
+        if kind is np.ndarray:
+            return self._change(value)
+        if isinstance(value, (list, tuple)) and kind is not Plan:
+            items = [self._mapped(item) for item in value]
+            return value if all(a is b for a, b in zip(items, value, strict=True)) else kind(items)
+        if kind is dict:
+            changed = {key: self._mapped(item) for key, item in value.items()}
+            return value if all(changed[key] is value[key] for key in value) else changed
+        if kind is MethodType:
+            self._mapped(value.__self__)
+        elif _is_holder(kind) and id(value) not in self._seen:
+            self._seen.add(id(value))
+            self._holders.append(value)
+        return value
+
+
+@cache
+def _is_holder(kind: Any) -> bool:
+    return issubclass(kind, HOLDERS)
+
+
+@cache
+def _slots(kind: Any) -> list[str]:
+    return [name for base in kind.__mro__ for name in vars(base).get("__slots__", ())]

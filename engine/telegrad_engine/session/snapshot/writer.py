@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-import numpy as np
-
 from ... import random_state
 from ...autograd.checkpoint.frame import Frame, Kept
 from ...autograd.custom_function.ctx import PackedSaved, Saved
@@ -18,10 +16,9 @@ from ...autograd.custom_function.define import Error
 from ...autograd.custom_function.node import FunctionNode
 from ...autograd.custom_function.outputs import IN_FUNCTION
 from ...autograd.suspension.passes import ClientHook, ClientNode
-from ...devices.tensors import DeviceTensor
 from ...errors import NotSupported
 from ...graph.hooks import NodeHooks, TensorHooks
-from ...graph.node import FREED, Node
+from ...graph.node import FREED
 from ...graph.saved_tensor_hooks import Packed
 from ...program import json_codec
 from ...program.instructions import Instruction
@@ -63,26 +60,24 @@ def refusal(session: Session) -> str | None:
     return None if session.environment.device is None else ON_A_DEVICE
 
 
+def refused(what: str) -> NotSupported:
+    """Return the error for an object that has no snapshot."""
+    return NotSupported(f"{what} {NO_SNAPSHOT}")
+
+
 class Writer:
-    """The walk over one session.
+    """The walk over one session."""
 
-    If it is not ``strict``, it only finds arrays and their holders: what cannot be saved is skipped. ``more`` are
-    tensors to visit besides those of the session.
-    """
-
-    def __init__(self, session: Session, strict: bool = True, more: Sequence[Any] = ()) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
-        self.strict = strict
         self.arrays = Arrays()
         self.array: Callable[[Any], int] = self.arrays.number
         self.tensors, self.nodes = Numbering(), Numbering()
         self._counters, self._functions = Numbering(), Numbering()
         self._frames, self._sections = Numbering(), Numbering()
-        self.holders: list[tuple[Any, str]] = [(session.checkpoints, "_packed")]
-        """Objects besides tensors and nodes that may have arrays, each with the name of an attribute."""
         self._retained: list[tuple[list[Any], Any]] = []
         self._records: dict[str, list[Any]] = {"tensors": [], "nodes": [], "frames": [], "sections": []}
-        self._roots = self._describe_session(more)
+        self._roots = self._describe_session()
         self._walk()
 
     # The document -------------------------------------------------------------------------
@@ -105,14 +100,9 @@ class Writer:
             "blocks": [block.nbytes for block in self.arrays.blocks],
         }
 
-    def _describe_session(self, more: Sequence[Any]) -> dict[str, Any]:
+    def _describe_session(self) -> dict[str, Any]:
         session, sections = self.session, self.session.checkpoints
         names = [[name, self.tensor(tensor)] for name, tensor in session.tensors.items()]
-        for tensor in more:
-            self.tensor(tensor)
-        if not self.strict:
-            self._find_others()
-            return {}
         return {
             "format": VERSION,
             "device": session.device,
@@ -132,22 +122,6 @@ class Writer:
             "packed": [[number, encode(value, self)] for number, value in sections._packed.items()],
         }
 
-    def _find_others(self) -> None:
-        """Visit what only a running or suspended program has."""
-        sections = self.session.checkpoints
-        self._find_in_value(sections._packed)
-        for names, opened in [*sections.outer, ({}, sections.open)]:
-            for tensor in names.values():
-                if hasattr(tensor, "_version_counter"):  # a procedure's inputs may be numbers
-                    self.tensor(tensor)
-            for _, section, frame in opened:
-                self._section(section)
-                self._frame(frame)
-        for waiting in self.session.suspensions.waiting.values():
-            for tensor in waiting.given:
-                if tensor is not None:
-                    self.tensor(tensor)
-
     def _walk(self) -> None:
         found: tuple[tuple[list[Any], list[Any], Callable[[Any], Any]], ...] = (
             (self.tensors, self._records["tensors"], self._describe_tensor),
@@ -159,11 +133,6 @@ class Writer:
             for objects, records, describe in found:
                 while len(records) < len(objects):
                     records.append(describe(objects[len(records)]))
-
-    def refuse(self, what: str) -> None:
-        """Raise NotSupported, if the walk is strict."""
-        if self.strict:
-            raise NotSupported(f"{what} {NO_SNAPSHOT}")
 
     # Numbers of objects -------------------------------------------------------------------
 
@@ -194,8 +163,7 @@ class Writer:
         """Return the checkpoint that recomputes a saved tensor, and the tensor's number there."""
         frame = getattr(value._unpack, "__self__", None)
         if type(frame) is not Frame or type(value.kept) is not int:
-            self.refuse("a saved tensor that a Python hook packed")
-            return [0, 0]
+            raise refused("a saved tensor that a Python hook packed")
         return [self._frame(frame), value.kept]
 
     def _frame(self, frame: Frame) -> int:
@@ -218,9 +186,7 @@ class Writer:
 
     def _describe_tensor(self, tensor: Any) -> list[Any]:
         if type(tensor) is not Tensor:
-            self.refuse("a tensor of a class of its own")
-            if not isinstance(tensor, Tensor) or isinstance(tensor, DeviceTensor):
-                return []
+            raise refused("a tensor of a class of its own")
         own = vars(tensor)
         record: list[Any] = [self.array(tensor._data), self.counter(tensor._version_counter)]
         if len(own) == 2:
@@ -233,7 +199,7 @@ class Writer:
     def _attributes(self, own: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
         """Return the attributes of a tensor that are not those of every one."""
         if unknown := own.keys() - known:
-            self.refuse(f"a tensor with the attribute {min(unknown)}")
+            raise refused(f"a tensor with the attribute {min(unknown)}")
         more: dict[str, Any] = {}
         for name, write in _TENSOR.items():  # in this order, whatever the order of its attributes
             if name in own:
@@ -254,10 +220,9 @@ class Writer:
             return None
         found = []
         for key, hook in hooks.items():
-            if type(hook) is ClientHook:
-                found.append([key, hook.client_id, hook.kind])
-            else:
-                self.refuse("a hook in Python")
+            if type(hook) is not ClientHook:
+                raise refused("a hook in Python")
+            found.append([key, hook.client_id, hook.kind])
         return found
 
     def _node_hooks(self, hooks: NodeHooks | None) -> Any:
@@ -274,11 +239,8 @@ class Writer:
     def _describe_node(self, node: Any) -> Any:
         if isinstance(node, FunctionNode):
             return self._describe_function_node(node)
-        if not self.strict:
-            self._find_in_node(node)
-            return None
         if unknown := vars(node).keys() - NODE:
-            self.refuse(f"a node with the attribute {min(unknown)}")
+            raise refused(f"a node with the attribute {min(unknown)}")
         edges = [self.edge(target) for target in node.next_edges]
         saved = None if node.saved is FREED else [encode(value, self) for value in node.saved]
         versions = [(at, self.counter(cell), version) for at, cell, version in node.versions]
@@ -293,27 +255,6 @@ class Writer:
             more["specs"] = [_spec(spec) for spec in node.specs]
         return [node.op.key, edges, list(node.shape), dtype_name(node.dtype), saved, versions, more]
 
-    def _find_in_node(self, node: Node) -> None:
-        for target in node.next_edges:
-            self.edge(target)
-        if node.saved is not FREED:
-            for value in node.saved:
-                self._find_in_value(value)
-
-    def _find_in_value(self, value: Any) -> None:
-        if type(value) is np.ndarray:
-            self.array(value)
-        elif isinstance(value, (list, tuple)):
-            for item in value:
-                self._find_in_value(item)
-        elif isinstance(value, dict):
-            for item in value.values():
-                self._find_in_value(item)
-        elif hasattr(value, "_version_counter"):
-            self.tensor(value)
-        elif isinstance(value, Packed):
-            self.packed(value)
-
     def _describe_function_node(self, node: FunctionNode) -> Any:
         ctx = node.ctx
         cls = getattr(ctx, "_forward_cls", None)
@@ -325,11 +266,9 @@ class Writer:
             more["function"] = self.function(program)
             more["call"] = encode(dict(vars(ctx)["call"].parameters), self)
         elif cls is not Error:
-            self.refuse(f"the graph of {getattr(cls, '__name__', 'a Function')}, which is Python,")
+            raise refused(f"the graph of {getattr(cls, '__name__', 'a Function')}, which is Python,")
         if unknown := vars(ctx).keys() - CTX:
-            self.refuse(f"a Function's ctx with the attribute {min(unknown)}")
-            for name in unknown:
-                self._find_in_value(vars(ctx)[name])
+            raise refused(f"a Function's ctx with the attribute {min(unknown)}")
         more["args"] = [None if spec is None else _spec((spec.shape, spec.dtype)) for spec in ctx._specs]
         more["needs"] = list(ctx.needs_input_grad)
         more["targets"] = [self.edge(target) for target in ctx._next_edges]
@@ -354,11 +293,10 @@ class Writer:
     def _describe_frame(self, frame: Frame) -> Any:
         section = getattr(frame.function, "__self__", None)
         if type(section) is not Section or frame.kwargs or type(frame.around) is not nullcontext:
-            self.refuse("a checkpoint of a Python function")
-            return None
+            raise refused("a checkpoint of a Python function")
         random = frame.random
         if random._autocast is not None:
-            self.refuse("a checkpoint under autocast")
+            raise refused("a checkpoint under autocast")
         generator = random._generator
         return {
             "section": self._section(section),
@@ -388,12 +326,10 @@ class Writer:
         }
 
     def _instruction(self, step: Instruction) -> Any:
-        self.holders.append((step, "attrs"))
         inputs, attrs = encode(list(step.inputs), self), encode(dict(step.attrs), self)
         return [step.op, inputs, list(step.outputs), attrs, step.grad_mode, step.checked]
 
     def _saved_results(self, saved: SavedResults) -> Any:
-        self.holders.append((saved, "_hidden"))
         outputs, hidden = [self.tensor(tensor) for tensor in saved._outputs], encode(saved._hidden, self)
         return [saved._op.key, outputs, saved._versions, hidden, saved._allow_mutation]
 
