@@ -1,4 +1,7 @@
-"""Type checkers know the functions and methods that the SDK makes from the catalogue of ops."""
+"""Type checkers know the functions and methods that the SDK makes from the catalogue of ops.
+
+Internals: the texts of the stubs, which are in no file before a build.
+"""
 
 from __future__ import annotations
 
