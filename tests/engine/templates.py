@@ -10,7 +10,8 @@ from typing import Any
 
 from telegrad_engine.errors import UnknownProgram
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.program_cache import Bound, Memory
+from telegrad_engine.program.program import BoundProgram
+from telegrad_engine.program.program_cache import ProgramCache
 from telegrad_engine.program.template import TAKES_DATA, Structure, Structures, instruction_text, stand_in, template_of
 from telegrad_engine.program.wire import Call
 
@@ -46,14 +47,14 @@ def call_of(program: Sequence[Instruction]) -> Call:
     return Call(template_of(texts), ids, operands, arrays)
 
 
-def bound(memory: Memory, program: Sequence[Instruction]) -> Bound:
+def bound(memory: ProgramCache, program: Sequence[Instruction]) -> BoundProgram:
     """A program as a session runs it, which has the template's text the first time."""
     call = call_of(program)
     try:
         found = memory.find(call.template.digest)
     except UnknownProgram:
         found = memory.read(call.template.text, call.template.digest, 64)
-    return found.with_ids(call.ids, call.arrays, call.operands)
+    return found.bind(call.ids, call.arrays, call.operands)
 
 
 def _renamed(values: Sequence[Any], names: dict[str, str]) -> list[Any]:

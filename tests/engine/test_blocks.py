@@ -20,7 +20,7 @@ import telegrad_engine as tg
 from telegrad_engine.compile import Compiler
 from telegrad_engine.errors import TimeLimitExceeded
 from telegrad_engine.program import parse_program
-from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.program.program_cache import ProgramCache
 from telegrad_engine.session.session import Session
 
 MIB = 2**20
@@ -211,7 +211,7 @@ def test_a_planned_program_gives_the_same_bits(name: str) -> None:
         "std over rows": op("std", ["_0"], "_1", dim=[0]),
         "cdist of the 3.0-norm": op("cdist", ["_0", "_0"], "_1", p=3.0),
     }
-    memory, planner = Memory(), Compiler(2, 16)
+    memory, planner = ProgramCache(), Compiler(2, 16)
     session = Session(memory=memory, compiler=planner)
     shape = (1400, 8) if "attention" not in name else (2, 1500, 8)
     if "std" in name:
@@ -221,7 +221,7 @@ def test_a_planned_program_gives_the_same_bits(name: str) -> None:
     results = []
     for round in range(4):
         tracemalloc.start()
-        session.run(program.with_ids(["x", f"y{round}"], {}))
+        session.run(program.bind(["x", f"y{round}"], {}))
         assert tracemalloc.get_traced_memory()[1] < BLOCKS
         tracemalloc.stop()
         results.append(session.get(f"y{round}").numpy().tobytes())

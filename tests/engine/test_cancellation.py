@@ -13,7 +13,7 @@ import pytest
 from telegrad_engine.cancellation import CancellationToken, cancelled_by
 from telegrad_engine.errors import Cancelled, TimeLimitExceeded
 from telegrad_engine.program import parse_program
-from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.program.program_cache import ProgramCache
 from telegrad_engine.session.session import Session
 
 BIG = {"op": "ones", "out": ["x"], "attrs": {"size": [400, 400]}}
@@ -67,7 +67,7 @@ def test_a_loop_that_never_ends_is_stopped() -> None:
 
 def test_a_long_backward_pass_is_stopped() -> None:
     token = CancellationToken()
-    session = Session(memory=Memory())
+    session = Session(memory=ProgramCache())
     setup = [BIG, {"op": "requires_grad_", "in": ["x"]}]
     steps = [{"op": "mul", "in": [f"y{i}" if i else "x", 1.0], "out": [f"y{i + 1}"]} for i in range(3000)]
     end = [{"op": "sum", "in": ["y3000"], "out": ["s"]}]

@@ -15,7 +15,8 @@ import pytest
 
 from telegrad_engine.compile import Compiler
 from telegrad_engine.program import json_codec
-from telegrad_engine.program.program_cache import STEP_CALLS, Memory
+from telegrad_engine.program.program import STEP_CALLS
+from telegrad_engine.program.program_cache import ProgramCache
 from telegrad_engine.session.session import Session
 
 pytestmark = pytest.mark.full
@@ -40,7 +41,7 @@ def run(session: Session, number: float, sizes: list[int]) -> None:
     remembered = session.memory.find(session.memory.read(program(number), None, 64).digest)
     for size in sizes:
         arrays = {"_0": np.ones(size, np.float32)}
-        session.run(remembered.with_ids([f"x{i}" for i in range(STEPS + 2)], arrays))
+        session.run(remembered.bind([f"x{i}" for i in range(STEPS + 2)], arrays))
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def grown() -> Iterator[Callable[[], int]]:
 
 
 def test_many_different_programs_take_no_more_than_is_granted(grown: Callable[[], int]) -> None:
-    session = Session(memory=Memory(10**6, MIB), compiler=Compiler(2, 10**6, choose=False, most_bytes=MIB))
+    session = Session(memory=ProgramCache(10**6, MIB), compiler=Compiler(2, 10**6, choose=False, most_bytes=MIB))
     run(session, 0.5, [4] * RUNS)
     before = grown()
     for number in range(120):  # without bounds they take 12 MiB
@@ -61,7 +62,7 @@ def test_many_different_programs_take_no_more_than_is_granted(grown: Callable[[]
 
 
 def test_a_program_on_tensors_of_many_sizes_counts_with_all_of_them(grown: Callable[[], int]) -> None:
-    memory = Memory(10**6, 4 * MIB)
+    memory = ProgramCache(10**6, 4 * MIB)
     session = Session(memory=memory)
     sizes = [size for size in range(1, 2 * STEP_CALLS) for _ in range(2)]
     run(session, 0.5, sizes)

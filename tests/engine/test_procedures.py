@@ -14,7 +14,7 @@ import pytest
 from telegrad_engine import errors
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.procedures import MAX_INSTRUCTIONS, MAX_PROCEDURES
-from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.program.program_cache import ProgramCache
 from telegrad_engine.session.session import Session
 
 from .compiled.verification import VerifyingCompiler
@@ -313,7 +313,7 @@ OUT = ["loss", "g", "gw", "c", "r", "e"]
 
 def planning() -> Session:
     compiler = VerifyingCompiler(after=2, choose=False)
-    return Session(seed=0, memory=Memory(), compiler=compiler)
+    return Session(seed=0, memory=ProgramCache(), compiler=compiler)
 
 
 def reports(session: Session) -> list[Any]:
@@ -425,7 +425,7 @@ def test_a_call_has_a_name_and_nothing_else(session: Session, attrs: dict[str, A
 
 
 def test_a_template_can_define_and_call() -> None:
-    session, memory = Session(), Memory()
+    session, memory = Session(), ProgramCache()
     run(session, upload("x", [1.0, 2.0]), upload("w", [1.0, 1.0], requires_grad=True))
     session.run(bound(memory, [Instruction("define", attrs={"name": "f", "program": LOSS})]))
     session.run(bound(memory, [Instruction("call", [("x", "w", 2.0)], ["l", "g"], {"name": "f"})]))

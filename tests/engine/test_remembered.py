@@ -15,7 +15,7 @@ import pytest
 import telegrad_engine as tg
 from telegrad_engine import errors
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.program.program_cache import ProgramCache
 from telegrad_engine.program.safetensors import encode, joined
 from telegrad_engine.program.template import digest
 from telegrad_engine.program.wire import SAFETENSORS, Outgoing, decode_message
@@ -43,7 +43,7 @@ def call_of(text: str) -> dict[str, Any]:
     return {"template": digest(text), "ids": ["x", "w", "y", "s"], "fetch": [3, 1], "free": [0, 2, 3]}
 
 
-def steps(memory: Memory, session: Session, call: dict[str, Any], x: Any, text: str | None = None) -> list[Any]:
+def steps(memory: ProgramCache, session: Session, call: dict[str, Any], x: Any, text: str | None = None) -> list[Any]:
     """Run a message of one call with one upload, which has the template's text if there is one; what it fetched."""
     texts = {} if text is None else {f"template.{digest(text)}": text}
     body = encode({**texts, "calls": json.dumps([call])}, {"0._0": x})
@@ -58,7 +58,7 @@ def session_with_weight() -> Session:
 
 
 def test_a_digest_runs_the_program_whose_text_was_sent_before() -> None:
-    memory, session = Memory(), session_with_weight()
+    memory, session = ProgramCache(), session_with_weight()
     for round in range(5):
         x = np.full((3, 2), round, np.float32)
         total, weight = steps(memory, session, call_of(TEXT), x, None if round else TEXT)
@@ -68,7 +68,7 @@ def test_a_digest_runs_the_program_whose_text_was_sent_before() -> None:
 
 
 def test_other_shapes_and_dtypes_are_no_other_program() -> None:
-    memory, session = Memory(), session_with_weight()
+    memory, session = ProgramCache(), session_with_weight()
     steps(memory, session, call_of(TEXT), np.ones((3, 2), np.float32), TEXT)
     for shape, dtype in (((3, 2), "float32"), ((1, 2), "float32"), ((4, 2), "float64"), ((2, 1), "int64")) * 4:
         x = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
@@ -80,7 +80,7 @@ def test_other_shapes_and_dtypes_are_no_other_program() -> None:
 
 
 def test_a_wrong_shape_fails_at_its_instruction_and_those_before_it_stand() -> None:
-    memory, session = Memory(), session_with_weight()
+    memory, session = ProgramCache(), session_with_weight()
     for _ in range(4):
         steps(memory, session, call_of(TEXT), np.ones((3, 2), np.float32), TEXT)
     with pytest.raises(errors.ShapeMismatch) as caught:
@@ -126,7 +126,7 @@ def test_a_call_that_is_wrong_is_refused(text: str | None, changes: Any, error: 
     template = (text or TEXT).replace("1.5", '{"operand": 0}') if "operands" in changes else text or TEXT
     with pytest.raises(error, match=words):
         call = {**call_of(template), **changes}
-        steps(Memory(), session, call, np.ones((3, 2), np.float32), None if text is None else template)
+        steps(ProgramCache(), session, call, np.ones((3, 2), np.float32), None if text is None else template)
     assert session.tensors["w"].tolist() == [1.0, 2.0]
 
 
@@ -146,18 +146,25 @@ def test_a_call_that_is_wrong_is_refused(text: str | None, changes: Any, error: 
 )
 def test_a_message_that_is_wrong_is_refused(metadata: Any, arrays: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        decode_message(encode(metadata, arrays), SAFETENSORS, memory=Memory())
+        decode_message(encode(metadata, arrays), SAFETENSORS, memory=ProgramCache())
 
 
 def test_ids_are_ids() -> None:
     wrong: list[Any] = [{"a": 1}, [1], ["a b"], [[]], "nothing"]
     for ids in wrong:
         with pytest.raises(errors.MalformedRequest):
-            steps(Memory(), Session(), {**call_of(TEXT), "ids": ids}, np.ones((3, 2), np.float32), TEXT)
+            steps(ProgramCache(), Session(), {**call_of(TEXT), "ids": ids}, np.ones((3, 2), np.float32), TEXT)
+
+
+def test_a_placeholder_with_a_number_of_any_length_is_refused() -> None:
+    memory, text = ProgramCache(), json.dumps([{"op": "neg", "inputs": ["_" + "9" * 5000], "outputs": ["_1"]}])
+    for program in (memory.read(text, None, 64), memory.find(memory.read(text, None, 64).digest)):
+        with pytest.raises(errors.MalformedRequest, match="for which there is no id"):
+            program.bind(["a", "b"], {})
 
 
 def test_calls_run_in_order_and_an_error_has_its_place_in_the_message() -> None:
-    memory, session = Memory(), session_with_weight()
+    memory, session = ProgramCache(), session_with_weight()
     text = neg("_0", "_1")
     calls = [
         {"template": digest(text), "ids": ["w", "a"], "fetch": [1]},
@@ -180,7 +187,7 @@ def test_calls_run_in_order_and_an_error_has_its_place_in_the_message() -> None:
 
 
 def test_the_least_recently_used_is_forgotten() -> None:
-    memory = Memory(most=2)
+    memory = ProgramCache(most=2)
     texts = [json.dumps([{"op": "neg", "in": ["_0"], "out": [f"_{i}"]}]) for i in (1, 2, 3)]
     for text in texts[:2]:
         memory.read(text, None, 64)
@@ -189,10 +196,10 @@ def test_the_least_recently_used_is_forgotten() -> None:
     memory.find(digest(texts[0]))
     with pytest.raises(errors.UnknownProgram):
         memory.find(digest(texts[1]))
-    small = Memory(most_bytes=len(texts[0]) + 10)  # it has room for the text, and not for the program
+    small = ProgramCache(most_bytes=len(texts[0]) + 10)  # it has room for the text, and not for the program
     small.read(texts[0], None, 64)
     assert small.find(digest(texts[0])).steps
-    little = Memory(most_bytes=10)
+    little = ProgramCache(most_bytes=10)
     assert little.read(texts[0], None, 64).steps
     with pytest.raises(errors.UnknownProgram):
         little.find(digest(texts[0]))
@@ -232,7 +239,7 @@ def test_other_ids_and_other_values_are_the_same_program() -> None:
     assert first.template == second.template
     assert (first.ids, second.ids) == (["a", "b"], ["t9", "t8"])
     body = joined(Outgoing([second], (), {second.template.digest}).pieces())
-    (read,) = decode_message(body, SAFETENSORS, memory=Memory()).programs
+    (read,) = decode_message(body, SAFETENSORS, memory=ProgramCache()).programs
     assert [(i.op, list(i.inputs), list(i.outputs)) for i in read] == [("tensor", [], ["t9"]), ("exp", ["t9"], ["t8"])]
     assert read[0].attrs["data"].tolist() == [2.0]
     assert read[0].attrs["requires_grad"] is True
@@ -270,7 +277,7 @@ def outcome(session: Session, program: list[Instruction], tensors: dict[str, np.
 
 @pytest.mark.parametrize("op", [op for op in CATALOGUE if cases_of(op) and not op.truth], ids=lambda op: op.key)
 def test_every_op_remembered_is_the_op(op: Op) -> None:
-    plain, remembering, memory = Session(), Session(), Memory()
+    plain, remembering, memory = Session(), Session(), ProgramCache()
     for case in cases_of(op):
         try:
             instruction, tensors = instruction_of(op, case, oracle.arrays_of(case, np.dtype("float32")))

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from telegrad_engine.compile import Compiler
-from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.program.program_cache import ProgramCache
 from telegrad_engine.session.session import Session
 
 pytestmark = pytest.mark.full
@@ -38,7 +38,7 @@ def _loop(number: int) -> str:
 
 
 def test_different_loops_end_where_they_were() -> None:
-    memory = Memory(PROGRAMS)
+    memory = ProgramCache(PROGRAMS)
     compiler = Compiler(2, PROGRAMS)
     taken: list[int] = []
     tracemalloc.start()
@@ -49,11 +49,11 @@ def test_different_loops_end_where_they_were() -> None:
             session.run(
                 memory.read(
                     json.dumps({"instructions": [{"op": "ones", "out": ["_0"], "attrs": {"size": [8]}}]}), None, 64
-                ).with_ids(["x"], {})
+                ).bind(["x"], {})
             )
             program = memory.find(memory.read(_loop(number), None, 64).digest)
             for round in range(ROUNDS):
-                session.run(program.with_ids(["x", *[f"y{round}_{i}" for i in range(21)]], {}))
+                session.run(program.bind(["x", *[f"y{round}_{i}" for i in range(21)]], {}))
             if number % (LOOPS // 4) == LOOPS // 4 - 1:
                 del session, program
                 gc.collect()

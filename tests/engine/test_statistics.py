@@ -13,10 +13,10 @@ import pytest
 from telegrad_engine.compile import Compiler
 from telegrad_engine.errors import TelegradError
 from telegrad_engine.program import VERBS, Instruction
-from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.program.program_cache import ProgramCache
 from telegrad_engine.schema.op import CATALOGUE
 from telegrad_engine.session.session import Session
-from telegrad_engine.session.statistics import MAX_UNFOLDED, Statistics, family_of
+from telegrad_engine.session.statistics import Statistics, family_of
 
 ONES = Instruction("ones", (), ["x"], {"size": [2]})
 
@@ -41,23 +41,23 @@ def test_what_ran_of_a_program_that_failed() -> None:
 
 
 def test_tiers_and_many_programs() -> None:
-    memory = Memory()
+    memory = ProgramCache()
     session = Session(memory=memory, compiler=Compiler())
     session.source = "test"
     session.run([ONES])
     total = Statistics()
-    for number in range(MAX_UNFOLDED + 3):
+    for number in range(35):
         text = json.dumps([{"op": "mul_", "in": ["_0", number]}, {"op": "relu_", "in": ["_0"]}])
         memory.read(text, None, 64)
         for _ in range(5):
-            session.run(memory.find(sha256(text.encode()).hexdigest()).with_ids(["x"], {}))
+            session.run(memory.find(sha256(text.encode()).hexdigest()).bind(["x"], {}))
     programs = session.statistics.programs
     assert programs["test", "planned"].count > programs["test", "interpreted"].count > 0
-    runs = 5 * (MAX_UNFOLDED + 3)
+    runs = 5 * (35)
     assert sum(each.count for each in programs.values()) == session.programs == runs + 1
     assert sum(each.instructions for each in programs.values()) == session.instructions == 2 * runs + 1
     assert session.statistics.families == {"shape": 1, "math": runs, "nn": runs}
     for _ in range(2):
         total.merge(session.statistics)
     assert total.families == {"shape": 2, "math": 2 * runs, "nn": 2 * runs}
-    assert memory.hits == runs and memory.misses == 0 and len(memory) == MAX_UNFOLDED + 3 and memory.nbytes > 0
+    assert memory.hits == runs and memory.misses == 0 and len(memory) == 35 and memory.nbytes > 0

@@ -13,7 +13,7 @@ import pytest
 
 from telegrad_engine.compile import Compiler
 from telegrad_engine.program import Instruction, json_codec, parse_program, safetensors, wire
-from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.program.program_cache import ProgramCache
 from telegrad_engine.program.template import digest
 from telegrad_engine.session.session import Session
 
@@ -121,7 +121,7 @@ def _named(program: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_what_a_plan_keeps_is_no_part_of_its_message(kept: bool, askew: int) -> None:
     """It reads the message, be it aligned or not; a tensor of a few bytes must not keep all of it."""
     compiler = Compiler(2, choose=False)
-    session = Session(memory=Memory(), compiler=compiler)
+    session = Session(memory=ProgramCache(), compiler=compiler)
     ends: list[dict[str, Any]] = [] if kept else [{"op": "free", "in": [["_0"]]}]
     program = [
         {"op": "tensor", "out": ["_0"]},
@@ -135,7 +135,7 @@ def test_what_a_plan_keeps_is_no_part_of_its_message(kept: bool, askew: int) -> 
         array = np.random.default_rng(turn).standard_normal(20_000).astype(np.float32)
         message = np.frombuffer(bytearray(array.nbytes + askew), array.dtype, array.size, askew)
         message[:] = array
-        session.run(remembered.with_ids([f"x{turn}", f"y{turn}", f"v{turn}"], {"_0": message}))
+        session.run(remembered.bind([f"x{turn}", f"y{turn}", f"v{turn}"], {"_0": message}))
         message[:] = 0
         np.testing.assert_array_equal(fetched(session, f"v{turn}")[0], array.reshape(2, -1))
         assert fetched(session, f"y{turn}")[0] == array.sum()  # to the last digit, which depends on how it lies

@@ -22,7 +22,7 @@ from starlette.responses import Response
 
 from telegrad_engine.compile import Compiler
 from telegrad_engine.errors import SequenceConflict, ServerBusy
-from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.program.program_cache import ProgramCache
 from telegrad_engine.session.session import NotAtOnce
 from telegrad_service.hosting.actor import Actor, Work, Workers
 from telegrad_service.hosting.sequence import MAX_BYTES, SequenceRecord
@@ -176,7 +176,7 @@ def test_a_message_that_could_not_run_at_once_goes_on_where_it_stopped() -> None
         return save({}, {**templates, "calls": calls, "seen": str(number - 1), "sequence": str(number)})
 
     planner = Compiler(after=2, choose=False)
-    session = hosted(memory=Memory(), compiler=planner)
+    session = hosted(memory=ProgramCache(), compiler=planner)
     add, double = [{"op": op, "in": ["_0", number]} for op, number in (("add_", 1), ("mul_", 2))]
 
     def run(body: bytes, within: float | None = None) -> None:

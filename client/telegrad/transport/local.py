@@ -11,7 +11,7 @@ from telegrad_engine import errors
 from telegrad_engine.arrays import available
 from telegrad_engine.compile import Compiler
 from telegrad_engine.program.json_codec import MAX_DEPTH
-from telegrad_engine.program.program_cache import Bound
+from telegrad_engine.program.program import BoundProgram
 from telegrad_engine.program.registered_functions import Applicable
 from telegrad_engine.program.result import Answer, describe
 from telegrad_engine.program.wire import Call, Message, Outgoing
@@ -56,14 +56,14 @@ class LocalTransport:
         message = self._message
         return Message([*map(self._bound, message.calls)], message.free).run(self.session)
 
-    def _bound(self, call: Call) -> Bound:
+    def _bound(self, call: Call) -> BoundProgram:
         """The call's program, bound to the call's ids, arrays and numbers."""
         memory, template = self.session.memory, call.template
         try:
             found = memory.find(template.digest)
         except errors.UnknownProgram:
             found = memory.read(template.text, template.digest, MAX_DEPTH)
-        return found.with_ending(call.ending).with_ids(call.ids, call.arrays, call.operands)
+        return found.with_ending(call.ending).bind(call.ids, call.arrays, call.operands)
 
     def forget(self) -> None:
         """Do nothing: a program whose answer is not received has not run."""

@@ -116,7 +116,7 @@ class Change:
         for number in effects.freed_nodes:
             node = self._inputs.nodes[number]
             node.saved, node.versions = FREED, ()
-        for i in effects.program.analysis.freed:
+        for i in effects.program.freed:
             names.pop(ids[i], None)
         for i, number in effects.names:
             names[ids[i]] = tensors[number]

@@ -18,7 +18,7 @@ from ..arrays.symbolic import Untraceable
 from ..cancellation import STOPPED, CancellationToken, cancelled_by
 from ..context import state
 from ..dtypes import DType
-from ..program.program_cache import Bound
+from ..program.program import BoundProgram
 from ..program.result import Answer
 from ..session.session import NotAtOnce, Session
 from ..session.statistics import PLANNED
@@ -65,14 +65,14 @@ class Compiler:
 
     # Running -----------------------------------------------------------------------------
 
-    def run(self, session: Session, program: Bound, within: float | None = None) -> Answer:
+    def run(self, session: Session, program: BoundProgram, within: float | None = None) -> Answer:
         """Run the program in the session, with the same result and errors as the interpreter.
 
         With ``within``, run it only if its last run took at most so many seconds, and leave its effects to
         ``session.flush``. Raises NotAtOnce, with nothing done, in any other case.
         """
         reason = entry = None
-        if program.remembered.is_new:  # most programs that run once never run again
+        if program.program.is_new:  # most programs that run once never run again
             reason = MORE_RUNS
         else:
             try:
@@ -100,7 +100,7 @@ class Compiler:
             if reason is not None:
                 self._note(session, program, reason)
 
-    def _as_plan(self, program: Bound, inputs: Inputs, entry: CacheEntry, within: float | None) -> Answer | None:
+    def _as_plan(self, program: BoundProgram, inputs: Inputs, entry: CacheEntry, within: float | None) -> Answer | None:
         """Run the program as a plan, made now if it is due; None if there is none whose guards hold."""
         if within is not None and entry.is_usable and entry.last_s > within:
             raise NotAtOnce
@@ -115,15 +115,17 @@ class Compiler:
             inputs.session.check_intact()
         return answer
 
-    def _interpret(self, session: Session, program: Bound, entry: CacheEntry | None, within: float | None) -> Answer:
+    def _interpret(
+        self, session: Session, program: BoundProgram, entry: CacheEntry | None, within: float | None
+    ) -> Answer:
         """Run the program one instruction at a time."""
         # Only a plan bounds the loops of a registered function.
         is_brief = within is not None and entry is not None and entry.is_set_aside and entry.last_s <= within
-        if within is None or (is_brief and not program.remembered.analysis.functions):
+        if within is None or (is_brief and not program.program.functions):
             return session.run_instructions(program.instructions)
         raise NotAtOnce
 
-    def _attempt(self, program: Bound, inputs: Inputs, entry: CacheEntry) -> Answer | None:
+    def _attempt(self, program: BoundProgram, inputs: Inputs, entry: CacheEntry) -> Answer | None:
         """Run the first plan whose guards hold. Return None if there is none.
 
         Raises Untraceable, with nothing done, if it fails or needs more memory than the session has left.
@@ -151,7 +153,7 @@ class Compiler:
         return None
 
     def _answer(
-        self, program: Bound, inputs: Inputs, entry: CacheEntry, plan: Planned, run: PlannedRun, started: float
+        self, program: BoundProgram, inputs: Inputs, entry: CacheEntry, plan: Planned, run: PlannedRun, started: float
     ) -> Answer:
         session = inputs.session
         change = Change(plan.effects, inputs, run)
@@ -183,11 +185,11 @@ class Compiler:
 
     # Making plans ------------------------------------------------------------------------
 
-    def plan(self, program: Bound, inputs: Inputs) -> Planned:
+    def plan(self, program: BoundProgram, inputs: Inputs) -> Planned:
         """Return a plan of the program, from a run on these inputs. Raises Untraceable, with the reason."""
-        return plan_program(program.remembered, inputs)
+        return plan_program(program.program, inputs)
 
-    def _make_plan(self, program: Bound, inputs: Inputs, entry: CacheEntry) -> bool:
+    def _make_plan(self, program: BoundProgram, inputs: Inputs, entry: CacheEntry) -> bool:
         """Make a plan, or resume those that were set aside. Return whether one is ready."""
         if entry.is_set_aside:
             entry.resume()
@@ -220,22 +222,22 @@ class Compiler:
 
     # Entries and reports -----------------------------------------------------------------
 
-    def _find_inputs(self, session: Session, program: Bound) -> Inputs | None:
-        refusal = program.remembered.analysis.refusal
+    def _find_inputs(self, session: Session, program: BoundProgram) -> Inputs | None:
+        refusal = program.program.refusal
         if refusal is not None:
             raise Untraceable(refusal)
         if session.environment.device is not None:
             raise Untraceable(ON_THE_CPU)
         return find_inputs(session, program)
 
-    def _entry(self, program: Bound, dtype: DType, signature: InputSignature) -> CacheEntry:
-        key = Key(program.remembered.tenant, program.digest, dtype.name, signature)
+    def _entry(self, program: BoundProgram, dtype: DType, signature: InputSignature) -> CacheEntry:
+        key = Key(program.program.tenant, program.program.digest, dtype.name, signature)
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
                 like = [(other.last_use, each) for each, other in self._entries.items() if each[:3] == key[:3]]
                 known = [each.signature for _, each in sorted(like, key=itemgetter(0))[-MAX_COMPARED:]]
-                new = difference(program.remembered, signature, known)
+                new = difference(program.program, signature, known)
                 nodes = 0 if signature.graph is None else len(signature.graph.nodes)
                 entry = self._entries[key] = CacheEntry(self.after, nodes, new)
                 self._evict()
@@ -250,7 +252,7 @@ class Compiler:
             oldest, _ = min(self._entries.items(), key=lambda item: item[1].last_use)
             total -= self._entries.pop(oldest).size
 
-    def _note(self, session: Session, program: Bound, reason: str | None) -> None:
+    def _note(self, session: Session, program: BoundProgram, reason: str | None) -> None:
         note(session, program, reason, self._most)
 
     def reports(self, session: Session) -> list[Report]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..program.program_cache import Remembered
+from ..program.program import Program
 from .graphs import GraphData
 
 
@@ -64,7 +64,7 @@ class Fetched(NamedTuple):
 class Effects(NamedTuple):
     """All effects of a program on a session."""
 
-    program: Remembered
+    program: Program
     arrays: list[Source]
     """The arrays that it makes."""
     increases: list[int]

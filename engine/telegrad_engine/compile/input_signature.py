@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..arrays.symbolic import Untraceable
 from ..context import state
 from ..dtypes import parse
-from ..program.program_cache import Bound
+from ..program.program import BoundProgram
 from ..session.session import Session
 from ..tensor.conversion import as_array
 from ..tensor.eager import Tensor
@@ -43,7 +43,7 @@ class InputSignature(NamedTuple):
     places: tuple[int, ...]
     """For each id that the program takes, the number of its tensor."""
     functions: tuple[Any, ...] = ()
-    """The registered functions that it applies, in the order of their names in the analysis."""
+    """The registered functions that it applies, in the order of their first use."""
     operands: tuple[type, ...] = ()
     """The types of its operands."""
     graph: GraphSignature | None = None
@@ -66,7 +66,9 @@ class Inputs:
     ``taken`` are the tensors that the program names. Raises Untraceable for inputs that a plan cannot take.
     """
 
-    def __init__(self, session: Session, program: Bound, taken: Sequence[Any], functions: tuple[Any, ...]) -> None:
+    def __init__(
+        self, session: Session, program: BoundProgram, taken: Sequence[Any], functions: tuple[Any, ...]
+    ) -> None:
         self.session, self._program, self._taken = session, program, taken
         self.ids = program.ids
         places: dict[int, int] = {}
@@ -80,7 +82,7 @@ class Inputs:
         self.operands = program.operands if graph is None else [*program.operands, *graph.numbers]
         """The operands of the program, then the numbers in the graph behind the tensors."""
         self.nodes: Sequence[Any] = () if graph is None else graph.nodes
-        uploads = program.remembered.analysis.uploads
+        uploads = program.program.uploads
         self._uploads = [(program.arrays[name], dtype) for name, dtype in uploads]
         self.signature = InputSignature(
             self._tensor_specs(),
@@ -109,7 +111,7 @@ class Inputs:
         """Return the graph of the tensors, or None if none has a history. Its leaves become inputs."""
         for tensor in self.tensors:
             if tensor._node is not None:
-                most = MAX_NODES if self._program.remembered.analysis.visits_graphs else MAX_UNVISITED
+                most = MAX_NODES if self._program.program.visits_graphs else MAX_UNVISITED
                 return GraphReader(self.tensors, self._place, most).read()
         return None
 
@@ -162,7 +164,7 @@ class Inputs:
 
     def _name_of(self, tensor: Any) -> str:
         """Return a description of a tensor: its id, or that of the tensor that it is the gradient of."""
-        for i, taken in zip(self._program.remembered.analysis.taken, self._taken, strict=True):
+        for i, taken in zip(self._program.program.taken, self._taken, strict=True):
             if taken is tensor:
                 return self.ids[i]
         return next((f"the gradient of {self._name_of(x)}" for x in self.tensors if x._grad is tensor), "a leaf")
@@ -182,7 +184,7 @@ class Inputs:
         )
 
 
-def find_inputs(session: Session, program: Bound) -> Inputs | None:
+def find_inputs(session: Session, program: BoundProgram) -> Inputs | None:
     """Return the program's inputs; None if an instruction will fail, which the interpreter reports best.
 
     Raises Untraceable for inputs that a plan cannot take.
@@ -191,16 +193,16 @@ def find_inputs(session: Session, program: Bound) -> Inputs | None:
         raise Untraceable("somebody watches every instruction")
     if session.checkpoints.open:
         raise Untraceable("a checkpoint is open")
-    analysis, names, ids = program.remembered.analysis, session.tensors, program.ids
+    template, names, ids = program.program, session.tensors, program.ids
     try:
-        taken = [names[ids[i]] for i in analysis.taken]
+        taken = [names[ids[i]] for i in template.taken]
     except KeyError:
         return None
     if (
-        not all(name in session.functions for name in analysis.functions)
-        or not program.distinct
-        or not names.keys().isdisjoint(analysis.ids_made(ids))
+        not all(name in session.functions for name in template.functions)
+        or len({*ids}) < len(ids)
+        or not names.keys().isdisjoint([ids[i] for i in template.made])
     ):
         return None
-    functions = tuple([session.functions.find(name) for name in analysis.functions])
+    functions = tuple([session.functions.find(name) for name in template.functions])
     return Inputs(session, program, taken, functions)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ..program.analysis import number_of
 from ..program.instructions import names_in
-from ..program.program_cache import Bound, Remembered
+from ..program.program import BoundProgram, Program
+from ..program.template import slot_of
 from ..session.session import Session
 from .input_signature import InputSignature, TensorSpec
 
@@ -24,9 +24,9 @@ class Report(NamedTuple):
     """Why its last run was not one of a plan; None if it was."""
 
 
-def note(session: Session, program: Bound, reason: str | None, most: int) -> None:
+def note(session: Session, program: BoundProgram, reason: str | None, most: int) -> None:
     """Count a run, which was one of a plan unless there is a ``reason``; keep the reports of the ``most`` newest."""
-    digest, reports = program.remembered.template, session.run_reports
+    digest, reports = program.program.template, session.run_reports
     _, _, runs, planned_runs, _ = reports.get(digest, (digest, 0, 0, 0, None))
     reports[digest] = Report(digest, len(program), runs + 1, planned_runs + (reason is None), reason)
     if len(reports) > most:
@@ -47,14 +47,14 @@ WORDS = {
 """The fields of a tensor's spec in words, in the order in which differences are named."""
 
 
-def difference(program: Remembered, signature: InputSignature, known: Iterable[InputSignature]) -> str | None:
+def difference(program: Program, signature: InputSignature, known: Iterable[InputSignature]) -> str | None:
     """Return the first difference from the most similar known signature of a program; None if none is known."""
     found = [[*_differences(program, signature, other)] for other in known]
     nearest = min(found, key=len, default=None)
     return nearest[0] if nearest else None
 
 
-def _differences(program: Remembered, signature: InputSignature, other: InputSignature) -> Iterator[str]:
+def _differences(program: Program, signature: InputSignature, other: InputSignature) -> Iterator[str]:
     for place, (own, before) in enumerate(zip(signature.tensors, other.tensors, strict=False)):
         yield from _between(_name_of_tensor(program, signature, place), own, before)
     uploads = [f"what instruction {i} uploads" for i, step in enumerate(program.steps) if step.data is not None]
@@ -80,10 +80,10 @@ def _between(name: str, own: TensorSpec, before: TensorSpec) -> Iterator[str]:
             yield f"the {word} of {name} is {here}, and was {there}"
 
 
-def _name_of_tensor(program: Remembered, signature: InputSignature, place: int) -> str:
+def _name_of_tensor(program: Program, signature: InputSignature, place: int) -> str:
     """Return a description of a tensor by the first instruction that takes it."""
-    wanted = {number for number, each in zip(program.analysis.taken, signature.places, strict=True) if each == place}
+    wanted = {number for number, each in zip(program.taken, signature.places, strict=True) if each == place}
     for index, step in enumerate(program.steps):
-        if any(number_of(name) in wanted for name in names_in(step.instruction.inputs)):
+        if any(slot_of(name) in wanted for name in names_in(step.instruction.inputs)):
             return f"a tensor that instruction {index}, {step.instruction.op}, takes"
     return "a gradient"

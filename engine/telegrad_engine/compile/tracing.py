@@ -21,13 +21,12 @@ from ..dtypes import DType
 from ..errors import TelegradError
 from ..graph.data import NOWHERE, Constant, Container, NodeData, Placeholder, node_data, template
 from ..graph.node import FREED, walk
-from ..program.analysis import number_of
 from ..program.instructions import Instruction
-from ..program.operands import BOUNDS, Hole, fill
-from ..program.program_cache import Remembered, Step
+from ..program.operands import BOUNDS, OperandRef, fill
+from ..program.program import Program, Step
 from ..program.registered_functions import Applicable, Budget, Library, SessionLibrary
 from ..program.result import describe
-from ..program.template import stand_in
+from ..program.template import slot_of, stand_in
 from ..program.verbs import VERBS
 from ..session.environment import Environment
 from ..session.memory_accounting import Accounts
@@ -44,7 +43,7 @@ class Trace(Session):
 
     def __init__(
         self,
-        program: Remembered,
+        program: Program,
         signature: InputSignature,
         device: Device,
         dtype: DType,
@@ -58,7 +57,7 @@ class Trace(Session):
         self._operands, self._numbers = operands, numbers
         self.environment = Environment(device, dtype, generator)
         self.accounts = Total()
-        self.functions = Applied(zip(program.analysis.functions, signature.functions, strict=True))
+        self.functions = Applied(zip(program.functions, signature.functions, strict=True))
         self.program, self.arrays = program, arrays
         self.fetches: list[tuple[int, dict[str, Any], list[int], Any]] = []
         """For each fetched tensor its id, its description at that point, its version counter and its array."""
@@ -68,7 +67,7 @@ class Trace(Session):
         self.taken = [self._taken(array, spec) for array, spec in zip(arrays, signature.tensors, strict=False)]
         for tensor, spec in zip(self.taken, signature.tensors, strict=True):
             tensor._grad = None if spec.grad is None else self.taken[spec.grad]
-        for i, place in zip(program.analysis.taken, signature.places, strict=True):
+        for i, place in zip(program.taken, signature.places, strict=True):
             self.tensors[stand_in(i)] = self.taken[place]
         self.nodes: Sequence[Any] = ()
         self.places: Mapping[int, tuple[int, int]] = {}
@@ -91,7 +90,7 @@ class Trace(Session):
             for index, step in enumerate(self.program.steps):
                 instruction = step.instruction
                 try:
-                    if step.holes:
+                    if step.refs:
                         self._execute(self._with_numbers(step))
                     elif step.data is not None:
                         self._upload(instruction)
@@ -116,8 +115,8 @@ class Trace(Session):
         return Instruction(checked.op, inputs, checked.outputs, attrs, checked.grad_mode, checked.checked)
 
     def _traced(self, template: Any, checked: Any) -> Any:
-        """Return checked attributes with traced numbers where their template has holes."""
-        if isinstance(template, Hole):
+        """Return checked attributes with traced numbers where their template refers to operands."""
+        if isinstance(template, OperandRef):
             if repr(checked) != repr(template.value(self._operands)):
                 raise Untraceable("an operand stands where none may be")
             return template.value(self._numbers)
@@ -144,7 +143,7 @@ class Trace(Session):
         for name in instruction.inputs[0]:
             tensor = self.tensors[name]
             array = tensor._data if wanted else None
-            self.fetches.append((number_of(name), describe(name, tensor), tensor._version_counter, array))
+            self.fetches.append((slot_of(name), describe(name, tensor), tensor._version_counter, array))
 
 
 class Total(Accounts):
@@ -220,8 +219,8 @@ class EffectsReader:
     def effects(self) -> Effects:
         """Return the program's effects. Raises Untraceable for an effect that a run cannot repeat."""
         trace = self._trace
-        ids = {name: number_of(name) for name in trace.tensors}
-        new = {i: trace.tensors[name] for name, i in ids.items() if i not in trace.program.analysis.taken}
+        ids = {name: slot_of(name) for name in trace.tensors}
+        new = {i: trace.tensors[name] for name, i in ids.items() if i not in trace.program.taken}
         names = [(i, self._tensors.of(tensor)) for i, tensor in new.items()]
         grads = [self._number(tensor._grad) for tensor in trace.taken]
         for tensor in self._tensors:  # the list grows during the loop
@@ -413,7 +412,7 @@ def _leaves(values: Sequence[Any]) -> Iterator[Any]:
 # Plans ----------------------------------------------------------------------------------------
 
 
-def plan_program(program: Remembered, inputs: Inputs) -> Planned:
+def plan_program(program: Program, inputs: Inputs) -> Planned:
     """Run a program on these inputs, record it on a tape, and plan it. Raises Untraceable, with the reason."""
     signature, arrays, operands = inputs.signature, inputs.arrays, inputs.operands
     backend = TapingBackend()

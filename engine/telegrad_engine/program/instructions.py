@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import MalformedRequest
 from .members import Members
-from .operands import Hole, read_holes
+from .operands import OperandRef, read_refs
 
 GRAD_MODES = ("enable_grad", "no_grad")
 ID_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.:-]{0,127}$"
@@ -85,7 +85,7 @@ def check_all(values: list[Any]) -> list[str]:
 def parse_program(data: Any, has_operands: bool = False) -> list[Instruction]:
     """Return the instructions of a decoded program: a list of them, or ``{"instructions": [...]}``.
 
-    If it ``has_operands``, the instructions have holes in place of them. Raises MalformedRequest, with the
+    If it ``has_operands``, the instructions have references to them. Raises MalformedRequest, with the
     instruction's index, for anything else.
     """
     if isinstance(data, dict):
@@ -116,7 +116,7 @@ def _parse_instruction(data: Any, index: int, has_operands: bool) -> Instruction
         op, inputs, outputs = data.get("op"), data.get("inputs", []), data.get("outputs", [])
         attrs, grad_mode = data.get("attrs", {}), data.get("grad_mode")
         if has_operands:
-            inputs, attrs = read_holes(inputs), read_holes(attrs)
+            inputs, attrs = read_refs(inputs), read_refs(attrs)
         if not isinstance(op, str):
             raise MalformedRequest("an instruction needs op, the name of an op or a verb")
         if not isinstance(inputs, list):
@@ -144,6 +144,16 @@ def names_in(inputs: Sequence[Any]) -> Iterator[str]:
             yield x
 
 
+def last_uses(program: Sequence[Instruction]) -> list[set[str]]:
+    """Return for each instruction the names that no later one uses."""
+    seen: set[str] = set()
+    found = []
+    for instruction in reversed(program):
+        found.append({*names_in(instruction.inputs), *(instruction.outputs or ())} - seen)
+        seen |= found[-1]
+    return found[::-1]
+
+
 def parse_inputs(values: Sequence[Any]) -> list[Any]:
     """Convert an instruction's inputs from JSON data. Raises MalformedRequest."""
     # Names are not matched against the pattern: an unknown name fails when it is looked up.
@@ -157,6 +167,6 @@ def _parse_input(value: Any, depth: int = 0) -> Any:
         if depth > 1:
             raise MalformedRequest("inputs nest at most two lists deep")
         return tuple(_parse_input(v, depth + 1) for v in value)
-    if value is None or isinstance(value, (bool, int, float, Hole)):
+    if value is None or isinstance(value, (bool, int, float, OperandRef)):
         return value
     raise MalformedRequest(f"an input is a tensor id, a number, a bool, null or a list, not {type(value).__name__}")

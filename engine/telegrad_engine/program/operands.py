@@ -22,8 +22,8 @@ BOUNDS: dict[type, tuple[float, float]] = {
 """The smallest and the largest operand of each type: numbers outside are read as strings, or as floats."""
 
 
-class Hole(NamedTuple):
-    """A position in an instruction of a template where an operand is inserted."""
+class OperandRef(NamedTuple):
+    """A reference to an operand, which stands where the operand is inserted."""
 
     operand: int
     plus: int
@@ -57,33 +57,33 @@ class Operands:
         return {"operand": self._first + len(self.values) - 1}
 
 
-def read_holes(data: Any) -> Any:
-    """Return JSON data with holes in place of its operands. Raises MalformedRequest for a malformed operand."""
+def read_refs(data: Any) -> Any:
+    """Return JSON data with references in place of its operands. Raises MalformedRequest for a malformed operand."""
     if isinstance(data, list):
-        return [read_holes(item) for item in data]
+        return [read_refs(item) for item in data]
     if not isinstance(data, dict):
         return data
     if "operand" not in data:
-        return {key: read_holes(item) for key, item in data.items()}
+        return {key: read_refs(item) for key, item in data.items()}
     number, plus = data["operand"], data.get("plus", 0)
     if not data.keys() <= {"operand", "plus"} or type(number) is not int or number < 0 or type(plus) is not int:
         raise MalformedRequest(f"an operand is {{operand: number, plus?: number}}, not {data!r:.80}")
-    return Hole(number, plus)
+    return OperandRef(number, plus)
 
 
-def holes_in(data: Any) -> list[Hole]:
-    """Return the holes in nested lists, tuples and dicts."""
+def refs_in(data: Any) -> list[OperandRef]:
+    """Return the references in nested lists, tuples and dicts."""
     kind = type(data)
-    if kind is Hole:
+    if kind is OperandRef:
         return [data]
     items = data.values() if kind is dict else data if kind is list or kind is tuple else ()
-    return [hole for item in items if type(item) is not str for hole in holes_in(item)]
+    return [ref for item in items if type(item) is not str for ref in refs_in(item)]
 
 
 def fill(data: Any, operands: Sequence[Any]) -> Any:
-    """Return a copy of nested lists, tuples and dicts with operands in place of holes."""
+    """Return a copy of nested lists, tuples and dicts with operands in place of references."""
     kind = type(data)
-    if kind is Hole:
+    if kind is OperandRef:
         return data.value(operands)
     if kind is dict:
         return {key: fill(item, operands) for key, item in data.items()}

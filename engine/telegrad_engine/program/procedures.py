@@ -23,12 +23,11 @@ from ..errors import (
 )
 from ..schema.parameters import Str
 from . import json_codec
-from .analysis import last_uses
-from .instructions import Instruction, check_id, names_in, parse_program
+from .instructions import Instruction, check_id, last_uses, names_in, parse_program
 from .members import Members
-from .operands import Hole, holes_in, read_holes
+from .operands import OperandRef, read_refs, refs_in
 from .overloads import find_op
-from .program_cache import Remembered, renamed, step_with_holes
+from .program import Program, renamed, step_with_refs
 from .template import digest, stand_ins
 from .verb_params import Settings, Values
 from .verbs import VERBS, verb
@@ -125,7 +124,7 @@ class Procedure:
         call = kinds, None if state.grad_enabled else "no_grad"
         program = session.memory.find((self._digest, *call), partial(self._program, *call))
         try:
-            pending = session.run_nested(program.with_ids(self._names, {}, operands), names).pending
+            pending = session.run_nested(program.bind(self._names, {}, operands), names).pending
         except TelegradError as error:
             if "instruction" in error.context:
                 error.context |= self._place(error.context["instruction"])
@@ -141,13 +140,13 @@ class Procedure:
         step, instruction = self._steps[index]
         return {"step": step, "step_op": instruction.op}
 
-    def _program(self, kinds: Sequence[tuple[str, bool | None]], grad_mode: str | None, tenant: str) -> Remembered:
+    def _program(self, kinds: Sequence[tuple[str, bool | None]], grad_mode: str | None, tenant: str) -> Program:
         """Make the program for calls in which the inputs ``kinds`` are numbers: a bool itself, None for any other.
 
         Raises InvalidArgument if an optimizer setting is a tensor, or an output is a number.
         """
-        holes = map(Hole, count(), repeat(0))
-        numbers = {name: next(holes) if kind is None else kind for name, kind in kinds}
+        refs = map(OperandRef, count(), repeat(0))
+        numbers = {name: next(refs) if kind is None else kind for name, kind in kinds}
         for name in self.outputs:
             if name in numbers:
                 raise InvalidArgument(f"the output {name!r:.140} is a number, not a tensor")
@@ -160,8 +159,8 @@ class Procedure:
                     raise InvalidArgument(f"{key} is a number, not a tensor", **self._place(index))
                 attrs = {**attrs, "settings": {**attrs["settings"], key: numbers[name]}}
             inputs, outputs = renamed(i.inputs, names), renamed(i.outputs, names)
-            steps.append(step_with_holes(Instruction(i.op, inputs, outputs, attrs, i.grad_mode or grad_mode)))
-        return Remembered(steps, self._text, digest(f"{self._digest} {kinds} {grad_mode}"), tenant)
+            steps.append(step_with_refs(Instruction(i.op, inputs, outputs, attrs, i.grad_mode or grad_mode)))
+        return Program(steps, self._text, digest(f"{self._digest} {kinds} {grad_mode}"), tenant)
 
 
 class Procedures:
@@ -208,7 +207,7 @@ def _ids(data: Any, where: str) -> list[str]:
 
 def _check_known(instruction: Instruction) -> None:
     """Raise unless the op exists, a procedure may contain it, and it takes these attributes."""
-    if holes_in(read_holes(instruction.attrs)):
+    if refs_in(read_refs(instruction.attrs)):
         raise InvalidValue('an attribute has {"operand": …}, but a call decides which numbers are operands')
     verb = VERBS.get(instruction.op)
     if verb is not None and not verb.repeatable and verb.name not in TAKEN:

@@ -7,6 +7,7 @@ uploaded arrays (:mod:`.wire`). The SDK writes templates; a server identifies th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
@@ -61,6 +62,12 @@ class Structure(NamedTuple):
 def stand_in(slot: int) -> str:
     """Return the placeholder id of a slot."""
     return f"_{slot}"
+
+
+def slot_of(name: str) -> int:
+    """Return the slot of a placeholder id; the largest integer for any other name."""
+    digits = name[1:11]
+    return int(digits) if digits.isdecimal() and name == stand_in(int(digits)) else sys.maxsize
 
 
 def stand_ins(count: int) -> list[str]:

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from ..errors import LimitExceeded, MalformedRequest, TelegradError
 from . import json_codec, safetensors
 from .instructions import MAX_INSTRUCTIONS, Instruction, check_all, parse_program, program_of
-from .program_cache import MEMORY, NUMBERS, Programs
+from .program import NUMBERS
+from .program_cache import MEMORY, Programs
 from .result import LEAST, Answer, Lent, Value
 from .template import TAKES_DATA, Ending, Template
 from .uploads import keep_apart
@@ -228,7 +229,7 @@ def _parse_message(metadata: Mapping[str, str], arrays: Mapping[str, Any], max_d
             template.check_ids(operands)
         fetch, released = _slots(call, "fetch", len(ids)), _slots(call, "free", len(ids))
         ending = Ending(fetch, call.get("values", True) is not False, released)
-        programs.append(template.with_ending(ending).with_ids(ids, own, operands))
+        programs.append(template.with_ending(ending).bind(ids, own, operands))
     if sum(map(len, programs)) > MAX_INSTRUCTIONS:
         raise LimitExceeded(f"the calls of a message have at most {MAX_INSTRUCTIONS} instructions together")
     return Message(programs, free)

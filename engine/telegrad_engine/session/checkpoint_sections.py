@@ -17,8 +17,7 @@ from ..context import state
 from ..errors import InvalidOperation, NotSupported
 from ..graph.node import Node, record
 from ..graph.saved_tensor_hooks import Packed, saved_tensors_hooks
-from ..program.analysis import last_uses
-from ..program.instructions import Instruction, check_id, names_in
+from ..program.instructions import Instruction, check_id, last_uses, names_in
 from ..program.overloads import find_op
 from ..program.verbs import VERBS
 from ..schema.op import Op

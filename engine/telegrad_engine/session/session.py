@@ -33,7 +33,8 @@ from ..profiler import profile, record_function
 from ..program.instructions import Instruction, names_in
 from ..program.overloads import find_op
 from ..program.procedures import Procedures
-from ..program.program_cache import MEMORY, Bound, Programs
+from ..program.program import BoundProgram
+from ..program.program_cache import MEMORY, Programs
 from ..program.registered_functions import SHARED, Library, SessionLibrary
 from ..program.registered_functions.limits import WEIGHT_BYTES
 from ..program.result import Answer, Lent, Value, fetch, last_change
@@ -56,7 +57,7 @@ class NotAtOnce(Exception):
 class ProgramCompiler(Protocol):
     """Runs cached programs as plans where possible: ``compile.Compiler``."""
 
-    def run(self, session: Session, program: Bound, within: float | None = None) -> Answer:
+    def run(self, session: Session, program: BoundProgram, within: float | None = None) -> Answer:
         """Run a program of the session.
 
         With ``within`` raise NotAtOnce, with nothing done, if it may take more than so many seconds.
@@ -182,11 +183,11 @@ class Session:
             self.accounts.settle()
 
     def _run(self, program: Sequence[Instruction]) -> Answer:
-        if self.compiler is not None and isinstance(program, Bound):
+        if self.compiler is not None and isinstance(program, BoundProgram):
             return self.compiler.run(self, program)
         return self.run_instructions(program)
 
-    def run_nested(self, program: Bound, names: dict[str, Any]) -> Answer:
+    def run_nested(self, program: BoundProgram, names: dict[str, Any]) -> Answer:
         """Run a program inside an instruction of another program, on its own names; it counts as part of that program.
 
         Errors are as in :meth:`run`.
@@ -221,7 +222,7 @@ class Session:
         """
         self.flush()
         self.check_intact()
-        if self.lent or self._is_overhead_due or self.compiler is None or not isinstance(program, Bound):
+        if self.lent or self._is_overhead_due or self.compiler is None or not isinstance(program, BoundProgram):
             raise NotAtOnce
         with self.environment.stream:
             return self.compiler.run(self, program, within)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import add
 
 from ..program.instructions import Instruction
-from ..program.program_cache import Bound
+from ..program.program import BoundProgram
 from ..program.verbs import VERBS
 from ..schema.op import CATALOGUE
 
@@ -20,8 +20,6 @@ INTERPRETED, PLANNED = "interpreted", "planned"
 """The tiers: programs that run one instruction at a time, and those that run as plans."""
 BOUNDS_S = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0)
 """The upper bounds of the buckets of durations, in seconds."""
-MAX_UNFOLDED = 32
-"""The most programs whose instructions are counted together and not yet by family."""
 FUNCTION, UNKNOWN, OTHER = "function", "unknown", "other"
 """The families of registered functions, of names that are no op or verb, and of ops from outside the engine."""
 _OPS = f"{__name__.partition('.')[0]}.ops."
@@ -44,11 +42,6 @@ def family_of(name: str) -> str:
         op = overloads[0]
     module: str = op.raw.__module__
     return module.removeprefix(_OPS).partition(".")[0] if module.startswith(_OPS) else OTHER
-
-
-def families_in(program: Iterable[Instruction]) -> Counter[str]:
-    """How many instructions of each family a program has."""
-    return Counter([family_of(instruction.op) for instruction in program])
 
 
 class ProgramCounts:
@@ -75,48 +68,34 @@ class ProgramCounts:
         self.instructions += other.instructions
 
 
-class FamilyMix:
-    """The families of a cached program's instructions. It is hashed by identity, which takes no time."""
-
-    __slots__ = ("families",)
-
-    def __init__(self, families: Counter[str]) -> None:
-        self.families: dict[str, int] = dict(families)
-
-
 class Statistics:
     """The counts of one session, or the sum of several."""
 
     def __init__(self) -> None:
         self.programs: dict[tuple[str, str], ProgramCounts] = {}
         """The counts by source and tier."""
-        self._families: Counter[str] = Counter()
-        self._unfolded: dict[FamilyMix, int] = {}
-        """How often cached programs ran whose instructions are not in ``_families`` yet."""
+        self.families: Counter[str] = Counter()
+        """The number of instructions that ran, by family."""
 
-    def add(self, source: str, tier: str, seconds: float, program: Bound) -> None:
+    def add(self, source: str, tier: str, seconds: float, program: BoundProgram) -> None:
         """Count a cached program that ran to its end."""
-        remembered = program.remembered
-        self._add(source, tier, seconds, len(remembered.steps))
-        mix = remembered.mix
-        if mix is None:
-            mix = remembered.mix = FamilyMix(families_in([step.instruction for step in remembered.steps]))
-        try:
-            self._unfolded[mix] += 1
-        except KeyError:
-            if len(self._unfolded) == MAX_UNFOLDED:
-                unfolded, self._unfolded = self._unfolded, {}
-                _add_mixes(self._families, unfolded)
-            self._unfolded[mix] = 1
+        self._add(source, tier, seconds, len(program))
+        families = program.program.families
+        if families is None:
+            families = program.program.families = Counter(
+                [family_of(step.instruction.op) for step in program.program.steps]
+            )
+        for family, count in families.items():
+            self.families[family] += count
 
     def add_part(self, source: str, tier: str, seconds: float, program: Sequence[Instruction], ran: int) -> None:
         """Count any program, of which the first ``ran`` instructions ran."""
-        if ran == len(program) and isinstance(program, Bound):
+        if ran == len(program) and isinstance(program, BoundProgram):
             self.add(source, tier, seconds, program)
             return
         self._add(source, tier, seconds, ran)
         for instruction in program[:ran]:
-            self._families[family_of(instruction.op)] += 1
+            self.families[family_of(instruction.op)] += 1
 
     def _add(self, source: str, tier: str, seconds: float, ran: int) -> None:
         try:
@@ -127,25 +106,11 @@ class Statistics:
         counts.seconds += seconds
         counts.instructions += ran
 
-    @property
-    def families(self) -> Counter[str]:
-        """The number of instructions that ran, by family."""
-        total = Statistics()
-        total.merge(self)
-        return total._families
-
     def merge(self, other: Statistics) -> None:
         """Add the counts of another object."""
         for key, counts in [*other.programs.items()]:  # another thread may add to them meanwhile
             if key not in self.programs:
                 self.programs[key] = ProgramCounts()
             self.programs[key].merge(counts)
-        for family, count in [*other._families.items()]:
-            self._families[family] += count
-        _add_mixes(self._families, dict(other._unfolded))
-
-
-def _add_mixes(total: Counter[str], mixes: dict[FamilyMix, int]) -> None:
-    for mix, runs in mixes.items():
-        for family, count in mix.families.items():
-            total[family] += runs * count
+        for family, count in [*other.families.items()]:
+            self.families[family] += count

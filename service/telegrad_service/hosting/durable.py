@@ -29,7 +29,7 @@ from telegrad_engine.errors import (
     TelegradError,
     from_slug,
 )
-from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.program.program_cache import ProgramCache
 from telegrad_engine.program.registered_functions import permissions
 from telegrad_engine.program.result import whole
 from telegrad_engine.session import snapshot
@@ -272,7 +272,7 @@ class Durable:
         self._held = []
         around = self._surroundings
         # Templates and functions come from the journal alone, until it has been replayed.
-        self._templates = NotedTemplates(Memory(sys.maxsize, sys.maxsize))
+        self._templates = NotedTemplates(ProgramCache(sys.maxsize, sys.maxsize))
         self._functions = NotedFunctions(around["library"])
         refused, permissions.refusals = permissions.refusals, {}  # what the journal has was permitted
         try:

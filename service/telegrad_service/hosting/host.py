@@ -21,7 +21,7 @@ from telegrad_engine.errors import (
     TelegradError,
     UnknownSession,
 )
-from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.program.program_cache import ProgramCache
 from telegrad_engine.program.registered_functions import installed_library
 from telegrad_engine.program.registered_functions.limits import WEIGHT_BYTES
 from telegrad_engine.program.safetensors import Container
@@ -101,7 +101,7 @@ class SessionHost:
         self._caches = Accounts(settings.max_process_bytes, quota=self.quotas.memory)
         """The memory account of programs, plans and functions, which sessions share."""
         self.ledger = Ledger()
-        self._memory = Memory(settings.remembered_programs, settings.remembered_bytes)
+        self._memory = ProgramCache(settings.remembered_programs, settings.remembered_bytes)
         # A gateway, which has this module for its routes, computes nothing.
         from telegrad_engine.compile import Compiler
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from telegrad_engine.program.program_cache import Make, Programs, Remembered
+from telegrad_engine.program.program import Program
+from telegrad_engine.program.program_cache import Make, Programs
 from telegrad_engine.program.registered_functions import Library
 from telegrad_engine.program.registered_functions.function import Applicable, FunctionProgram
 
@@ -21,13 +22,13 @@ class NotedTemplates:
         self._known: set[str] = set()
         self._new: list[str] = []
 
-    def read(self, text: str, claimed: str | None, max_depth: int) -> Remembered:
+    def read(self, text: str, claimed: str | None, max_depth: int) -> Program:
         """Read and cache a template whose text the message has, so that the journal has it too."""
         found = self.shared.read(text, claimed, max_depth)
         self._known.add(found.digest)
         return found
 
-    def find(self, known_by: Any, make: Make | None = None) -> Remembered:
+    def find(self, known_by: Any, make: Make | None = None) -> Program:
         """Return a cached template, and note its text on first use. A program that the session makes is not noted."""
         found = self.shared.find(known_by, make)
         if make is None and known_by not in self._known:

@@ -18,7 +18,8 @@ from telegrad_engine.compile import Compiler
 from telegrad_engine.compile.input_signature import Inputs
 from telegrad_engine.compile.plan import Planned
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.program_cache import Bound, Memory
+from telegrad_engine.program.program import BoundProgram
+from telegrad_engine.program.program_cache import ProgramCache
 from telegrad_engine.program.result import Answer
 from telegrad_engine.session.session import NotAtOnce, Session
 
@@ -32,7 +33,7 @@ class Tampering(Compiler):
         super().__init__(after, choose=choose)
         self._tamper = make
 
-    def plan(self, program: Bound, inputs: Inputs) -> Planned:
+    def plan(self, program: BoundProgram, inputs: Inputs) -> Planned:
         plan = super().plan
         return self._tamper(lambda: plan(program, inputs))
 
@@ -41,14 +42,14 @@ class Remembering(Session):
     """A session that is sent every program by its digest, as a server's is by a loop."""
 
     def __init__(self, compiler: Any, **options: Any) -> None:
-        super().__init__(memory=Memory(), compiler=compiler, **options)
+        super().__init__(memory=ProgramCache(), compiler=compiler, **options)
         self.within: float | None = None
         """How many seconds its callers can wait; None for as long as it takes."""
         self.at_once = 0
         """How many programs ran at once."""
 
     def run(self, program: Sequence[Instruction]) -> Answer:
-        call = program if isinstance(program, Bound) else bound(self.memory, program)
+        call = program if isinstance(program, BoundProgram) else bound(self.memory, program)
         if self.within is not None:
             with suppress(NotAtOnce):
                 answer = deepcopy(self.run_at_once(call, self.within))  # as it is before the rest is done

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from telegrad_engine import errors
 from telegrad_engine.compile import Compiler
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.program.program_cache import ProgramCache
 from telegrad_engine.program.template import Ending
 from telegrad_engine.program.wire import Message
 from telegrad_engine.session.session import Session
@@ -77,7 +77,7 @@ class Side:
     """A session that runs calls of templates."""
 
     def __init__(self, compiler: Compiler | None) -> None:
-        self.session = Session(memory=Memory(), compiler=compiler)
+        self.session = Session(memory=ProgramCache(), compiler=compiler)
         rng = np.random.default_rng(0)
         self.session.run(
             [
@@ -96,7 +96,7 @@ class Side:
         slots = [slot for slot, name in enumerate(call.ids) if not name.startswith("x")]
         free = tuple([slot for bit, slot in enumerate(slots) if not kept >> bit & 1])
         ending = Ending(tuple(slots), True, free)
-        bound = memory.find(call.template.digest).with_ending(ending).with_ids(call.ids, call.arrays, call.operands)
+        bound = memory.find(call.template.digest).with_ending(ending).bind(call.ids, call.arrays, call.operands)
         left = [call.ids[slot] for slot in slots if slot not in free]
         answer = Message([bound], left).run(self.session)
         found = {name: value.array.tobytes() for name, value in answer.values.items()}

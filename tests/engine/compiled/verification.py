@@ -21,7 +21,7 @@ from telegrad_engine.compile.graphs import rebuild
 from telegrad_engine.compile.input_signature import Inputs
 from telegrad_engine.dtypes import FLOATING
 from telegrad_engine.errors import TelegradError
-from telegrad_engine.program.program_cache import Bound
+from telegrad_engine.program.program import BoundProgram
 from telegrad_engine.program.result import Answer, describe
 from telegrad_engine.session.environment import Environment
 from telegrad_engine.session.session import Session
@@ -33,7 +33,7 @@ class VerifyingCompiler(Compiler):
     verified = 0
     """How many runs were checked."""
 
-    def _attempt(self, program: Bound, inputs: Inputs, entry: CacheEntry) -> Answer | None:
+    def _attempt(self, program: BoundProgram, inputs: Inputs, entry: CacheEntry) -> Answer | None:
         twin = Twin(program, inputs) if entry.is_usable else None
         answer = super()._attempt(program, inputs, entry)
         if answer is None or twin is None:
@@ -52,7 +52,7 @@ class VerifyingCompiler(Compiler):
 class Twin:
     """A session with copies of what a program takes, in which it runs one instruction at a time."""
 
-    def __init__(self, program: Bound, inputs: Inputs) -> None:
+    def __init__(self, program: BoundProgram, inputs: Inputs) -> None:
         session, self._program = inputs.session, program
         self._session = Session(max_bytes=2**62)
         there = session.environment
@@ -63,9 +63,9 @@ class Twin:
         signature = inputs.signature
         for tensor, spec in zip(taken, signature.tensors, strict=True):
             tensor._grad = None if spec.grad is None else taken[spec.grad]
-        self._analysis = program.remembered.analysis
-        self._session.tensors |= {id: session.tensors[id] for i in self._analysis.freed if (id := program.ids[i])}
-        for i, place in zip(self._analysis.taken, signature.places, strict=True):
+        self._template = program.program
+        self._session.tensors |= {id: session.tensors[id] for i in self._template.freed if (id := program.ids[i])}
+        for i, place in zip(self._template.taken, signature.places, strict=True):
             self._session.tensors[program.ids[i]] = taken[place]
         graph = inputs._graph
         if graph is not None:
@@ -83,7 +83,7 @@ class Twin:
         generators = [each.environment.generator.bit_generator.state for each in (self._session, session)]
         if generators[0] != generators[1]:
             return "how many random numbers it draws"
-        places = [*self._analysis.taken, *self._analysis.made, *self._analysis.freed]
+        places = [*self._template.taken, *self._template.made, *self._template.freed]
         ours, theirs = [[s.tensors.get(self._program.ids[i]) for i in places] for s in (session, self._session)]
         if _sharing(ours) != _sharing(theirs):
             return "which tensors are left, and which of them share memory"

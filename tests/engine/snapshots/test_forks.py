@@ -17,7 +17,7 @@ from telegrad_engine.compile import Compiler
 from telegrad_engine.errors import TelegradError, TooLarge
 from telegrad_engine.optim.algorithms import OPTIMIZERS, state_shape
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.program_cache import Memory
+from telegrad_engine.program.program_cache import ProgramCache
 from telegrad_engine.schema.op import CATALOGUE, Op
 from telegrad_engine.session import snapshot
 from telegrad_engine.session.quota import Quota
@@ -152,7 +152,7 @@ def test_random_programs_in_three_forks_stay_apart(seed: int) -> None:
 
 
 def test_planned_programs_in_two_threads_stay_apart() -> None:
-    memory, compiler = Memory(), Compiler(after=2, choose=False)
+    memory, compiler = ProgramCache(), Compiler(after=2, choose=False)
     session = Session(seed=0, memory=memory, compiler=compiler)
     twin = Session(seed=0, memory=memory, compiler=compiler)
     for each in (session, twin):
