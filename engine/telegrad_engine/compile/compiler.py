@@ -71,86 +71,68 @@ class Compiler:
         With ``within``, run it only if its last run took at most so many seconds, and leave its effects to
         ``session.flush``. Raises NotAtOnce, with nothing done, in any other case.
         """
-        reason = entry = None
-        if program.program.is_new:  # most programs that run once never run again
-            reason = MORE_RUNS
-        else:
+        entry = None
+        reason: str | None = MORE_RUNS
+        if not program.program.is_new:  # most programs that run once never run again
             try:
                 inputs = self._find_inputs(session, program)
-                if inputs is not None:
+                if inputs is None:
+                    reason = None
+                else:
                     entry = self._entry(program, session.environment.dtype, inputs.signature)
                     answer = self._as_plan(program, inputs, entry, within)
                     if answer is not None:
                         return answer
-                    reason = VALUES if entry.is_usable else entry.reason
+                    reason = entry.reason if entry.plan is None else VALUES
             except Untraceable as why:
                 reason = str(why)
+        if within is not None:
+            raise NotAtOnce
         started = perf_counter()
         try:
-            answer = self._interpret(session, program, entry, within)
+            answer = session.run_instructions(program.instructions)
             if entry is not None:
                 entry.time_interpreted(perf_counter() - started)
-                if entry.is_set_aside:
-                    session.last_s = entry.last_s
             return answer
-        except NotAtOnce:
-            reason = None
-            raise
         finally:
             if reason is not None:
-                self._note(session, program, reason)
+                note(session, program, reason, self._most)
 
     def _as_plan(self, program: BoundProgram, inputs: Inputs, entry: CacheEntry, within: float | None) -> Answer | None:
         """Run the program as a plan, made now if it is due; None if there is none whose guards hold."""
-        if within is not None and entry.is_usable and entry.last_s > within:
+        if within is not None and entry.plan is not None and entry.last_s > within:
             raise NotAtOnce
         answer = self._attempt(program, inputs, entry)
-        if answer is None and entry.is_due:
-            if within is not None:
-                raise NotAtOnce
-            if self._make_plan(program, inputs, entry):
-                answer = self._attempt(program, inputs, entry)
+        if answer is None and within is None and entry.is_due and self._make_plan(program, inputs, entry):
+            answer = self._attempt(program, inputs, entry)
         if answer is not None and within is None:
             inputs.session.flush()
             inputs.session.check_intact()
         return answer
 
-    def _interpret(
-        self, session: Session, program: BoundProgram, entry: CacheEntry | None, within: float | None
-    ) -> Answer:
-        """Run the program one instruction at a time."""
-        # Only a plan bounds the loops of a registered function.
-        is_brief = within is not None and entry is not None and entry.is_set_aside and entry.last_s <= within
-        if within is None or (is_brief and not program.program.functions):
-            return session.run_instructions(program.instructions)
-        raise NotAtOnce
-
     def _attempt(self, program: BoundProgram, inputs: Inputs, entry: CacheEntry) -> Answer | None:
-        """Run the first plan whose guards hold. Return None if there is none.
+        """Run the plan. Return None if there is none, or its guards do not hold.
 
         Raises Untraceable, with nothing done, if it fails or needs more memory than the session has left.
         ``session.flush`` completes the effects, possibly after the answer was sent.
         """
-        if entry.is_set_aside:
+        plan = entry.plan
+        if plan is None:
             return None
-        for plan in entry.variants:
-            if not inputs.session.accounts.fits(plan.effects.needs):
-                raise Untraceable(ROOM)
-            if inputs.session.accounts.shared is not None:
-                inputs.unshare([position for position, _ in plan.effects.writes])
-            started = perf_counter()
-            try:
-                run = plan.run(inputs.arrays, inputs.operands, inputs.session.environment.generator)
-            except STOPPED as error:  # the interpreter raises it and names the instruction
-                raise Untraceable(str(error)) from None
-            except Exception as error:
-                logger.warning("a planned program failed", exc_info=True)
-                entry.drop(plan, f"planned, it failed: {error}")
-                raise Untraceable(entry.reason) from None
-            if run is not None:
-                entry.prefer(plan)
-                return self._answer(program, inputs, entry, plan, run, started)
-        return None
+        if not inputs.session.accounts.fits(plan.effects.needs):
+            raise Untraceable(ROOM)
+        if inputs.session.accounts.shared is not None:
+            inputs.unshare([position for position, _ in plan.effects.writes])
+        started = perf_counter()
+        try:
+            run = plan.run(inputs.arrays, inputs.operands, inputs.session.environment.generator)
+        except STOPPED as error:  # the interpreter raises it and names the instruction
+            raise Untraceable(str(error)) from None
+        except Exception as error:
+            logger.warning("a planned program failed", exc_info=True)
+            entry.drop(f"planned, it failed: {error}")
+            raise Untraceable(entry.reason) from None
+        return None if run is None else self._answer(program, inputs, entry, plan, run, started)
 
     def _answer(
         self, program: BoundProgram, inputs: Inputs, entry: CacheEntry, plan: Planned, run: PlannedRun, started: float
@@ -166,7 +148,7 @@ class Compiler:
                 change.prepare()
             except Exception as error:
                 logger.error("a planned program failed after its answer; it runs again", exc_info=error)
-                entry.drop(plan, f"planned, it failed: {error}")
+                entry.drop(f"planned, it failed: {error}")
                 run.rewind(session.environment.generator)
                 with cancelled_by(CancellationToken()):  # it was answered, so nothing may cancel it
                     session.run_instructions(program.instructions)
@@ -177,7 +159,7 @@ class Compiler:
             session.last_s = ran_s + perf_counter() - started
             if counted:
                 session.statistics.add(source, PLANNED, session.last_s, program)
-            self._note(session, program, None)
+            note(session, program, None, self._most)
             entry.time(session.last_s, self._choose)
 
         session.defer(finish)
@@ -190,10 +172,7 @@ class Compiler:
         return plan_program(program.program, inputs)
 
     def _make_plan(self, program: BoundProgram, inputs: Inputs, entry: CacheEntry) -> bool:
-        """Make a plan, or resume those that were set aside. Return whether one is ready."""
-        if entry.is_set_aside:
-            entry.resume()
-            return True
+        """Make a plan. Return whether there is one."""
         if self._choose and MAX_S * len(program) < entry.interpreted_s < math.inf:
             if entry.runs >= MIN_LONG_RUNS:
                 entry.postpone(LONG)
@@ -209,7 +188,7 @@ class Compiler:
             logger.warning("a program was not planned", exc_info=True)
             entry.postpone(f"it cannot be planned: {error}")
             return False
-        entry.add(plan)
+        entry.set_plan(plan)
         with self._lock:
             self._evict()
         return True
@@ -251,9 +230,6 @@ class Compiler:
             # A signature with a large graph takes long to hash: each is hashed once.
             oldest, _ = min(self._entries.items(), key=lambda item: item[1].last_use)
             total -= self._entries.pop(oldest).size
-
-    def _note(self, session: Session, program: BoundProgram, reason: str | None) -> None:
-        note(session, program, reason, self._most)
 
     def reports(self, session: Session) -> list[Report]:
         """Return how the cached programs of a session ran, in the order of their first runs."""
