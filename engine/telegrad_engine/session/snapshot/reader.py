@@ -7,7 +7,7 @@ as when a client registers them.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, TypeVar
@@ -21,18 +21,21 @@ from ...autograd.custom_function.define import Error
 from ...autograd.custom_function.node import FunctionNode, _plan
 from ...autograd.suspension.passes import ClientHook, ClientNode
 from ...errors import InvalidFunction, MalformedRequest, TooLarge
+from ...graph.data import NOWHERE, Identity, NodeData, make_nodes
 from ...graph.hooks import Hooks, NodeHooks, TensorHooks
-from ...graph.node import FREED, MultiOutputNode, Node, accumulator, next_sequence
+from ...graph.node import FREED, MultiOutputNode, Node, accumulator
 from ...graph.saved_tensor_hooks import Packed
 from ...program import json_codec
 from ...program.instructions import Instruction, check_id
 from ...program.registered_functions import Budget, FunctionProgram
 from ...program.registered_functions.blocks import Call
+from ...schema.derivative_plan import Plan
 from ...schema.op import CATALOGUE, NO_ATTRS
 from ...shapes import Size, Spec
 from ...tensor.eager import Tensor
 from ...tensor.inference import InferenceVersion
 from ..checkpoint_sections import Open, SavedResults, Section
+from ..numbering import Numbering
 from ..session import Session
 from ..suspensions import _Ctx
 from .blocks import ArraySpec
@@ -66,18 +69,18 @@ class Reader:
         self._counters = [InferenceVersion([0]) if v == INFERENCE else [_count(v)] for v in document["counters"]]
         self._tensors: list[Any] = [_new(Tensor) for _ in document["tensors"]]
         self._functions = self._make_functions()
-        self._nodes: list[Any] = [self._make_node(record) for record in document["nodes"]]
-        self._order()
         self._sections = [Section(session.checkpoints, (), bool(each["selective"])) for each in document["sections"]]
         self._frames: list[Any] = [_new(Frame) for _ in document["frames"]]
+        self._nodes = self._make_nodes(document["nodes"], document["order"])
 
     def read(self) -> Session:
         """Fill the session."""
         document = self._document
         for tensor, record in zip(self._tensors, document["tensors"], strict=True):
-            self._fill_tensor(tensor, record)
+            self._fill_tensor(tensor, *record)
         for node, record in zip(self._nodes, document["nodes"], strict=True):
-            self._fill_node(node, record)
+            if record[0] is None:
+                self._fill_function_node(node, record)
         for section, record in zip(self._sections, document["sections"], strict=True):
             self._fill_section(section, record)
         for frame, record in zip(self._frames, document["frames"], strict=True):
@@ -143,42 +146,15 @@ class Reader:
 
     # Tensors and hooks --------------------------------------------------------------------
 
-    def _fill_tensor(self, tensor: Any, record: list[Any]) -> None:
-        tensor._data = _at(self._arrays, record[0])
-        tensor._version_counter = _at(self._counters, record[1])
-        if len(record) == 2:
-            return
-        more: dict[str, Any] = record[2]
-        if more.get("requires_grad"):
-            if tensor._data.dtype.kind in "biu":
-                raise MalformedRequest("snapshot: a tensor of integers requires grad")
-            tensor._requires_grad = True
-        if "output_nr" in more:
-            tensor._output_nr = _count(more["output_nr"])
-        if "seen" in more:
-            tensor._seen_version = more["seen"] if more["seen"] == -1 else _count(more["seen"])
-        if more.get("shaped"):
-            tensor._plain = False
-        if "node" in more:
-            tensor._node = self._edge(more["node"])
-            if tensor._output_nr >= tensor._node.width:
-                raise MalformedRequest("snapshot: a tensor is an output that its node does not have")
-        if "grad" in more:
-            tensor._grad = self.tensor(more["grad"])
-        if "base" in more:
-            tensor._base = self.tensor(more["base"])
-        if "layout" in more:
-            tensor._layout = self.array(more["layout"])
-        if "memory" in more:
-            tensor._memory_owner = _at(self._counters, more["memory"])
-        if "sealed" in more:
-            tensor._sealed = _at(SEALS, more["sealed"])
-        if "hooks" in more:
-            tensor._hooks = self._hooks(more["hooks"])
-        if "chain" in more:
-            tensor._view_chain = self._chain(more["chain"])
-        if "inverse" in more:
-            tensor._inverse_chain = self._chain(more["inverse"])
+    def _fill_tensor(self, tensor: Any, array: Any, counter: Any, more: Mapping[str, Any] = NO_ATTRS) -> None:
+        tensor._data, tensor._version_counter = self.array(array), _at(self._counters, counter)
+        for key, data in more.items():
+            name, read = _TENSOR[key]
+            setattr(tensor, name, read(self, data))
+        if tensor._requires_grad and tensor._data.dtype.kind in "biu":
+            raise MalformedRequest("snapshot: a tensor of integers requires grad")
+        if tensor._node is not None and tensor._output_nr >= tensor._node.width:
+            raise MalformedRequest("snapshot: a tensor is an output that its node does not have")
 
     def _chain(self, data: Any) -> tuple[Any, ...]:
         steps = []
@@ -220,54 +196,67 @@ class Reader:
 
     # Nodes --------------------------------------------------------------------------------
 
-    def _make_node(self, record: list[Any]) -> Any:
-        """Return a node with what others need to know of it."""
-        more = record[-1]
-        if record[0] is None:
-            node = _new(ClientNode if "client" in more else FunctionNode)
-        else:
-            node = _new(MultiOutputNode if "specs" in more else Node)
-        if "specs" in more:
-            node.specs = [None if spec is None else _spec(spec) for spec in more["specs"]]
-            node.width = len(node.specs)
-        return node
-
-    def _order(self) -> None:
-        """Give the nodes their ages. Raises MalformedRequest if an edge leads to a newer node."""
-        order, records = self._document["order"], self._document["nodes"]
+    def _make_nodes(self, records: Sequence[Any], order: Sequence[Any]) -> list[Any]:
+        """Return the nodes, those of Functions without a ctx. Raises MalformedRequest if they have no order."""
         if sorted(order) != list(range(len(records))):
             raise MalformedRequest("snapshot: the nodes have no order")
-        for number in order:
-            node = self._nodes[number]
-            for edge in records[number][1]:
-                if edge is not None and type(edge) is not list and not hasattr(_at(self._nodes, edge), "sequence"):
-                    raise MalformedRequest("snapshot: an edge leads to a newer node")
-            node.sequence = next_sequence()
+        self._ages = {number: age for age, number in enumerate(order)}
+        self._ends = Numbering([None])
+        graph = [self._node_data(age, records[number]) for age, number in enumerate(order)]
+        made = make_nodes(graph, self._ends, (), {})
+        nodes = [made[self._ages[number]] for number in range(len(records))]
+        for node in nodes:
+            if node.output_nrs is not None:
+                _check_output_nrs(node.output_nrs, node.next_edges)
+        return nodes
 
-    def _fill_node(self, node: Any, record: list[Any]) -> None:
-        if record[0] is None:
-            self._fill_function_node(node, record)
-            return
-        key, edges, shape, dtype, saved, versions, more = record
-        op = node.op = CATALOGUE.get(key)
-        node.shape, node.dtype = sizes(shape), dtype_of(dtype)
-        node.next_edges = tuple([self._edge(edge) for edge in edges])
-        node.attrs = decode(more["attrs"], self) if "attrs" in more else NO_ATTRS
-        node.plan = op.plan(_needs(op, edges))
+    def _node_data(self, age: int, record: Sequence[Any]) -> NodeData:
+        more = record[-1]
+        edges = tuple([self._edge_number(age, edge) for edge in record[1]])
+        fixed: dict[str, Any] = {}
+        if "specs" in more:
+            fixed["specs"] = _specs(more["specs"])
+            fixed["width"] = len(fixed["specs"])
         if "nrs" in more:
-            node.output_nrs = self._output_nrs(more["nrs"], node.next_edges)
+            fixed["output_nrs"] = sizes(more["nrs"])
         if more.get("hooks") is not None:
-            node.hooks, node.plain = self._node_hooks(more["hooks"]), False
+            fixed |= {"hooks": self._node_hooks(more["hooks"]), "plain": False}
+        attrs, saved = NO_ATTRS, ()
+        if record[0] is None:
+            kind: Any = ClientNode if "client" in more else FunctionNode
+            plan = _plan(len(edges))._replace(holds_tensors=more["holds"] is True)
+            fixed["shape"], fixed["dtype"] = next((spec for spec in fixed["specs"] if spec is not None), ((), None))
+        else:
+            kind = MultiOutputNode if "specs" in more else Node
+            op = CATALOGUE.get(record[0])
+            plan = op.plan(_needs(op, edges))
+            fixed |= {"op": op, "shape": sizes(record[2]), "dtype": dtype_of(record[3])}
+            attrs = decode(more["attrs"], self) if "attrs" in more else NO_ATTRS
+            saved, fixed["versions"] = self._saved_values(op, plan, *record[4:6])
+        return NodeData(kind, tuple(fixed.items()), Identity(plan), Identity(attrs), Identity(saved), (), edges)
+
+    def _edge_number(self, age: int, data: Any) -> int:
+        """Return the edge of a node of this age."""
+        if data is None:
+            return NOWHERE
+        if type(data) is list:
+            return ~self._ends.of(self._edge(data))
+        target = self._ages.get(data, age)
+        if target >= age:
+            raise MalformedRequest("snapshot: an edge leads to a newer node")
+        return target
+
+    def _saved_values(self, op: Any, plan: Plan, saved: Any, versions: Any) -> tuple[Any, tuple[Any, ...]]:
+        """Return the values that a node saved, and the versions of saved tensors."""
         if saved is None:
-            node.saved = FREED
-            return
-        if len(saved) not in (0, len(node.plan.saves)):
-            raise MalformedRequest(f"snapshot: {key} saves {len(node.plan.saves)} values, not {len(saved)}")
-        node.saved = tuple([decode(value, self) for value in saved])
-        for save, value in zip(node.plan.saves, node.saved, strict=False):
+            return FREED, ()
+        if len(saved) not in (0, len(plan.saves)):
+            raise MalformedRequest(f"snapshot: {op.key} saves {len(plan.saves)} values, not {len(saved)}")
+        values = tuple([decode(value, self) for value in saved])
+        for save, value in zip(plan.saves, values, strict=False):
             if save.source == "shape":
                 self._check_shape(value)
-        node.versions = tuple(
+        return values, tuple(
             [(_below(at, saved), _at(self._counters, counter), version) for at, counter, version in versions]
         )
 
@@ -284,16 +273,9 @@ class Reader:
         if total > self.session.accounts.max_bytes:
             raise TooLarge("snapshot: a saved shape is larger than the session may be")
 
-    def _output_nrs(self, data: Any, edges: Sequence[Any]) -> tuple[int, ...]:
-        numbers = sizes(data)
-        for number, target in zip(numbers, edges, strict=True):
-            if not 0 <= number < (1 if target is None else target.width):
-                raise MalformedRequest("snapshot: an edge leads to an output that its node does not have")
-        return numbers
-
-    def _fill_function_node(self, node: Any, record: list[Any]) -> None:
-        _, edges, saved, more = record
-        specs = tuple([None if spec is None else Spec(*_spec(spec)) for spec in more["args"]])
+    def _fill_function_node(self, node: Any, record: Sequence[Any]) -> None:
+        """Give the node of a Function its ctx."""
+        _, _, saved, more = record
         ctx: FunctionCtx
         if "client" in more:
             node.client_id, name = check_id(more["client"][0]), more["client"][1]
@@ -304,18 +286,12 @@ class Reader:
             ctx.call = Call(decode(more["call"], self), Budget())  # type: ignore[attr-defined]
         else:
             ctx = Error._backward_cls(())
-        targets = tuple([self._edge(edge) for edge in more["targets"]])
-        ctx._specs, ctx._next_edges = specs, targets
-        ctx._output_nrs = self._output_nrs(more["nrs"], targets)
+        ctx._specs = tuple([None if spec is None else Spec(*spec) for spec in _specs(more["args"])])
+        ctx._next_edges, ctx._output_nrs = tuple([self._edge(edge) for edge in more["targets"]]), sizes(more["nrs"])
+        _check_output_nrs(ctx._output_nrs, ctx._next_edges)
         ctx.needs_input_grad = tuple([need is True for need in more["needs"]])
         ctx.materialize_grads = more["fill"] is True
-        node.ctx, node.op, node.attrs = ctx, ctx._op, NO_ATTRS
-        node.next_edges, node.output_nrs = tuple([self._edge(edge) for edge in edges]), ctx._output_nrs
-        node.plan = _plan(len(node.next_edges))._replace(holds_tensors=more["holds"] is True)
-        node.shape, node.dtype = next((spec for spec in node.specs if spec is not None), ((), None))
-        if more["hooks"] is not None:
-            node.hooks, node.plain = self._node_hooks(more["hooks"]), False
-        ctx._node = weakref.ref(node)
+        node.ctx, node.op, ctx._node = ctx, ctx._op, weakref.ref(node)
         ctx._saved = FREED if saved is None else tuple([self._saved(value) for value in saved])
 
     def _saved(self, data: Any) -> Any:
@@ -387,9 +363,15 @@ def _used(uses: Mapping[str, Any], name: str) -> Any:
     return uses[name]
 
 
-def _needs(op: Any, edges: Sequence[Any]) -> tuple[Any, ...]:
+def _check_output_nrs(output_nrs: Sequence[int], targets: Sequence[Any]) -> None:
+    for number, target in zip(output_nrs, targets, strict=True):
+        if not 0 <= number < (1 if target is None else target.width):
+            raise MalformedRequest("snapshot: an edge leads to an output that its node does not have")
+
+
+def _needs(op: Any, edges: Sequence[int]) -> tuple[Any, ...]:
     """Return which inputs of a node require grad, as its plan is named by: those with an edge."""
-    flags = [edge is not None for edge in edges]
+    flags = [edge != NOWHERE for edge in edges]
     lists = sum(param.is_list for param in op.tensor_params)
     width = len(flags) - len(op.tensor_params) + lists
     if lists > 1 or width < 0 or (not lists and width):
@@ -402,9 +384,8 @@ def _needs(op: Any, edges: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(needs)
 
 
-def _spec(data: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    shape, dtype = data
-    return sizes(shape), dtype_of(dtype)
+def _specs(data: Any) -> list[tuple[tuple[int, ...], np.dtype[Any]] | None]:
+    return [None if spec is None else (sizes(spec[0]), dtype_of(spec[1])) for spec in data]
 
 
 def _generator(text: Any) -> np.random.Generator:
@@ -427,3 +408,20 @@ def _at(items: Sequence[_T], number: Any) -> _T:
     if type(number) is not int or not 0 <= number < len(items):
         raise MalformedRequest("snapshot: an object has a number that does not exist")
     return items[number]
+
+
+_TENSOR: dict[str, tuple[str, Callable[[Reader, Any], Any]]] = {
+    "requires_grad": ("_requires_grad", lambda _, data: data is True),
+    "output_nr": ("_output_nr", lambda _, data: _count(data)),
+    "seen": ("_seen_version", lambda _, data: data if data == -1 else _count(data)),
+    "shaped": ("_plain", lambda _, data: not data),
+    "node": ("_node", Reader._edge),
+    "grad": ("_grad", Reader.tensor),
+    "base": ("_base", Reader.tensor),
+    "layout": ("_layout", Reader.array),
+    "memory": ("_memory_owner", lambda reader, data: _at(reader._counters, data)),
+    "sealed": ("_sealed", lambda _, data: _at(SEALS, data)),
+    "hooks": ("_hooks", Reader._hooks),
+    "chain": ("_view_chain", Reader._chain),
+    "inverse": ("_inverse_chain", Reader._chain),
+}

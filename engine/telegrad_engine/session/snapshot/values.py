@@ -26,33 +26,20 @@ MAX_PLAIN = 2**63
 _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
-class Numbers(Protocol):
-    """Gives the objects that a value refers to their numbers."""
+class References(Protocol):
+    """Gives the objects that a value refers to their numbers; in reading, finds objects by number."""
 
-    def array(self, array: Any) -> int:
-        """Return the number of an array."""
+    def array(self, array: Any) -> Any:
+        """Return the number of an array, or the array."""
 
-    def tensor(self, tensor: Any) -> int:
-        """Return the number of a tensor."""
+    def tensor(self, tensor: Any) -> Any:
+        """Return the number of a tensor, or the tensor."""
 
-    def packed(self, value: Packed) -> list[Any]:
-        """Return the JSON of a saved tensor that a checkpoint recomputes."""
-
-
-class Objects(Protocol):
-    """Finds the objects that a value refers to by their numbers."""
-
-    def array(self, number: Any) -> Any:
-        """Return the array of this number."""
-
-    def tensor(self, number: Any) -> Any:
-        """Return the tensor of this number."""
-
-    def packed(self, data: Any) -> Any:
-        """Return the saved tensor that a checkpoint recomputes."""
+    def packed(self, value: Any) -> Any:
+        """Return the JSON of a saved tensor that a checkpoint recomputes, or that saved tensor."""
 
 
-def encode(value: Any, numbers: Numbers) -> Any:
+def encode(value: Any, numbers: References) -> Any:
     """Return a value as JSON. Raises NotSupported for a value of an unknown type."""
     kind = type(value)
     if value is None or kind is str or kind is bool:
@@ -79,7 +66,7 @@ def encode(value: Any, numbers: Numbers) -> Any:
     raise NotSupported(f"a value of the type {kind.__name__} cannot be saved")
 
 
-_WRITERS: dict[type, Callable[[Any, Numbers], Any]] = {
+_WRITERS: dict[type, Callable[[Any, References], Any]] = {
     list: lambda value, numbers: ["l", *[encode(item, numbers) for item in value]],
     tuple: lambda value, numbers: ["t", *[encode(item, numbers) for item in value]],
     Size: lambda value, numbers: ["z", *value],
@@ -93,7 +80,7 @@ _WRITERS: dict[type, Callable[[Any, Numbers], Any]] = {
 }
 
 
-def decode(data: Any, objects: Objects) -> Any:
+def decode(data: Any, objects: References) -> Any:
     """Return the value of JSON that :func:`encode` wrote. Raises MalformedRequest for anything else."""
     if type(data) is not list:
         return data
@@ -102,7 +89,7 @@ def decode(data: Any, objects: Objects) -> Any:
     return _READERS[data[0]](data[1:], objects)
 
 
-_READERS: dict[str, Callable[[list[Any], Objects], Any]] = {
+_READERS: dict[str, Callable[[list[Any], References], Any]] = {
     "i": lambda parts, objects: int(_text(parts[0])),
     "f": lambda parts, objects: float(_text(parts[0])),
     "a": lambda parts, objects: objects.array(parts[0]),
