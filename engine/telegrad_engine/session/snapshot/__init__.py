@@ -26,8 +26,7 @@ from ...program.safetensors import Container
 from ..quota import Quota
 from ..session import ProgramCompiler, Session
 from . import container
-from .blocks import check_bools, copied
-from .reader import Reader, array_specs
+from .reader import Reader, arrays_of
 from .sharing import share
 from .writer import Writer
 from .writer import refusal as _refusal
@@ -97,22 +96,9 @@ def restore(snapshot: Container, make: Callable[..., Any] = Session, **surroundi
         session = _new_session(make, document, surroundings)
         if session.environment.device is not None:
             raise MalformedRequest(f"snapshot: a session on {session.device!r} has none")
-        specs = array_specs(document)
-        in_block: list[list[int]] = [[] for _ in blocks]
-        for number, spec in enumerate(specs):
-            in_block[spec.block].append(number)
-        total = sum(data.nbytes for data in blocks)
-        session.accounts.check_room(total)
-        arrays: list[Any] = [None] * len(specs)
-        owners = []
-        for data, numbers in zip(blocks, in_block, strict=True):
-            in_data = [specs[number] for number in numbers]
-            check_bools(data, in_data)
-            owner, found = copied(data, in_data)
-            owners.append(owner)
-            for number, array in zip(numbers, found, strict=True):
-                arrays[number] = array
-        return _filled(session, document, arrays, owners)
+        arrays = arrays_of(document, blocks)
+        session.accounts.check_room(arrays.nbytes)
+        return _filled(session, document, *arrays.copied())
     except MemoryError:
         raise TooLarge("not enough memory for the snapshot") from None
     except TelegradError:
@@ -135,12 +121,12 @@ def fork(session: Session, make: Callable[..., Any] = Session, **surroundings: U
     """
     writer, document = _describe(session)
     child = _new_session(make, document, surroundings)
-    child.accounts.check_room(sum(block.nbytes for block in writer.arrays.blocks))
+    child.accounts.check_room(writer.arrays.nbytes)
     try:
-        owners, arrays = share(session, child, writer.arrays)
+        shared = share(session, child, writer.arrays)
     except MemoryError:
         raise TooLarge("not enough memory for the fork") from None
-    return _filled(child, document, arrays, owners)
+    return _filled(child, document, *shared)
 
 
 def _describe(session: Session) -> tuple[Writer, dict[str, Any]]:
@@ -156,7 +142,7 @@ def _new_session(make: Callable[..., AnySession], document: dict[str, Any], surr
     return make(device=document["device"], dtype=dtypes.parse(document["dtype"]), seed=0, **surroundings)
 
 
-def _filled(session: AnySession, document: dict[str, Any], arrays: list[Any], owners: list[Any]) -> AnySession:
+def _filled(session: AnySession, document: dict[str, Any], owners: list[Any], arrays: list[Any]) -> AnySession:
     Reader(session, document, arrays).read()
     for owner in owners:
         session.accounts.count(owner, lent=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -79,6 +79,15 @@ class Block:
             raise NotSupported("an array whose memory has gaps cannot be saved")
         return owner.reshape(-1).view(_BYTE)
 
+    def copied(self, specs: Sequence[ArraySpec]) -> tuple[Any, list[Any]]:
+        """Return the owner of a copy of the memory, and the arrays in it with these specs."""
+        data = self.data()
+        whole = next((i for i, spec in enumerate(specs) if spec.covers(data.nbytes)), None)
+        owner = np.empty(data.nbytes, _BYTE) if whole is None else np.empty(specs[whole].shape, specs[whole].dtype)
+        memory = owner.reshape(-1).view(_BYTE)
+        memory[:] = data
+        return owner, [owner if i == whole else view_in(memory, spec) for i, spec in enumerate(specs)]
+
 
 class Arrays:
     """Arrays by number, in the order in which they were added, and their blocks."""
@@ -113,6 +122,22 @@ class Arrays:
     def specs_in(self, block: Block) -> list[ArraySpec]:
         """Return the specs of the arrays in a block."""
         return [self.specs[number] for number in block.arrays]
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all blocks in bytes."""
+        return sum(block.nbytes for block in self.blocks)
+
+    def copied(
+        self, copy: Callable[[Block, list[ArraySpec]], tuple[Any, list[Any]]] = lambda b, specs: b.copied(specs)
+    ) -> tuple[list[Any], list[Any]]:
+        """Return the owners of copies of the blocks, and the arrays in them by number; ``copy`` copies a block."""
+        owners, found = [], dict[int, Any]()
+        for block in self.blocks:
+            owner, arrays = copy(block, self.specs_in(block))
+            owners.append(owner)
+            found.update(zip(block.arrays, arrays, strict=True))
+        return owners, [found[number] for number in range(len(found))]
 
     def by_id(self, block: Block, others: Sequence[Any]) -> dict[int, Any]:
         """Return others in place of the arrays in a block, by the identity of these."""
@@ -151,15 +176,6 @@ def view_in(memory: Any, spec: ArraySpec) -> Any:
     if spec.frozen:
         array.flags.writeable = False
     return array
-
-
-def copied(data: Any, specs: Sequence[ArraySpec]) -> tuple[Any, list[Any]]:
-    """Return the owner of a copy of a block's ``data``, which are bytes, and the arrays in it."""
-    whole = next((i for i, spec in enumerate(specs) if spec.covers(data.nbytes)), None)
-    owner = np.empty(data.nbytes, _BYTE) if whole is None else np.empty(specs[whole].shape, specs[whole].dtype)
-    memory = owner.reshape(-1).view(_BYTE)
-    memory[:] = data
-    return owner, [owner if i == whole else view_in(memory, spec) for i, spec in enumerate(specs)]
 
 
 def check_bools(data: Any, specs: Sequence[ArraySpec]) -> None:

@@ -38,7 +38,7 @@ from ..checkpoint_sections import Open, SavedResults, Section
 from ..numbering import Numbering
 from ..session import Session
 from ..suspensions import _Ctx
-from .blocks import ArraySpec
+from .blocks import Arrays, ArraySpec, Block, check_bools
 from .values import decode, dtype_of, sizes
 from .writer import INFERENCE, SEALS
 
@@ -47,18 +47,21 @@ _new: Any = object.__new__
 KINDS = ("hook", "post_accumulate_grad_hook", "node_prehook", "node_hook")
 
 
-def array_specs(document: Mapping[str, Any]) -> list[ArraySpec]:
-    """Return the arrays of a description, in order. Raises MalformedRequest."""
-    blocks = document["blocks"]
-    specs = []
-    for block, offset, shape, strides, dtype, frozen in document["arrays"]:
+def arrays_of(document: Mapping[str, Any], blocks: Sequence[Any]) -> Arrays:
+    """Return the arrays of a description in the memory of these blocks. Raises MalformedRequest."""
+    arrays = Arrays()
+    arrays.blocks = [*map(Block, blocks)]
+    for number, (block, offset, shape, strides, dtype, frozen) in enumerate(document["arrays"]):
         spec = ArraySpec(block, _count(offset), sizes(shape), sizes(strides), dtype_of(dtype), frozen is True)
         if len(spec.shape) != len(spec.strides) or any(n < 0 for n in spec.shape):
             raise MalformedRequest("snapshot: an array has no proper shape")
-        if not spec.fits(_at(blocks, block)):
+        if not spec.fits(_at(blocks, block).nbytes):
             raise MalformedRequest("snapshot: an array exceeds its memory")
-        specs.append(spec)
-    return specs
+        arrays.specs.append(spec)
+        arrays.blocks[block].arrays.append(number)
+    for each in arrays.blocks:
+        check_bools(each.owner, arrays.specs_in(each))
+    return arrays
 
 
 class Reader:

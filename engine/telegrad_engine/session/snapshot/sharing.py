@@ -8,7 +8,7 @@ arrays in that memory with it. A session that shares nothing has no :class:`Shar
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from types import MethodType
 from typing import Any
@@ -25,7 +25,7 @@ from ...schema.derivative_plan import Plan
 from ...tensor.in_place import Changeable
 from ..checkpoint_sections import SavedResults, Section, Sections
 from ..session import Session
-from .blocks import Arrays, Block, copied, overlaps, owner_of, view_in
+from .blocks import Arrays, ArraySpec, Block, overlaps, owner_of, view_in
 
 SHARED_BYTES = 2**16
 """Smaller blocks are copied by a fork, which is faster than finding all of their arrays at the first write."""
@@ -77,7 +77,7 @@ class SharedMemory:
         ArrayMap(session, tensors, found)
         for block in arrays.blocks:
             if id(block.owner) in wanted:
-                owner, copies = copied(block.data(), arrays.specs_in(block))
+                owner, copies = block.copied(arrays.specs_in(block))
                 new |= arrays.by_id(block, copies)
                 session.accounts.count(owner)
         ArrayMap(session, tensors, lambda array: new.get(id(array), array))
@@ -93,36 +93,31 @@ def share(session: Session, child: Session, arrays: Arrays) -> tuple[list[Any], 
 
     The session's own arrays in shared blocks become read-only.
     """
-    owners, new = [], dict[int, Any]()
-    found: list[Any] = [None] * len(arrays.arrays)
-    for block in arrays.blocks:
-        specs = arrays.specs_in(block)
-        if not _can_share(block, arrays):
-            owner, own = copied(block.data(), specs)
-        else:
-            shared = block.owner
-            if session.accounts.shared is None or not session.accounts.shared.has(shared):
-                shared = _view_of_all(memoryview(block.data()).toreadonly())
-                _note(session, shared)
-                if session.accounts.uncount(block.owner):
-                    session.accounts.count(shared, lent=True)
-                new |= arrays.by_id(block, [view_in(shared, spec) for spec in specs])
-            owner = _view_of_all(shared.base)
-            _note(child, owner)
-            own = [view_in(owner, spec) for spec in specs]
-        owners.append(owner)
-        for number, array in zip(block.arrays, own, strict=True):
-            found[number] = array
+    new: dict[int, Any] = {}
+
+    def copied(block: Block, specs: Sequence[ArraySpec]) -> tuple[Any, list[Any]]:
+        if not _can_share(block, specs):
+            return block.copied(specs)
+        shared = block.owner
+        if session.accounts.shared is None or not session.accounts.shared.has(shared):
+            shared = _view_of_all(memoryview(block.data()).toreadonly())
+            _note(session, shared)
+            if session.accounts.uncount(block.owner):
+                session.accounts.count(shared, lent=True)
+            new.update(arrays.by_id(block, [view_in(shared, spec) for spec in specs]))
+        owner = _view_of_all(shared.base)
+        _note(child, owner)
+        return owner, [view_in(owner, spec) for spec in specs]
+
+    found = arrays.copied(copied)
     if new:
         ArrayMap(session, (), lambda array: new.get(id(array), array))
-    return owners, found
+    return found
 
 
-def _can_share(block: Block, arrays: Arrays) -> bool:
+def _can_share(block: Block, specs: Sequence[ArraySpec]) -> bool:
     """Return whether a block is worth sharing, and whether its arrays can be made writable again as they were."""
-    return block.nbytes >= SHARED_BYTES and all(
-        spec.frozen or not overlaps(spec.shape, spec.strides) for spec in arrays.specs_in(block)
-    )
+    return block.nbytes >= SHARED_BYTES and all(spec.frozen or not overlaps(spec.shape, spec.strides) for spec in specs)
 
 
 def _view_of_all(memory: memoryview) -> Any:

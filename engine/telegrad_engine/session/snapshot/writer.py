@@ -69,15 +69,15 @@ class Writer:
     """The walk over one session."""
 
     def __init__(self, session: Session) -> None:
-        self.session = session
         self.arrays = Arrays()
         self.array: Callable[[Any], int] = self.arrays.number
         self.tensors, self.nodes = Numbering(), Numbering()
         self._counters, self._functions = Numbering(), Numbering()
         self._frames, self._sections = Numbering(), Numbering()
+        self.tensor, self._counter = self.tensors.of, self._counters.of
         self._retained: list[tuple[list[Any], Any]] = []
         self._records: dict[str, list[Any]] = {"tensors": [], "nodes": [], "frames": [], "sections": []}
-        self._roots = self._describe_session()
+        self._roots = self._describe_session(session)
         self._walk()
 
     # The document -------------------------------------------------------------------------
@@ -100,9 +100,8 @@ class Writer:
             "blocks": [block.nbytes for block in self.arrays.blocks],
         }
 
-    def _describe_session(self) -> dict[str, Any]:
-        session, sections = self.session, self.session.checkpoints
-        names = [[name, self.tensor(tensor)] for name, tensor in session.tensors.items()]
+    def _describe_session(self, session: Session) -> dict[str, Any]:
+        sections = session.checkpoints
         return {
             "format": VERSION,
             "device": session.device,
@@ -112,13 +111,15 @@ class Writer:
             "instructions": session.instructions,
             "last_id": session._last_id,
             "calls": session.suspensions._calls,
-            "names": names,
+            "names": [[name, self.tensor(tensor)] for name, tensor in session.tensors.items()],
             "own_functions": [[name, self.function(f)] for name, f in session.functions.own().items()],
             "procedures": [
                 [name, json_codec.dumps(definition).decode()]
                 for name, definition in session.procedures.definitions().items()
             ],
-            "open": [[name, self._section(section), self._frame(frame)] for name, section, frame in sections.open],
+            "open": [
+                [name, self._sections.of(section), self._frames.of(frame)] for name, section, frame in sections.open
+            ],
             "packed": [[number, encode(value, self)] for number, value in sections._packed.items()],
         }
 
@@ -135,14 +136,6 @@ class Writer:
                     records.append(describe(objects[len(records)]))
 
     # Numbers of objects -------------------------------------------------------------------
-
-    def tensor(self, tensor: Any) -> int:
-        """Return the number of a tensor."""
-        return self.tensors.of(tensor)
-
-    def counter(self, counter: Any) -> int:
-        """Return the number of a version counter."""
-        return self._counters.of(counter)
 
     def edge(self, target: Any) -> Any:
         """Return the number of a node, the number of a leaf in a list, or None."""
@@ -164,13 +157,7 @@ class Writer:
         frame = getattr(value._unpack, "__self__", None)
         if type(frame) is not Frame or type(value.kept) is not int:
             raise refused("a saved tensor that a Python hook packed")
-        return [self._frame(frame), value.kept]
-
-    def _frame(self, frame: Frame) -> int:
-        return self._frames.of(frame)
-
-    def _section(self, section: Section) -> int:
-        return self._sections.of(section)
+        return [self._frames.of(frame), value.kept]
 
     def _function_records(self) -> list[Any]:
         records: list[Any] = []
@@ -188,23 +175,16 @@ class Writer:
         if type(tensor) is not Tensor:
             raise refused("a tensor of a class of its own")
         own = vars(tensor)
-        record: list[Any] = [self.array(tensor._data), self.counter(tensor._version_counter)]
+        record: list[Any] = [self.array(tensor._data), self._counter(tensor._version_counter)]
         if len(own) == 2:
             return record
-        more = self._attributes(own, TENSOR)
-        if more:
-            record.append(more)
-        return record
-
-    def _attributes(self, own: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
-        """Return the attributes of a tensor that are not those of every one."""
-        if unknown := own.keys() - known:
-            raise refused(f"a tensor with the attribute {min(unknown)}")
+        _check_attributes("a tensor", own, TENSOR)
         more: dict[str, Any] = {}
-        for name, write in _TENSOR.items():  # in this order, whatever the order of its attributes
-            if name in own:
-                write(self, more, own[name])
-        return more
+        for name, (key, write) in _TENSOR.items():  # in this order, whatever the order of its attributes
+            value, default = own.get(name), getattr(Tensor, name)
+            if name in own and value is not default and not (type(value) is type(default) and value == default):
+                more[key] = write(self, value)
+        return [*record, more] if more else record
 
     def _hooks(self, hooks: TensorHooks | None) -> Any:
         if hooks is None:
@@ -239,11 +219,10 @@ class Writer:
     def _describe_node(self, node: Any) -> Any:
         if isinstance(node, FunctionNode):
             return self._describe_function_node(node)
-        if unknown := vars(node).keys() - NODE:
-            raise refused(f"a node with the attribute {min(unknown)}")
+        _check_attributes("a node", vars(node), NODE)
         edges = [self.edge(target) for target in node.next_edges]
         saved = None if node.saved is FREED else [encode(value, self) for value in node.saved]
-        versions = [(at, self.counter(cell), version) for at, cell, version in node.versions]
+        versions = [(at, self._counter(cell), version) for at, cell, version in node.versions]
         more: dict[str, Any] = {}
         if node.attrs:
             more["attrs"] = encode(node.attrs, self)
@@ -252,7 +231,7 @@ class Writer:
         if node.hooks is not None:
             more["hooks"] = self._node_hooks(node.hooks)
         if node.many:
-            more["specs"] = [_spec(spec) for spec in node.specs]
+            more["specs"] = _specs(node.specs)
         return [node.op.key, edges, list(node.shape), dtype_name(node.dtype), saved, versions, more]
 
     def _describe_function_node(self, node: FunctionNode) -> Any:
@@ -267,15 +246,14 @@ class Writer:
             more["call"] = encode(dict(vars(ctx)["call"].parameters), self)
         elif cls is not Error:
             raise refused(f"the graph of {getattr(cls, '__name__', 'a Function')}, which is Python,")
-        if unknown := vars(ctx).keys() - CTX:
-            raise refused(f"a Function's ctx with the attribute {min(unknown)}")
-        more["args"] = [None if spec is None else _spec((spec.shape, spec.dtype)) for spec in ctx._specs]
+        _check_attributes("a Function's ctx", vars(ctx), CTX)
+        more["args"] = _specs([spec and (spec.shape, spec.dtype) for spec in ctx._specs])
         more["needs"] = list(ctx.needs_input_grad)
         more["targets"] = [self.edge(target) for target in ctx._next_edges]
         more["nrs"] = list(ctx._output_nrs)
         more["fill"] = ctx.materialize_grads
         more["holds"] = node.plan.holds_tensors
-        more["specs"] = [None if spec is None else _spec(spec) for spec in node.specs]
+        more["specs"] = _specs(node.specs)
         more["hooks"] = self._node_hooks(node.hooks)
         saved = None if ctx._saved is FREED else [self._saved(value) for value in ctx._saved]
         return [None, [self.edge(target) for target in node.next_edges], saved, more]
@@ -299,7 +277,7 @@ class Writer:
             raise refused("a checkpoint under autocast")
         generator = random._generator
         return {
-            "section": self._section(section),
+            "section": self._sections.of(section),
             "args": [self._kept(kept) for kept in frame.args],
             "generator": None if generator is None else random_state.to_bytes(generator).tobytes().hex(),
             "compare": frame.compare,
@@ -334,45 +312,33 @@ class Writer:
         return [saved._op.key, outputs, saved._versions, hidden, saved._allow_mutation]
 
 
-def _spec(spec: Iterable[Any]) -> list[Any]:
-    shape, dtype = spec
-    return [list(shape), dtype_name(dtype)]
+def _check_attributes(what: str, own: Mapping[str, Any], known: set[str]) -> None:
+    if unknown := own.keys() - known:
+        raise refused(f"{what} with the attribute {min(unknown)}")
 
 
-def _flag(key: str) -> Callable[[Writer, dict[str, Any], Any], None]:
-    def write(writer: Writer, more: dict[str, Any], value: Any) -> None:
-        if value:
-            more[key] = value
-
-    return write
+def _specs(specs: Iterable[Any]) -> list[Any]:
+    return [None if spec is None else [list(spec[0]), dtype_name(spec[1])] for spec in specs]
 
 
-def _numbered(key: str, number: Callable[[Writer, Any], Any]) -> Callable[[Writer, dict[str, Any], Any], None]:
-    def write(writer: Writer, more: dict[str, Any], value: Any) -> None:
-        if value is not None and not (type(value) is tuple and not value):
-            more[key] = number(writer, value)
-
-    return write
+def _as_it_is(_: Writer, value: Any) -> Any:
+    return value
 
 
-def _plain(writer: Writer, more: dict[str, Any], value: Any) -> None:
-    if not value:
-        more["shaped"] = True
-
-
-_TENSOR: dict[str, Callable[[Writer, dict[str, Any], Any], None]] = {
-    "_requires_grad": _flag("requires_grad"),
-    "_output_nr": _flag("output_nr"),
-    "_seen_version": _flag("seen"),
-    "_plain": _plain,
-    "_node": _numbered("node", Writer.edge),
-    "_grad": _numbered("grad", Writer.tensor),
-    "_base": _numbered("base", Writer.tensor),
-    "_layout": _numbered("layout", lambda writer, value: writer.array(value)),
-    "_memory_owner": _numbered("memory", Writer.counter),
-    "_sealed": _numbered("sealed", lambda writer, value: SEALS.index(value)),
-    "_hooks": _numbered("hooks", Writer._hooks),
-    "_view_chain": _numbered("chain", Writer._chain),
-    "_inverse_chain": _numbered("inverse", Writer._chain),
+_TENSOR: dict[str, tuple[str, Callable[[Writer, Any], Any]]] = {
+    "_requires_grad": ("requires_grad", _as_it_is),
+    "_output_nr": ("output_nr", _as_it_is),
+    "_seen_version": ("seen", _as_it_is),
+    "_plain": ("shaped", lambda _, plain: not plain),
+    "_node": ("node", Writer.edge),
+    "_grad": ("grad", lambda writer, tensor: writer.tensor(tensor)),
+    "_base": ("base", lambda writer, tensor: writer.tensor(tensor)),
+    "_layout": ("layout", lambda writer, array: writer.array(array)),
+    "_memory_owner": ("memory", lambda writer, counter: writer._counter(counter)),
+    "_sealed": ("sealed", lambda _, reason: SEALS.index(reason)),
+    "_hooks": ("hooks", Writer._hooks),
+    "_view_chain": ("chain", Writer._chain),
+    "_inverse_chain": ("inverse", Writer._chain),
 }
+"""For each attribute that not every tensor has, its key in the record, and a function that writes it."""
 TENSOR = {"_data", "_version_counter", "_accumulator", *_TENSOR}
