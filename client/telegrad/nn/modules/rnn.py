@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, cast
 
 from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidValue
 
@@ -152,9 +152,15 @@ class RNNBase(Module):
                 raise InvalidOperation(f"Expected {name} size {wanted}, got {list(state.shape)}")
 
     def _over(self, input: Any, states: list[Tensor] | None) -> list[Any]:
-        """Run over a batched, unbatched or packed input."""
+        """Run over a batched, unbatched or packed input. Raises ValueError or RuntimeError for other dimensions."""
         if isinstance(input, PackedSequence):
             return self._over_packed(input, states)
+        self._check_input(input)
+        if states is not None and {state.dim() for state in states} != {input.dim()}:
+            kind = "batched 3-D" if input.dim() == 3 else "unbatched 2-D"
+            found = ", ".join(f"{state.dim()}-D" for state in states)
+            names, found = ("hx and cx", f"({found}) tensors") if len(states) == 2 else ("hx", f"{found} tensor")
+            raise InvalidOperation(f"For {kind} input, {names} should also be {input.dim()}-D but got {found}")
         batched = input.dim() == 3
         if not batched:
             input = input.unsqueeze(0 if self.batch_first else 1)
@@ -193,11 +199,6 @@ class _OneState(RNNBase):
         With ``batch_first``, input and output are (N, T, …); the states keep their layout. Initial states are zeros by
         default. Without a batch, N is absent everywhere. For a PackedSequence the output is also packed.
         """
-        if not isinstance(input, PackedSequence):
-            self._check_input(input)
-        if hx is not None and not isinstance(input, PackedSequence) and hx.dim() != input.dim():
-            kind = "batched 3-D" if input.dim() == 3 else "unbatched 2-D"
-            raise InvalidOperation(f"For {kind} input, hx should also be {input.dim()}-D but got {hx.dim()}-D tensor")
         output, state = self._over(input, None if hx is None else [hx])
         return output, state
 
@@ -230,50 +231,40 @@ class RNN(_OneState):
         self.nonlinearity = nonlinearity
 
 
-class GRU(_OneState):
+class _Gated(RNNBase):
+    """A network whose mode is its class's name. Raises ValueError for projections in other networks than LSTM."""
+
+    kind: ClassVar[str]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if self.kind != "LSTM":
+            _refuse_projection(proj_size)
+        options = (num_layers, bias, batch_first, dropout, bidirectional, proj_size)
+        super().__init__(self.kind, input_size, hidden_size, *options, device=device, dtype=dtype)
+
+
+class GRU(_OneState, _Gated):
     """Layers of GRUCell."""
 
-    gates = 3
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        proj_size: int = 0,
-    ) -> None:
-        _refuse_projection(proj_size)
-        options = (num_layers, bias, batch_first, dropout, bidirectional)
-        super().__init__("GRU", input_size, hidden_size, *options, device=device, dtype=dtype)
+    gates, kind = 3, "GRU"
 
 
-class LSTM(RNNBase):
+class LSTM(_Gated):
     """Layers of LSTMCell. With ``proj_size`` the states, and so the output, are projected to that many features."""
 
-    gates = 4
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        options = (num_layers, bias, batch_first, dropout, bidirectional, proj_size)
-        super().__init__("LSTM", input_size, hidden_size, *options, device=device, dtype=dtype)
+    gates, kind = 4, "LSTM"
 
     def forward(self, input: Any, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Any, tuple[Tensor, Tensor]]:
         """Return the output (T, N, D·H) and the final states and cells (L·D, N, H) for an input (T, N, I).
@@ -282,14 +273,6 @@ class LSTM(RNNBase):
         (N, T, …); the states keep their layout. Without a batch, N is absent everywhere. For a PackedSequence the
         output is also packed. With ``proj_size``, it replaces H except in the cells.
         """
-        if not isinstance(input, PackedSequence):
-            self._check_input(input)
-        if hx is not None and not isinstance(input, PackedSequence) and {state.dim() for state in hx} != {input.dim()}:
-            kind = "batched 3-D" if input.dim() == 3 else "unbatched 2-D"
-            raise InvalidOperation(
-                f"For {kind} input, hx and cx should also be {input.dim()}-D but got "
-                f"({hx[0].dim()}-D, {hx[1].dim()}-D) tensors"
-            )
         output, state, cell = self._over(input, None if hx is None else list(hx))
         return output, (state, cell)
 
@@ -338,26 +321,22 @@ class RNNCellBase(Module):
         """Set the parameters to new random values."""
         reset_uniformly(self, self.hidden_size)
 
-    def _check(self, name: str, tensor: Tensor) -> None:
-        if tensor.dim() not in (1, 2):
-            raise InvalidValue(f"{type(self).__name__}: Expected {name} to be 1D or 2D, got {tensor.dim()}D instead")
-
-    def _step(self, cell: Callable[..., Any], input: Tensor, state: Any) -> Any:
-        return cell(input, state, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-
-    def _step_of_one_state(self, cell: Callable[..., Any], input: Tensor, hx: Tensor | None) -> Tensor:
-        self._check("input", input)
-        if hx is not None:
-            self._check("hidden", hx)
+    def _step(self, cell: Callable[..., Any], input: Tensor, states: Mapping[str, Tensor | None]) -> Any:
+        """Return the next state or states, with or without a batch as the input; states that are None are zeros."""
+        for name, tensor in {"input": input, **states}.items():
+            if tensor is not None and tensor.dim() not in (1, 2):
+                found = f"Expected {name} to be 1D or 2D, got {tensor.dim()}D instead"
+                raise InvalidValue(f"{type(self).__name__}: {found}")
         batched = input.dim() == 2
-        if not batched:
-            input = input.unsqueeze(0)
-        if hx is None:
-            hx = functions.zeros((input.shape[0], self.hidden_size), dtype=input.dtype)
-        else:
-            hx = hx if batched else hx.unsqueeze(0)
-        result: Tensor = self._step(cell, input, hx)
-        return result if batched else result.squeeze(0)
+        given = [state if batched or state is None else state.unsqueeze(0) for state in states.values()]
+        input = input if batched else input.unsqueeze(0)
+        if any(state is None for state in given):
+            given = [functions.zeros((input.shape[0], self.hidden_size), dtype=input.dtype)] * len(given)
+        hx = given if len(given) > 1 else given[0]
+        result = cell(input, hx, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        if batched:
+            return result
+        return tuple(state.squeeze(0) for state in result) if len(given) > 1 else result.squeeze(0)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}" + changed_options(self, bias=True)
@@ -385,7 +364,7 @@ class RNNCell(RNNCellBase):
         cells: dict[str, Any] = {"tanh": functions.rnn_tanh_cell, "relu": functions.rnn_relu_cell}
         if self.nonlinearity not in cells:
             raise InvalidOperation(f"Unknown nonlinearity: {self.nonlinearity}")
-        return self._step_of_one_state(cells[self.nonlinearity], input, hx)
+        return cast(Tensor, self._step(cells[self.nonlinearity], input, {"hidden": hx}))
 
     def extra_repr(self) -> str:
         return super().extra_repr() + changed_options(self, nonlinearity="tanh")
@@ -398,7 +377,7 @@ class GRUCell(RNNCellBase):
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """Return the next state (N, H) or (H) for an input (N, I) or (I) and a state, zeros by default."""
-        return self._step_of_one_state(functions.gru_cell, input, hx)
+        return cast(Tensor, self._step(functions.gru_cell, input, {"hidden": hx}))
 
 
 class LSTMCell(RNNCellBase):
@@ -408,16 +387,6 @@ class LSTMCell(RNNCellBase):
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """Return the next state and cell (N, H) or (H) for an input (N, I) or (I) and the last, zeros by default."""
-        self._check("input", input)
-        for number, state in enumerate(hx or ()):
-            self._check(f"hx[{number}]", state)
-        batched = input.dim() == 2
-        if not batched:
-            input = input.unsqueeze(0)
-        states: list[Tensor]
-        if hx is None:
-            states = [functions.zeros((input.shape[0], self.hidden_size), dtype=input.dtype)] * 2
-        else:
-            states = [state if batched else state.unsqueeze(0) for state in hx]
-        h, c = self._step(functions.lstm_cell, input, states)
-        return (h, c) if batched else (h.squeeze(0), c.squeeze(0))
+        first, second = hx or (None, None)
+        h, c = self._step(functions.lstm_cell, input, {"hx[0]": first, "hx[1]": second})
+        return h, c
