@@ -8,7 +8,7 @@ from typing import Any
 
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
-from ..nn.modules.batchnorm import _Norm
+from ..nn.modules.batchnorm import _NormBase
 from ..nn.modules.module import Module
 from ..nn.utils.stateless import call_with
 from ..tensor.handle import Tensor, functions
@@ -84,7 +84,7 @@ def _stacked(name: str, tensors: Sequence[Tensor]) -> Tensor:
 def replace_all_batch_norm_modules_(root: Module) -> Module:
     """Remove the running statistics of a model's batch and instance norms, which ``vmap`` cannot update."""
     for module in root.modules():
-        if isinstance(module, _Norm):
+        if isinstance(module, _NormBase):
             module.running_mean = module.running_var = module.num_batches_tracked = None
             module.track_running_stats = False
     return root

@@ -14,7 +14,7 @@ from .module import options
 from .normalization import _Affine
 
 
-class _Norm(_Affine):
+class _NormBase(_Affine):
     """Base class of normalization per channel; ``dims`` are the numbers of dimensions that an input may have."""
 
     dims: ClassVar[tuple[int, ...]]
@@ -73,7 +73,7 @@ class _Norm(_Affine):
         return f"{text}, bias={self.bias is not None}, {options(self, 'track_running_stats')}"
 
 
-class _BatchNorm(_Norm):
+class _BatchNorm(_NormBase):
     """Normalizes each channel by the batch's moments in training mode, otherwise by the running ones.
 
     Ioffe and Szegedy 2015.
@@ -121,7 +121,7 @@ class BatchNorm3d(_BatchNorm, dims=(5,)):
     """Batch normalization of volumes (N, C, D, H, W)."""
 
 
-class _InstanceNorm(_Norm):
+class _InstanceNorm(_NormBase):
     """Normalizes each channel of each sample (Ulyanov et al. 2016), or uses tracked statistics in evaluation mode."""
 
     def __init__(

@@ -34,6 +34,17 @@ class _Numbered(Module):
     def _stages(self) -> dict[str, Module]:
         return self._modules  # type: ignore[return-value]  # a stage is never None
 
+    def _chosen(self, index: slice) -> Self:
+        """Return a container of the same kind with some of the modules."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, index: int) -> Module: ...
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> Module | Self:
+        return self._chosen(index) if isinstance(index, slice) else self._stages()[self._name(index)]
+
     def __setitem__(self, index: int, module: Module) -> None:
         setattr(self, self._name(index), module)
 
@@ -69,7 +80,7 @@ class _Numbered(Module):
 
     def pop(self, key: int | slice) -> Module:
         """Remove a module, or a slice of them, and return it."""
-        found: Module = self[key]  # type: ignore[index]  # defined by the subclass
+        found = self[key]
         del self[key]
         return found
 
@@ -93,14 +104,8 @@ class Sequential(_Numbered):
             input = module(input)
         return input
 
-    @overload
-    def __getitem__(self, index: int) -> Module: ...
-    @overload
-    def __getitem__(self, index: slice) -> Self: ...
-    def __getitem__(self, index: int | slice) -> Module | Self:
-        if isinstance(index, slice):
-            return type(self)(dict(list(self._stages().items())[index]))
-        return self._stages()[self._name(index)]
+    def _chosen(self, index: slice) -> Self:
+        return type(self)(dict(list(self._stages().items())[index]))
 
     def insert(self, index: int, module: Module) -> Self:
         """Insert a module before ``index``."""
@@ -141,14 +146,8 @@ class ModuleList(_Numbered):
         if modules is not None:
             self.extend(modules)
 
-    @overload
-    def __getitem__(self, index: int) -> Module: ...
-    @overload
-    def __getitem__(self, index: slice) -> Self: ...
-    def __getitem__(self, index: int | slice) -> Module | Self:
-        if isinstance(index, slice):
-            return type(self)(list(self)[index])
-        return self._stages()[self._name(index)]
+    def _chosen(self, index: slice) -> Self:
+        return type(self)(list(self)[index])
 
     def insert(self, index: int, module: Module) -> None:
         """Insert a module before ``index``."""
@@ -257,10 +256,6 @@ def _lines(name: str, lines: list[str]) -> str:
     return f"{name}(" + "".join("\n  " + line.replace("\n", "\n  ") for line in lines) + "\n)"
 
 
-def _kept(value: Any) -> Any:
-    return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
-
-
 class _Holder(Module):
     """Named values that are stored as attributes, which registers the parameters among them."""
 
@@ -275,7 +270,9 @@ class _Holder(Module):
         raise InvalidOperation(f"{type(self).__name__} should not be called.")
 
     def _put(self, name: str, value: Any) -> None:
-        setattr(self, name, _kept(value))
+        if isinstance(value, Tensor) and not isinstance(value, Parameter):
+            value = Parameter(value)
+        setattr(self, name, value)
         self._names[name] = None
 
     def _describe(self, name: str, dtype_name: Any) -> str:

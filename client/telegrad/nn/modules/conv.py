@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from telegrad_engine.errors import InvalidValue
 from telegrad_engine.shapes import torch_size
@@ -48,7 +48,11 @@ class _ConvNd(DeclaredModule):
         dtype: Any,
     ) -> None:
         super().__init__()
-        _check_channels(in_channels, out_channels, groups)
+        if groups <= 0:
+            raise InvalidValue("groups must be a positive integer")
+        for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
+            if channels % groups:
+                raise InvalidValue(f"{name} must be divisible by groups")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size = expanded(kernel_size, self.dims)
         self.stride = expanded(stride, self.dims)
@@ -91,15 +95,6 @@ class _ConvNd(DeclaredModule):
         return text + ("" if self.bias is not None else ", bias=False") + changed_options(self, padding_mode="zeros")
 
 
-def _check_channels(in_channels: int, out_channels: int, groups: int) -> None:
-    if groups <= 0:
-        raise InvalidValue("groups must be a positive integer")
-    if in_channels % groups:
-        raise InvalidValue("in_channels must be divisible by groups")
-    if out_channels % groups:
-        raise InvalidValue("out_channels must be divisible by groups")
-
-
 class _Conv(_ConvNd):
     """A convolution: input (N, C, …) or (C, …)."""
 
@@ -122,12 +117,11 @@ class _Conv(_ConvNd):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the convolved input."""
-        convolve = getattr(F, f"conv{self.dims}d")
         padding: Any = self.padding
         if self.padding_mode != "zeros":
             input, padding = F.pad(input, self._around(), self.padding_mode), 0
-        result: Tensor = convolve(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
-        return result
+        sizes = (self.stride, padding, self.dilation, self.groups)
+        return cast(Tensor, getattr(F, f"conv{self.dims}d")(input, self.weight, self.bias, *sizes))
 
     def _around(self) -> list[int]:
         """Return the padding in ``F.pad``'s format: (before, after) for each dimension, starting with the last."""
@@ -150,7 +144,7 @@ class Conv3d(_Conv, dims=3):
     """The convolution of volumes (N, C, D, H, W) or (C, D, H, W)."""
 
 
-class _ConvTranspose(_ConvNd):
+class _ConvTransposeNd(_ConvNd):
     """A transposed convolution, the gradient of a convolution with respect to its input: (N, C, …) or (C, …)."""
 
     transposed = True
@@ -177,11 +171,9 @@ class _ConvTranspose(_ConvNd):
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """Return the result, with ``output_size`` if given. Raises ValueError if that size is not possible."""
-        convolve = getattr(F, f"conv_transpose{self.dims}d")
         extra = self.output_padding if output_size is None else self._extra(input, tuple(output_size))
         sizes = (self.stride, self.padding, extra, self.groups, self.dilation)
-        result: Tensor = convolve(input, self.weight, self.bias, *sizes)
-        return result
+        return cast(Tensor, getattr(F, f"conv_transpose{self.dims}d")(input, self.weight, self.bias, *sizes))
 
     def _extra(self, input: Tensor, output_size: tuple[int, ...]) -> tuple[int, ...]:
         """Return the output padding that gives ``output_size``. Raises ValueError if there is none."""
@@ -210,13 +202,13 @@ class _ConvTranspose(_ConvNd):
         return extra
 
 
-class ConvTranspose1d(_ConvTranspose, dims=1):
+class ConvTranspose1d(_ConvTransposeNd, dims=1):
     """The transposed convolution of sequences (N, C, L) or (C, L)."""
 
 
-class ConvTranspose2d(_ConvTranspose, dims=2):
+class ConvTranspose2d(_ConvTransposeNd, dims=2):
     """The transposed convolution of images (N, C, H, W) or (C, H, W)."""
 
 
-class ConvTranspose3d(_ConvTranspose, dims=3):
+class ConvTranspose3d(_ConvTransposeNd, dims=3):
     """The transposed convolution of volumes (N, C, D, H, W) or (C, D, H, W)."""

@@ -7,7 +7,7 @@ from telegrad_engine.errors import InvalidValue
 from .function_module import FunctionModule
 
 
-class _Dropout(FunctionModule):
+class _DropoutNd(FunctionModule):
     """Base class of dropout modules. Raises ValueError unless ``p`` is in [0, 1]."""
 
     _arguments = ("p", "training", "inplace")
@@ -22,25 +22,25 @@ class _Dropout(FunctionModule):
         return f"p={self.p}, inplace={self.inplace}"
 
 
-class Dropout(_Dropout, function="dropout"):
+class Dropout(_DropoutNd, function="dropout"):
     """In training mode, zeroes each element with probability ``p`` and scales the rest by 1 / (1 - p)."""
 
 
-class Dropout1d(_Dropout, function="dropout1d"):
+class Dropout1d(_DropoutNd, function="dropout1d"):
     """In training mode, zeroes whole channels of (N, C, L) or (C, L) with probability ``p`` and scales up the rest."""
 
 
-class Dropout2d(_Dropout, function="dropout2d"):
+class Dropout2d(_DropoutNd, function="dropout2d"):
     """In training mode, zeroes whole channels of (N, C, H, W) with probability ``p`` and scales up the rest."""
 
 
-class Dropout3d(_Dropout, function="dropout3d"):
+class Dropout3d(_DropoutNd, function="dropout3d"):
     """In training mode, zeroes whole channels of (N, C, D, H, W) with probability ``p`` and scales up the rest."""
 
 
-class AlphaDropout(_Dropout, function="alpha_dropout"):
+class AlphaDropout(_DropoutNd, function="alpha_dropout"):
     """Dropout that keeps mean and variance, for use with SELU (Klambauer et al. 2017)."""
 
 
-class FeatureAlphaDropout(_Dropout, function="feature_alpha_dropout"):
+class FeatureAlphaDropout(_DropoutNd, function="feature_alpha_dropout"):
     """``AlphaDropout`` for whole channels of (N, C, …)."""

@@ -113,7 +113,10 @@ class Called:
         try:
             for key, hook in list(self._forward_pre_hooks.items()):
                 args, kwargs = self._before(key, hook, args, kwargs)
-            backward = self._around_backward()
+            backward = None
+            if self._backward_hooks or self._backward_pre_hooks:
+                hooks = list(self._backward_pre_hooks.values()), list(self._backward_hooks.values())
+                backward = BackwardHooks(self, *hooks)
             result = self.forward(*(args if backward is None else backward.around_inputs(args)), **kwargs)
             for key in list(waiting):
                 replaced = self._after(key, waiting.pop(key), args, kwargs, result)
@@ -126,11 +129,6 @@ class Called:
                     self._after_failure(key, hook, args, kwargs, result)
             raise
         return result
-
-    def _around_backward(self) -> BackwardHooks | None:
-        if not (self._backward_hooks or self._backward_pre_hooks):
-            return None
-        return BackwardHooks(self, list(self._backward_pre_hooks.values()), list(self._backward_hooks.values()))
 
     def _before(self, key: int, hook: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         if key not in self._forward_pre_hooks_with_kwargs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from telegrad_engine.errors import InvalidOperation, InvalidValue
 
@@ -34,8 +34,7 @@ class _Loss(FunctionModule):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
         """Return the loss."""
-        loss: Tensor = self._call(input, target)
-        return loss
+        return cast(Tensor, self._call(input, target))
 
 
 class _WeightedLoss(_Loss):
@@ -89,21 +88,21 @@ class HuberLoss(_Loss, function="huber_loss"):
         self.delta = delta
 
 
-class GaussianNLLLoss(_Loss):
+class GaussianNLLLoss(_Loss, function="gaussian_nll_loss"):
     """The negative log likelihood of targets under normal distributions of mean ``input`` and variance ``var``.
 
     Variances are at least ``eps``; ``full`` adds the constant term.
     """
 
+    _keywords = ("full", "eps", "reduction")
+
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(reduction=reduction)
         self.full, self.eps = full, eps
 
-    def forward(  # type: ignore[override]
-        self, input: Tensor, target: Tensor, var: Tensor | float
-    ) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:  # type: ignore[override]
         """Return the loss."""
-        return F.gaussian_nll_loss(input, target, var, full=self.full, eps=self.eps, reduction=self.reduction)
+        return cast(Tensor, self._call(input, target, var))
 
 
 class PoissonNLLLoss(_Loss):
@@ -172,8 +171,7 @@ class _MarginLoss(_Loss):
 class _PairLoss(_MarginLoss):
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
         """Return the loss."""
-        loss: Tensor = self._call(input1, input2, target)
-        return loss
+        return cast(Tensor, self._call(input1, input2, target))
 
 
 class CosineEmbeddingLoss(_PairLoss, function="cosine_embedding_loss"):

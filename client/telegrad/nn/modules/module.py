@@ -429,7 +429,7 @@ def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
             target["dtype"] = value.dtype
         elif isinstance(value, dtypes.DType):
             target["dtype"] = value
-        elif position == 0 and (isinstance(value, (str, device)) or _is_index(value)):
+        elif position == 0 and (isinstance(value, (str, device)) or type(value) is int):
             target["device"] = value
         elif isinstance(value, bool) and position:
             target["non_blocking"] = value
@@ -438,10 +438,6 @@ def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     if target.get("device") is not None:
         target["device"] = str(check_device(target["device"]))
     return target
-
-
-def _is_index(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _moved(tensor: Tensor, dtype: Any, target: Mapping[str, Any]) -> Tensor:

@@ -106,32 +106,17 @@ class MultiheadAttention(Module):
         they are None.
         """
         batched = query.dim() == 3
-        inputs: tuple[Tensor, ...] = (query, key, value)
+        inputs = (query, key, value)
         if batched and self.batch_first:
             alike = query is key and key is value
-            inputs = (query.transpose(0, 1),) * 3 if alike else tuple(x.transpose(0, 1) for x in inputs)
+            first = query.transpose(0, 1)
+            inputs = (first, first, first) if alike else (first, key.transpose(0, 1), value.transpose(0, 1))
+        biases = (self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn)
         result, weights = multi_head_attention_forward(
-            inputs[0],
-            inputs[1],
-            inputs[2],
-            self.embed_dim,
-            self.num_heads,
-            self.in_proj_weight,
-            self.in_proj_bias,
-            self.bias_k,
-            self.bias_v,
-            self.add_zero_attn,
-            self.dropout,
-            self.out_proj.weight,
-            self.out_proj.bias,
-            self.training,
-            key_padding_mask,
-            need_weights,
-            attn_mask,
-            use_separate_proj_weight=not self._qkv_same_embed_dim,
-            q_proj_weight=self.q_proj_weight,
-            k_proj_weight=self.k_proj_weight,
-            v_proj_weight=self.v_proj_weight,
+            *(*inputs, self.embed_dim, self.num_heads, self.in_proj_weight, *biases),
+            *(self.dropout, self.out_proj.weight, self.out_proj.bias, self.training),
+            *(key_padding_mask, need_weights, attn_mask, not self._qkv_same_embed_dim),
+            *(self.q_proj_weight, self.k_proj_weight, self.v_proj_weight),
             average_attn_weights=average_attn_weights,
             is_causal=is_causal,
         )

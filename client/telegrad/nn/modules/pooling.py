@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from telegrad_engine.errors import InvalidValue
 
@@ -14,7 +14,7 @@ from .module import expanded
 Sizes = int | Sequence[int]
 
 
-class _MaxUnpool(FunctionModule):
+class _MaxUnpoolNd(FunctionModule):
     """Base class of max unpooling, with the settings of the pooling. The default stride is the kernel size."""
 
     _shown = ("kernel_size", "stride", "padding")
@@ -30,23 +30,22 @@ class _MaxUnpool(FunctionModule):
         self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None
     ) -> Tensor:
         """Return the input's elements at the positions ``indices``, with zeros elsewhere."""
-        result: Tensor = self._call(input, indices, self.kernel_size, self.stride, self.padding, output_size)
-        return result
+        return cast(Tensor, self._call(input, indices, self.kernel_size, self.stride, self.padding, output_size))
 
 
-class MaxUnpool1d(_MaxUnpool, function="max_unpool1d", dims=1):
+class MaxUnpool1d(_MaxUnpoolNd, function="max_unpool1d", dims=1):
     """Puts the maxima of ``MaxPool1d`` back at their positions in sequences (N, C, L) or (C, L)."""
 
 
-class MaxUnpool2d(_MaxUnpool, function="max_unpool2d", dims=2):
+class MaxUnpool2d(_MaxUnpoolNd, function="max_unpool2d", dims=2):
     """Puts the maxima of ``MaxPool2d`` back at their positions in images (N, C, H, W) or (C, H, W)."""
 
 
-class MaxUnpool3d(_MaxUnpool, function="max_unpool3d", dims=3):
+class MaxUnpool3d(_MaxUnpoolNd, function="max_unpool3d", dims=3):
     """Puts the maxima of ``MaxPool3d`` back at their positions in volumes (N, C, D, H, W) or (C, D, H, W)."""
 
 
-class _MaxPool(FunctionModule):
+class _MaxPoolNd(FunctionModule):
     """Base class of max pooling. The default stride is the kernel size; ``return_indices`` also returns the indices."""
 
     _arguments = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
@@ -67,15 +66,15 @@ class _MaxPool(FunctionModule):
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
 
-class MaxPool1d(_MaxPool, function="max_pool1d"):
+class MaxPool1d(_MaxPoolNd, function="max_pool1d"):
     """The maximum of each window of sequences (N, C, L) or (C, L)."""
 
 
-class MaxPool2d(_MaxPool, function="max_pool2d"):
+class MaxPool2d(_MaxPoolNd, function="max_pool2d"):
     """The maximum of each window of images (N, C, H, W) or (C, H, W)."""
 
 
-class MaxPool3d(_MaxPool, function="max_pool3d"):
+class MaxPool3d(_MaxPoolNd, function="max_pool3d"):
     """The maximum of each window of volumes (N, C, D, H, W) or (C, D, H, W)."""
 
 
@@ -100,7 +99,7 @@ class AvgPool1d(FunctionModule, function="avg_pool1d"):
         self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
 
 
-class _AvgPool(FunctionModule):
+class _AvgPoolNd(FunctionModule):
     """Average pooling in two or three dimensions; ``divisor_override`` replaces the window's size as divisor."""
 
     _arguments = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
@@ -121,15 +120,15 @@ class _AvgPool(FunctionModule):
         self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
 
 
-class AvgPool2d(_AvgPool, function="avg_pool2d"):
+class AvgPool2d(_AvgPoolNd, function="avg_pool2d"):
     """The mean of each window of images (N, C, H, W) or (C, H, W)."""
 
 
-class AvgPool3d(_AvgPool, function="avg_pool3d"):
+class AvgPool3d(_AvgPoolNd, function="avg_pool3d"):
     """The mean of each window of volumes (N, C, D, H, W) or (C, D, H, W)."""
 
 
-class _LPPool(FunctionModule):
+class _LPPoolNd(FunctionModule):
     """Base class of power-average pooling. The default stride is the kernel size."""
 
     _shown = ("norm_type", "kernel_size", "stride", "ceil_mode")
@@ -142,19 +141,18 @@ class _LPPool(FunctionModule):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the norm of each window."""
-        result: Tensor = self._call(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
-        return result
+        return cast(Tensor, self._call(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode))
 
 
-class LPPool1d(_LPPool, function="lp_pool1d"):
+class LPPool1d(_LPPoolNd, function="lp_pool1d"):
     """The ``norm_type``-norm of each window of sequences (N, C, L) or (C, L)."""
 
 
-class LPPool2d(_LPPool, function="lp_pool2d"):
+class LPPool2d(_LPPoolNd, function="lp_pool2d"):
     """The ``norm_type``-norm of each window of images (N, C, H, W) or (C, H, W)."""
 
 
-class LPPool3d(_LPPool, function="lp_pool3d"):
+class LPPool3d(_LPPoolNd, function="lp_pool3d"):
     """The ``norm_type``-norm of each window of volumes (N, C, D, H, W) or (C, D, H, W)."""
 
 
@@ -228,7 +226,7 @@ class AdaptiveAvgPool3d(_AdaptivePool, function="adaptive_avg_pool3d", dims=3):
     """Averages volumes (N, C, D, H, W) or (C, D, H, W) to (…, *output_size)."""
 
 
-class _AdaptiveMaxPool(_AdaptivePool):
+class _AdaptiveMaxPoolNd(_AdaptivePool):
     """Adaptive max pooling. With ``return_indices``, the indices of the maxima are returned too."""
 
     _keywords = ("return_indices",)
@@ -238,13 +236,13 @@ class _AdaptiveMaxPool(_AdaptivePool):
         self.return_indices = return_indices
 
 
-class AdaptiveMaxPool1d(_AdaptiveMaxPool, function="adaptive_max_pool1d", dims=1):
+class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd, function="adaptive_max_pool1d", dims=1):
     """The maxima of ``output_size`` windows of sequences (N, C, L) or (C, L)."""
 
 
-class AdaptiveMaxPool2d(_AdaptiveMaxPool, function="adaptive_max_pool2d", dims=2):
+class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd, function="adaptive_max_pool2d", dims=2):
     """The maxima of a grid of ``output_size`` windows of images (N, C, H, W) or (C, H, W)."""
 
 
-class AdaptiveMaxPool3d(_AdaptiveMaxPool, function="adaptive_max_pool3d", dims=3):
+class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd, function="adaptive_max_pool3d", dims=3):
     """The maxima of a grid of ``output_size`` windows of volumes (N, C, D, H, W) or (C, D, H, W)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from telegrad_engine.errors import InvalidOperation
 
@@ -71,15 +71,13 @@ class _TransformerLayer(Module):
         self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
     ) -> Tensor:
         """Apply the self-attention block."""
-        masks = {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask, "is_causal": is_causal}
-        attended: Tensor = self.dropout1(self.self_attn(x, x, x, need_weights=False, **masks)[0])
-        return attended
+        attended = self.self_attn(x, x, x, key_padding_mask, False, attn_mask, is_causal=is_causal)
+        return cast(Tensor, self.dropout1(attended[0]))
 
     def _ff_block(self, x: Tensor) -> Tensor:
         """Apply the feed-forward block."""
         last_dropout = getattr(self, f"dropout{len(self.attentions) + 1}")
-        fed: Tensor = last_dropout(self.linear2(self.dropout(self.activation(self.linear1(x)))))
-        return fed
+        return cast(Tensor, last_dropout(self.linear2(self.dropout(self.activation(self.linear1(x))))))
 
 
 class TransformerEncoderLayer(_TransformerLayer):
@@ -172,9 +170,8 @@ class TransformerDecoderLayer(_TransformerLayer):
         is_causal: bool = False,
     ) -> Tensor:
         """Apply attention to the encoder's output."""
-        masks = {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask, "is_causal": is_causal}
-        attended: Tensor = self.dropout2(self.multihead_attn(x, mem, mem, need_weights=False, **masks)[0])
-        return attended
+        attended = self.multihead_attn(x, mem, mem, key_padding_mask, False, attn_mask, is_causal=is_causal)
+        return cast(Tensor, self.dropout2(attended[0]))
 
 
 class TransformerDecoder(Module):
@@ -241,15 +238,12 @@ class Transformer(Module):
         options: dict[str, Any] = {"dropout": dropout, "activation": activation, "layer_norm_eps": layer_norm_eps}
         options |= {"batch_first": batch_first, "norm_first": norm_first, "bias": bias, **kind}
         sizes = (d_model, nhead, dim_feedforward)
-        if custom_encoder is not None:
-            self.encoder = custom_encoder
-        else:
+        self.encoder = custom_encoder
+        if custom_encoder is None:
             norm = LayerNorm(d_model, layer_norm_eps, bias=bias, **kind)
-            layer = TransformerEncoderLayer(*sizes, **options)
-            self.encoder = TransformerEncoder(layer, num_encoder_layers, norm)
-        if custom_decoder is not None:
-            self.decoder = custom_decoder
-        else:
+            self.encoder = TransformerEncoder(TransformerEncoderLayer(*sizes, **options), num_encoder_layers, norm)
+        self.decoder = custom_decoder
+        if custom_decoder is None:
             norm = LayerNorm(d_model, layer_norm_eps, bias=bias, **kind)
             self.decoder = TransformerDecoder(TransformerDecoderLayer(*sizes, **options), num_decoder_layers, norm)
         self._reset_parameters()
