@@ -36,9 +36,9 @@ from telegrad_engine.session import snapshot
 from telegrad_engine.session.session import NotAtOnce
 from telegrad_engine.session.statistics import Statistics
 
+from ..journal.dependencies import JournalFunctions, JournalTemplates
 from ..journal.files import SessionFiles
 from ..journal.frames import Data
-from ..journal.noted import NotedFunctions, NotedTemplates
 from ..journal.packing import pack, pack_command, unpack
 from .commands import QUERIES, named, unpacked
 from .sequence import HostedSession, SequenceRecords
@@ -94,8 +94,8 @@ class Durable:
         self.statistics = Statistics()
         """What the session has used, since the server started."""
         self._options, self._surroundings = options, surroundings
-        self._templates = NotedTemplates(surroundings["memory"])
-        self._functions = NotedFunctions(surroundings["library"])
+        self._templates = JournalTemplates(surroundings["memory"])
+        self._functions = JournalFunctions(surroundings["library"])
         self._held: list[Data] = []
         """The parts of the next frame, while a numbered request has not been answered."""
         self._snapshot_wanted = False
@@ -182,8 +182,8 @@ class Durable:
 
     def _context(self) -> Sequence[Data]:
         """The templates and functions that the next command uses and the journal does not have."""
-        found = [pack(["template", text]) for text in self._templates.take()]
-        return found + [pack(["function", definition]) for definition in self._functions.take()]
+        found = [pack(["template", text]) for text in self._templates.take_new()]
+        return found + [pack(["function", definition]) for definition in self._functions.take_new()]
 
     def _write(self, session: HostedSession, at_once: bool = False) -> None:
         """Write the next frame, or a snapshot. Raises ServerBusy, and forgets what was not written."""
@@ -272,8 +272,8 @@ class Durable:
         self._held = []
         around = self._surroundings
         # Templates and functions come from the journal alone, until it has been replayed.
-        self._templates = NotedTemplates(ProgramCache(sys.maxsize, sys.maxsize))
-        self._functions = NotedFunctions(around["library"])
+        self._templates = JournalTemplates(ProgramCache(sys.maxsize, sys.maxsize))
+        self._functions = JournalFunctions(around["library"])
         refused, permissions.refusals = permissions.refusals, {}  # what the journal has was permitted
         try:
             with cancelled_by(CancellationToken()):
@@ -285,8 +285,8 @@ class Durable:
         session.statistics = self.statistics
         self._templates.shared = around["memory"]
         self._functions.replayed(around["library"])
-        self._templates.take()
-        self._functions.take()
+        self._templates.take_new()
+        self._functions.take_new()
         self.session = session
         if self._is_snapshot_due:  # so that a server that is killed again and again starts from here the next time
             self._begin_journal(session)

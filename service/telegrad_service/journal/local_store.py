@@ -24,7 +24,7 @@ from typing_extensions import override
 from telegrad_engine.errors import ServerBusy, SessionMoved
 
 from .frames import Data
-from .store import ID, Manifest, SessionStore, Store, Syncer, Taken
+from .store import ID, Manifest, SessionStore, Store, Syncer, TakenSession
 
 MANIFEST = "manifest.json"
 RESERVED_FROM, MAX_RESERVED = 2**20, 2**24
@@ -71,7 +71,7 @@ class LocalStore(Store):
         return made
 
     @override
-    def take(self, session_id: str, epoch: int | None) -> Taken | None:
+    def take(self, session_id: str, epoch: int | None) -> TakenSession | None:
         while (folder := self._folder(session_id)) is not None:
             found = _read_manifest(folder)
             if found is None:
@@ -93,7 +93,7 @@ class LocalStore(Store):
             taken.write_manifest(manifest)
             taken.tidy(manifest)
             _sync_folder(self._sessions)
-            return Taken(taken, manifest)
+            return TakenSession(taken, manifest)
         return None
 
     def _path(self, session_id: str, epoch: int) -> Path:
@@ -200,8 +200,8 @@ class LocalSession(SessionStore):
         os.ftruncate(self._descriptor, self._size)
         self._reserved = self._size
 
+    @override
     def sync(self) -> None:
-        """Let the journal reach the disk. Any thread may call it."""
         with self._lock:
             if self._is_written:
                 self._is_written = False

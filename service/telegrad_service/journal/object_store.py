@@ -31,7 +31,7 @@ from typing_extensions import override
 from telegrad_engine.errors import InvalidValue, SessionLost, SessionMoved
 
 from .frames import Data
-from .store import ID, Manifest, SessionStore, Store, Syncer, Taken
+from .store import ID, Manifest, SessionStore, Store, Syncer, TakenSession
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -92,7 +92,7 @@ class ObjectStore(Store):
         return made
 
     @override
-    def take(self, session_id: str, epoch: int | None) -> Taken | None:
+    def take(self, session_id: str, epoch: int | None) -> TakenSession | None:
         path = self._path(session_id)
         while (found := self.find(session_id)) is not None:
             next_epoch = found.epoch + 1 if epoch is None else epoch
@@ -113,7 +113,7 @@ class ObjectStore(Store):
             taken.write_manifest(manifest)
             with _tolerated():
                 owners.delete(below=next_epoch)
-            return Taken(taken, manifest)
+            return TakenSession(taken, manifest)
         return None
 
     @override
@@ -226,8 +226,8 @@ class ObjectSession(SessionStore):
         if self.waits:
             self._store(undo=sum(map(len, pieces)))
 
+    @override
     def sync(self) -> None:
-        """Let the journal reach the store. Any thread may call it."""
         if self._is_lost:
             return
         try:

@@ -8,7 +8,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pydantic import BaseModel
 
@@ -89,6 +89,10 @@ class SessionStore(ABC):
         """
 
     @abstractmethod
+    def sync(self) -> None:
+        """Let all that was written to the journal reach its place. Any thread may call it."""
+
+    @abstractmethod
     def replace(self, manifest: Manifest, snapshot: Sequence[Data], journal: Sequence[Data]) -> None:
         """Write the snapshot and the journal with the manifest's number, then the manifest; delete the old ones."""
 
@@ -105,7 +109,7 @@ class SessionStore(ABC):
         """Delete what is left of a session that was withdrawn."""
 
 
-class Taken(NamedTuple):
+class TakenSession(NamedTuple):
     """A session that was taken over."""
 
     store: SessionStore
@@ -128,7 +132,7 @@ class Store(ABC):
         """Keep a new session."""
 
     @abstractmethod
-    def take(self, session_id: str, epoch: int | None) -> Taken | None:
+    def take(self, session_id: str, epoch: int | None) -> TakenSession | None:
         """Take a session over under this epoch or the next one; None if it was deleted. Raises SessionMoved."""
 
     @abstractmethod
@@ -136,24 +140,17 @@ class Store(ABC):
         """Leave the place to another server."""
 
 
-class Journal(Protocol):
-    """A journal that is written at once and reaches its place later."""
-
-    def sync(self) -> None:
-        """Let all that was written reach its place. Raises OSError."""
-
-
 class Syncer:
     """A thread that syncs, once a second, the journals that were written, ``at_a_time`` of them."""
 
     def __init__(self, at_a_time: int = 1) -> None:
-        self._written: set[Journal] = set()
+        self._written: set[SessionStore] = set()
         self._stopped = threading.Event()
         self._at_a_time = at_a_time
         self._thread = threading.Thread(target=self._run, name="telegrad-sync", daemon=True)
         self._thread.start()
 
-    def note(self, journal: Journal) -> None:
+    def note(self, journal: SessionStore) -> None:
         """Note that a journal was written."""
         self._written.add(journal)
 
@@ -174,7 +171,7 @@ class Syncer:
             journals.append(self._written.pop())
         list(pool.map(self._sync, journals))
 
-    def _sync(self, journal: Journal) -> None:
+    def _sync(self, journal: SessionStore) -> None:
         try:
             journal.sync()
         except OSError as error:

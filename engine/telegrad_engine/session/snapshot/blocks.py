@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
 from ...errors import MalformedRequest, NotSupported
 
 _BYTE = np.dtype(np.uint8)
-_INTEGERS = ["bool", *[f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("u", "")]]
-DTYPES: dict[str, np.dtype[Any]] = {
-    **{name: np.dtype(name) for name in [*_INTEGERS, "float16", "float32", "float64"]},
-    "bfloat16": np.dtype(ml_dtypes.bfloat16),
-}
 
 
 class ArraySpec(NamedTuple):

@@ -20,9 +20,9 @@ from ...memory_layout import MEMORY_FORMATS, memory_format
 from ...schema.op import CATALOGUE, Op
 from ...shapes import Size, Spec
 from ...tensor.conversion import NumberList
-from .blocks import DTYPES
 
 MAX_PLAIN = 2**63
+DTYPES = {dtype.name: dtype.numpy for dtype in dtypes.ALL}
 _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 

@@ -1,11 +1,11 @@
-"""What a durable session takes from its server, noted for its journal: templates of programs, and shared functions.
+"""What a durable session uses of its server, for its journal: templates of programs, and shared functions.
 
 The server may forget a template or replace a function while the journal still needs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from telegrad_engine.program.program import Program
@@ -14,7 +14,7 @@ from telegrad_engine.program.registered_functions import Library
 from telegrad_engine.program.registered_functions.function import Applicable, FunctionProgram
 
 
-class NotedTemplates:
+class JournalTemplates:
     """The server's cache of templates, as one session uses it."""
 
     def __init__(self, shared: Programs) -> None:
@@ -29,24 +29,24 @@ class NotedTemplates:
         return found
 
     def find(self, known_by: Any, make: Make | None = None) -> Program:
-        """Return a cached template, and note its text on first use. A program that the session makes is not noted."""
+        """Return a cached template, whose text is new on first use. A program that the session makes is not."""
         found = self.shared.find(known_by, make)
         if make is None and known_by not in self._known:
             self._known.add(known_by)
             self._new.append(found.text)
         return found
 
-    def take(self) -> list[str]:
-        """The texts that were noted since the last call."""
+    def take_new(self) -> list[str]:
+        """The texts that were used for the first time since the last call."""
         new, self._new = self._new, []
         return new
 
     def forget(self) -> None:
-        """Note every template again, because a new journal begins."""
+        """Take every template as new again, because a new journal begins."""
         self._known.clear()
 
 
-class NotedFunctions(Library):
+class JournalFunctions(Library):
     """The server's library of functions, as one session uses it.
 
     While a journal is replayed, ``outer`` is None: functions come from the journal alone.
@@ -54,19 +54,23 @@ class NotedFunctions(Library):
 
     def __init__(self, shared: Library) -> None:
         super().__init__(shared)
-        self._noted: dict[str, Applicable] = {}
-        self._new: list[Mapping[str, Any]] = []
+        self._known: dict[str, Applicable] = {}
+        self._new: list[Any] = []
 
     def find(self, name: str) -> Applicable:
-        """Return a function, and note its definition, and those of the functions it applies, on first use."""
+        """Return a function, whose definition is new on first use, and those of the functions it applies."""
         found = super().find(name)
-        if self._noted.get(name) is not found and found.definition is not None and not self.has_own(name):
-            for inner in _strings(found.definition):
-                if inner != name and inner in self:
-                    self.find(inner)
-            self._noted[name] = found
-            self._new.append(found.definition)
+        if not self.has_own(name):
+            self._note(found)
         return found
+
+    def _note(self, function: Applicable) -> None:
+        if not isinstance(function, FunctionProgram) or self._known.get(function.name) is function:
+            return
+        for other in function.uses.values():
+            self._note(other)
+        self._known[function.name] = function
+        self._new.append(function.definition)
 
     def add(self, function: Applicable) -> None:
         """Add a function to the server's library; during a replay, to this one."""
@@ -92,23 +96,11 @@ class NotedFunctions(Library):
         self._functions.clear()
         self.outer = shared
 
-    def take(self) -> list[Mapping[str, Any]]:
-        """The definitions that were noted since the last call."""
+    def take_new(self) -> list[Any]:
+        """The definitions that were used for the first time since the last call."""
         new, self._new = self._new, []
         return new
 
     def forget(self) -> None:
-        """Note every function again, because a new journal begins."""
-        self._noted.clear()
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """The strings in plain data."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _strings(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _strings(item)
+        """Take every function as new again, because a new journal begins."""
+        self._known.clear()
