@@ -121,19 +121,10 @@ def _find(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*functional_names(), *(pool + WITH_INDICES for pool in MAX_POOLS), *WRITTEN_IN_OPS})
+    return sorted({*functional_names(), *(pool + WITH_INDICES for pool in MAX_POOLS), *_written_in_ops()})
 
 
-WRITTEN_IN_OPS = (
-    "fractional_max_pool2d",
-    "fractional_max_pool2d_with_indices",
-    "fractional_max_pool3d",
-    "fractional_max_pool3d_with_indices",
-    "linear_cross_entropy",
-    "multi_head_attention_forward",
-    "triplet_margin_with_distance_loss",
-    "upsample",
-    "upsample_bilinear",
-    "upsample_nearest",
-)
-"""The functions that are composed of ops instead of being catalogue ops."""
+def _written_in_ops() -> list[str]:
+    """The functions that are composed of ops instead of being catalogue ops."""
+    own = {name: value for name, value in globals().items() if callable(value) and not name.startswith("_")}
+    return [name for name, value in own.items() if value.__module__.startswith(__package__)]

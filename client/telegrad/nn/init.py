@@ -9,7 +9,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec
 
 from telegrad_engine.context import no_grad
 from telegrad_engine.errors import InvalidValue
@@ -18,6 +18,7 @@ from .. import linalg
 from ..sessions.generators import Generator
 from ..tensor.handle import OPS, Tensor, functions
 
+P = ParamSpec("P")
 _GAINS = {"sigmoid": 1.0, "relu": math.sqrt(2.0), "tanh": 5.0 / 3.0, "selu": 3.0 / 4.0}
 _LINEAR = {"linear", *(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))}
 
@@ -224,29 +225,28 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
 # Old names ------------------------------------------------------------------------------------
 
 
-def _deprecated(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def deprecated(function: Callable[P, Tensor], namespace: str = "nn.init") -> Callable[P, Tensor]:
     """Return ``function`` under its old name without the underscore, which emits torch's warning."""
     name = function.__name__
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Tensor:
-        warnings.warn(
-            f"`nn.init.{name[:-1]}` is now deprecated in favor of `nn.init.{name}`.", FutureWarning, stacklevel=2
-        )
+    def call(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        text = f"`{namespace}.{name[:-1]}` is now deprecated in favor of `{namespace}.{name}`."
+        warnings.warn(text, FutureWarning, stacklevel=2)
         return function(*args, **kwargs)
 
     call.__name__ = call.__qualname__ = name[:-1]
     return call
 
 
-uniform = _deprecated(uniform_)
-normal = _deprecated(normal_)
-constant = _deprecated(constant_)
-eye = _deprecated(eye_)
-dirac = _deprecated(dirac_)
-xavier_uniform = _deprecated(xavier_uniform_)
-xavier_normal = _deprecated(xavier_normal_)
-kaiming_uniform = _deprecated(kaiming_uniform_)
-kaiming_normal = _deprecated(kaiming_normal_)
-orthogonal = _deprecated(orthogonal_)
-sparse = _deprecated(sparse_)
+uniform = deprecated(uniform_)
+normal = deprecated(normal_)
+constant = deprecated(constant_)
+eye = deprecated(eye_)
+dirac = deprecated(dirac_)
+xavier_uniform = deprecated(xavier_uniform_)
+xavier_normal = deprecated(xavier_normal_)
+kaiming_uniform = deprecated(kaiming_uniform_)
+kaiming_normal = deprecated(kaiming_normal_)
+orthogonal = deprecated(orthogonal_)
+sparse = deprecated(sparse_)

@@ -10,6 +10,7 @@ from telegrad_engine.errors import InvalidOperation
 
 from ... import linalg
 from ...tensor.handle import Tensor, functions
+from ..init import deprecated
 
 Tensors = Tensor | Iterable[Tensor]
 
@@ -84,17 +85,4 @@ def _grads(parameters: list[Tensor]) -> list[Tensor]:
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
-def clip_grad_norm(
-    parameters: Tensors,
-    max_norm: float,
-    norm_type: float = 2.0,
-    error_if_nonfinite: bool = False,
-    foreach: bool | None = None,
-) -> Tensor:
-    """Deprecated name of ``clip_grad_norm_``."""
-    warnings.warn(
-        "`torch.nn.utils.clip_grad_norm` is now deprecated in favor of `torch.nn.utils.clip_grad_norm_`.",
-        FutureWarning,
-        stacklevel=2,
-    )
-    return clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
+clip_grad_norm = deprecated(clip_grad_norm_, "torch.nn.utils")

@@ -15,6 +15,7 @@ from ..modules.container import ModuleDict, ModuleList
 from ..modules.module import Module
 from ..parameter import Parameter
 
+NO_CHANGE = "Registering a parametrization may not change the {} of the tensor, unless"
 _cache_enabled = 0
 _cache: dict[tuple[int, str], Tensor] = {}
 
@@ -45,7 +46,7 @@ class ParametrizationList(ModuleList):
             raise InvalidValue("ParametrizationList requires one or more modules.")
         super().__init__(modules)
         self.unsafe = unsafe
-        shape, dtype = tuple(original.shape), original.dtype
+        before = _kind(original)
         new = self._inverted(original)
         self.is_tensor = isinstance(new, Tensor)
         self.ntensors = 1 if self.is_tensor else len(new)
@@ -67,7 +68,7 @@ class ParametrizationList(ModuleList):
                 own = Parameter(part, original.requires_grad) if isinstance(original, Parameter) else part
                 _register(self, f"original{i}", own.requires_grad_(original.requires_grad))
         if not unsafe:
-            _check(self(), shape, dtype, "unparametrized", "parametrized", "`unsafe`")
+            _check_same(before, self(), f"{NO_CHANGE} `unsafe` flag is enabled.", ("unparametrized ", "parametrized "))
 
     @no_grad()
     def _inverted(self, value: Any) -> Any:
@@ -110,11 +111,13 @@ class ParametrizationList(ModuleList):
         for i, tensor in enumerate(value):
             _set(getattr(self, f"original{i}"), tensor)
 
+    def _originals(self) -> list[str]:
+        return ["original"] if self.is_tensor else [f"original{i}" for i in range(self.ntensors)]
+
     def forward(self) -> Any:
         """Return the parametrized tensor."""
         first, *rest = list(self)
-        names = ["original"] if self.is_tensor else [f"original{i}" for i in range(self.ntensors)]
-        value = first(*[getattr(self, name) for name in names])
+        value = first(*[getattr(self, name) for name in self._originals()])
         for module in rest:
             value = module(value)
         return value
@@ -131,19 +134,6 @@ def _register(module: Module, name: str, tensor: Tensor) -> None:
         module.register_parameter(name, tensor)
     else:
         module.register_buffer(name, tensor)
-
-
-def _check(value: Any, shape: tuple[int, ...], dtype: Any, before: str, after: str, flag: str) -> None:
-    if not isinstance(value, Tensor):
-        raise InvalidValue(f"A parametrization must return a tensor. Got {type(value).__name__}.")
-    for what, was, now in (("dtype", dtype, value.dtype), ("shape", shape, tuple(value.shape))):
-        if was != now:
-            if what == "shape":
-                was, now = f"torch.Size({list(shape)})", value.shape
-            raise InvalidValue(
-                f"Registering a parametrization may not change the {what} of the tensor, unless {flag} flag is "
-                f"enabled.\n{before} {what}: {was}\n{after} {what}: {now}"
-            )
 
 
 def _get_state(self: Any) -> Any:
@@ -221,15 +211,8 @@ def _check_another(module: Module, name: str, parametrization: Any) -> None:
     """Raise ValueError if an additional parametrization changes the tensor's dtype or shape."""
     value = getattr(module, name)
     made = parametrization(value)
-    if not isinstance(made, Tensor):
-        raise InvalidValue(f"A parametrization must return a tensor. Got {type(made).__name__}.")
-    before = f"module.{name}."
-    _check_same(
-        value,
-        made,
-        "Registering a parametrization may not change the {} of the tensor, unless the `unsafe` flag is enabled.",
-        (before, f"parametrization(module.{name})."),
-    )
+    labels = f"module.{name}.", f"parametrization(module.{name})."
+    _check_same(_kind(value), made, f"{NO_CHANGE} the `unsafe` flag is enabled.", labels)
     if not hasattr(parametrization, "right_inverse"):
         return
     try:
@@ -238,21 +221,24 @@ def _check_another(module: Module, name: str, parametrization: Any) -> None:
         return
     if not isinstance(back, Tensor):
         raise InvalidValue(f"parametrization.right_inverse must return a tensor. Got: {type(back).__name__}")
+    text = "The tensor returned by parametrization.right_inverse must have the same {} as"
     _check_same(
-        value,
-        back,
-        f"The tensor returned by parametrization.right_inverse must have the same {{}} as module.{name}, unless the "
-        "`unsafe` flag is enabled.",
-        (before, "returned "),
+        _kind(value), back, f"{text} module.{name}, unless the `unsafe` flag is enabled.", (labels[0], "returned ")
     )
 
 
-def _check_same(value: Tensor, other: Tensor, text: str, labels: tuple[str, str]) -> None:
-    """Raise ValueError if the tensors differ in dtype or shape; ``text`` has a placeholder for which of them."""
-    for what in ("dtype", "shape"):
-        ours, theirs = getattr(value, what), getattr(other, what)
-        if ours != theirs:
-            raise InvalidValue(f"{text.format(what)}\n{labels[0]}{what}: {ours}\n{labels[1]}{what}: {theirs}")
+def _kind(tensor: Tensor) -> dict[str, Any]:
+    return {"dtype": tensor.dtype, "shape": tensor.shape}
+
+
+def _check_same(before: dict[str, Any], made: Any, text: str, labels: tuple[str, str]) -> None:
+    """Raise ValueError unless a result is a tensor of the same kind; ``text`` has a placeholder for what differs."""
+    if not isinstance(made, Tensor):
+        raise InvalidValue(f"A parametrization must return a tensor. Got {type(made).__name__}.")
+    for what, value in before.items():
+        if value != getattr(made, what):
+            both = f"{labels[0]}{what}: {value}\n{labels[1]}{what}: {getattr(made, what)}"
+            raise InvalidValue(f"{text.format(what)}\n{both}")
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
@@ -312,7 +298,6 @@ def transfer_parametrizations_and_params(
         for parametrization in known[name]:
             register_parametrization(to_module, name, parametrization)
         ours: Any = to_module.parametrizations[name]
-        names = ["original"] if known[name].is_tensor else [f"original{i}" for i in range(known[name].ntensors)]
-        for place in names:
+        for place in known[name]._originals():
             setattr(ours, place, getattr(known[name], place))
     return to_module

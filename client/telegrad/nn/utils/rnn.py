@@ -6,7 +6,7 @@ these, so packing and unpacking fetch nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -22,6 +22,14 @@ class _Fields(NamedTuple):
     batch_sizes: Tensor
     sorted_indices: Tensor | None
     unsorted_indices: Tensor | None
+
+
+def _converting(dtype: str) -> Callable[[PackedSequence], PackedSequence]:
+    def method(self: PackedSequence) -> PackedSequence:
+        return self.to(dtype=dtype)
+
+    method.__doc__ = f"Return a copy with its rows in {dtype}."
+    return method
 
 
 class PackedSequence(_Fields):
@@ -59,37 +67,9 @@ class PackedSequence(_Fields):
         data = self.data.to(*args, **kwargs)
         return self if data is self.data else self._with_data(data)
 
-    def double(self) -> Self:
-        """Return a copy with its rows in float64."""
-        return self.to(dtype="float64")
-
-    def float(self) -> Self:
-        """Return a copy with its rows in float32."""
-        return self.to(dtype="float32")
-
-    def half(self) -> Self:
-        """Return a copy with its rows in float16."""
-        return self.to(dtype="float16")
-
-    def long(self) -> Self:
-        """Return a copy with its rows in int64."""
-        return self.to(dtype="int64")
-
-    def int(self) -> Self:
-        """Return a copy with its rows in int32."""
-        return self.to(dtype="int32")
-
-    def short(self) -> Self:
-        """Return a copy with its rows in int16."""
-        return self.to(dtype="int16")
-
-    def char(self) -> Self:
-        """Return a copy with its rows in int8."""
-        return self.to(dtype="int8")
-
-    def byte(self) -> Self:
-        """Return a copy with its rows in uint8."""
-        return self.to(dtype="uint8")
+    double, float, half = _converting("float64"), _converting("float32"), _converting("float16")
+    long, int, short = _converting("int64"), _converting("int32"), _converting("int16")
+    char, byte = _converting("int8"), _converting("uint8")
 
     def cpu(self) -> Self:
         """Return the sequence itself: values are fetched on demand."""
