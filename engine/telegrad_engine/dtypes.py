@@ -18,13 +18,15 @@ from .errors import DTypeMismatch, InvalidArgument, InvalidOperation
 class DType:
     """An element type: ``name`` as in torch, ``numpy`` as a NumPy dtype, ``itemsize`` in bytes."""
 
-    __slots__ = ("is_floating_point", "itemsize", "kernel_name", "name", "numpy", "rank")
+    __slots__ = ("c_name", "is_floating_point", "itemsize", "kernel_name", "name", "numpy", "rank")
 
-    def __init__(self, name: str, numpy: Any, kernel_name: str, rank: int) -> None:
+    def __init__(self, name: str, numpy: Any, kernel_name: str, rank: int, c_name: str) -> None:
         self.name = name
         self.numpy: np.dtype[Any] = np.dtype(numpy)
         self.kernel_name = kernel_name
         self.rank = rank
+        self.c_name = c_name
+        """The type's name in C++, which some of PyTorch's error texts use."""
         self.itemsize: int = self.numpy.itemsize
         self.is_floating_point = rank >= 100
 
@@ -33,11 +35,6 @@ class DType:
 
     def __reduce__(self) -> Any:
         return (parse, (self.name,))
-
-    @property
-    def c_name(self) -> str:
-        """The type's name in C++, which some of PyTorch's error texts use."""
-        return _C_NAMES.get(self.name, self.name)
 
     @property
     def is_complex(self) -> bool:
@@ -56,34 +53,20 @@ class DType:
         return self
 
 
-bool_ = DType("bool", np.bool_, "Bool", 0)
-uint8 = DType("uint8", np.uint8, "Byte", 10)
-int8 = DType("int8", np.int8, "Char", 11)
-int16 = DType("int16", np.int16, "Short", 12)
-int32 = DType("int32", np.int32, "Int", 13)
-int64 = DType("int64", np.int64, "Long", 14)
-uint16 = DType("uint16", np.uint16, "UInt16", 15)
-uint32 = DType("uint32", np.uint32, "UInt32", 16)
-uint64 = DType("uint64", np.uint64, "UInt64", 17)
-float16 = DType("float16", np.float16, "Half", 100)
-bfloat16 = DType("bfloat16", ml_dtypes.bfloat16, "BFloat16", 101)
-float32 = DType("float32", np.float32, "Float", 102)
-float64 = DType("float64", np.float64, "Double", 103)
+bool_ = DType("bool", np.bool_, "Bool", 0, "bool")
+uint8 = DType("uint8", np.uint8, "Byte", 10, "unsigned char")
+int8 = DType("int8", np.int8, "Char", 11, "signed char")
+int16 = DType("int16", np.int16, "Short", 12, "short int")
+int32 = DType("int32", np.int32, "Int", 13, "int")
+int64 = DType("int64", np.int64, "Long", 14, "long int")
+uint16 = DType("uint16", np.uint16, "UInt16", 15, "unsigned short")
+uint32 = DType("uint32", np.uint32, "UInt32", 16, "unsigned int")
+uint64 = DType("uint64", np.uint64, "UInt64", 17, "unsigned long")
+float16 = DType("float16", np.float16, "Half", 100, "c10::Half")
+bfloat16 = DType("bfloat16", ml_dtypes.bfloat16, "BFloat16", 101, "c10::BFloat16")
+float32 = DType("float32", np.float32, "Float", 102, "float")
+float64 = DType("float64", np.float64, "Double", 103, "double")
 
-_C_NAMES = {
-    "float32": "float",
-    "float64": "double",
-    "float16": "c10::Half",
-    "bfloat16": "c10::BFloat16",
-    "int64": "long int",
-    "int32": "int",
-    "int16": "short int",
-    "int8": "signed char",
-    "uint8": "unsigned char",
-    "uint16": "unsigned short",
-    "uint32": "unsigned int",
-    "uint64": "unsigned long",
-}
 WIDE_UNSIGNED = (uint16, uint32, uint64)
 """The dtypes that torch promotes to no other integers."""
 ALL = (bool_, uint8, *WIDE_UNSIGNED, int8, int16, int32, int64, float16, bfloat16, float32, float64)
