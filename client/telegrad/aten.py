@@ -12,16 +12,8 @@ from telegrad_engine.schema.op import CATALOGUE, FUNCTIONAL, Op
 from telegrad_engine.schema.parameters import OperandKind
 
 ATTENTION = "scaled_dot_product_attention"
-ATTENTION_KERNELS = {
-    f"_scaled_dot_product_{kind}"
-    for kind in (
-        "attention_math",
-        "cudnn_attention",
-        "efficient_attention",
-        "flash_attention",
-        "flash_attention_for_cpu",
-    )
-}
+_KINDS = ("attention_math", "cudnn_attention", "efficient_attention", "flash_attention", "flash_attention_for_cpu")
+ATTENTION_KERNELS = {f"_scaled_dot_product_{kind}" for kind in _KINDS}
 """ATen's attention kernels, all of which are one op of the catalogue."""
 PRODUCTS = {(1, 1): "dot", (1, 2): "mm", (2, 1): "mv", (2, 2): "mm"}
 """ATen's matrix product by the operands' ``ndim``; others are ``bmm``, or ``mm`` with a matrix on the right."""

@@ -159,7 +159,9 @@ class profile(Readings):
         if self._schedule is not None and not self._schedule(self.step_num).records:
             return
         if self._session is None:
-            self._begin()
+            global _profiled
+            self._session = _profiled = current().recorder
+            _profiled.emit("start_profile", (), (), self._options)
         if self._schedule is not None:
             self._step = record_function("ProfilerStep*").__enter__()
 
@@ -167,11 +169,6 @@ class profile(Readings):
         step, self._step = self._step, None
         if step is not None:
             step.__exit__()
-
-    def _begin(self) -> None:
-        global _profiled
-        recorder = self._session = _profiled = current().recorder
-        recorder.emit("start_profile", (), (), self._options)
 
     def _finish(self) -> None:
         """Fetch the record."""

@@ -71,8 +71,13 @@ def map_only(
     type_or_types_or_pred: type | tuple[type, ...] | Callable[[Any], bool], /
 ) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
     """Decorate a function of a leaf to return leaves of other types, or that fail the predicate, unchanged."""
-    applies = _predicate(type_or_types_or_pred)
-    return lambda function: lambda leaf: function(leaf) if applies(leaf) else leaf
+    if isinstance(type_or_types_or_pred, (type, tuple)):
+        kind = type_or_types_or_pred
+        return lambda function: lambda leaf: function(leaf) if isinstance(leaf, kind) else leaf
+    if callable(type_or_types_or_pred):
+        applies = type_or_types_or_pred
+        return lambda function: lambda leaf: function(leaf) if applies(leaf) else leaf
+    raise TypeError("Argument must be a type, a tuple of types, or a callable.")
 
 
 def tree_map_only(
@@ -154,13 +159,11 @@ def register_pytree_node(
     **_: Any,
 ) -> None:
     """Register a class as a container: ``flatten_fn`` returns children and a context for ``unflatten_fn``."""
-
-    def flatten(value: Any) -> tuple[Iterable[Any], Any]:
-        children, context = flatten_fn(value)
-        return children, context
-
     optree.register_pytree_node(
-        cls, flatten, lambda context, children: unflatten_fn(children, context), namespace=_NAMESPACE
+        cls,
+        lambda value: tuple(flatten_fn(value)),
+        lambda context, children: unflatten_fn(children, context),
+        namespace=_NAMESPACE,
     )
 
 
@@ -226,12 +229,3 @@ __all__ += ["tree_is_leaf", "tree_iter", "tree_leaves", "tree_leaves_with_path",
 __all__ += ["tree_map_only", "tree_map_only_"]
 __all__ += ["tree_map_with_path", "tree_structure", "tree_unflatten"]
 __all__ += ["treespec_dict", "treespec_leaf", "treespec_pprint", "treespec_tuple"]
-
-
-def _predicate(type_or_types_or_pred: Any) -> Callable[[Any], bool]:
-    if isinstance(type_or_types_or_pred, (type, tuple)):
-        return lambda leaf: isinstance(leaf, type_or_types_or_pred)
-    if callable(type_or_types_or_pred):
-        applies: Callable[[Any], bool] = type_or_types_or_pred
-        return applies
-    raise TypeError("Argument must be a type, a tuple of types, or a callable.")

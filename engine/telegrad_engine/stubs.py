@@ -21,12 +21,11 @@ HEADER = '''"""{doc} Generated; do not edit."""
 from collections.abc import {abc}
 from typing import {typing}
 '''
-DTYPE_LIKE = "Any"
 
 
 def _type(param: Param, tensor: str) -> str:
     if isinstance(param.kind, DTypeKind):
-        kind = DTYPE_LIKE
+        kind = "Any"
     elif isinstance(param.kind, TensorListKind):
         kind = f"Sequence[{tensor} | None]" if param.name == "indices" else f"Sequence[{tensor}]"
     elif isinstance(param.kind, OperandKind):
@@ -43,16 +42,12 @@ def _parameter(param: Param, tensor: str) -> str:
     return text if param.default is REQUIRED else f"{text} = {param.default!r}"
 
 
-def _result_name(op: Op) -> str:
-    return f"{camel(op.name)}Result"
-
-
 def _returns(op: Op, tensor: str) -> str:
     if op.lists_outputs:
         return f"tuple[{tensor}, ...]"
     if len(op.outputs) == 1:
         return tensor
-    return f"{_result_name(op)}[{tensor}]"
+    return f"{camel(op.name)}Result[{tensor}]"
 
 
 def _arguments(op: Op, tensor: str, params: list[Param]) -> str:
@@ -112,7 +107,7 @@ def _results() -> list[str]:
     several = {op.name: op for op in CATALOGUE if len(op.outputs) > 1 and not (op.lists_outputs or op.internal)}
     lines: list[str] = []
     for op in several.values():
-        lines += ["", f"class {_result_name(op)}(NamedTuple, Generic[_T]):"]
+        lines += ["", f"class {camel(op.name)}Result(NamedTuple, Generic[_T]):"]
         lines += [f"    {output}: _T" for output in op.outputs]
     return lines
 
@@ -180,10 +175,6 @@ def function_stubs(namespace: str, names: Iterable[str], tensor_import: str) -> 
     return "\n".join([head, tensor_import, "", *lines]) + "\n"
 
 
-def _torch_names() -> list[str]:
-    return sorted(name for name in CATALOGUE.overloads if any(op.namespace == "torch" for op in _public(name)))
-
-
 def engine_stubs() -> dict[str, str]:
     """The text of each stub of the engine, by its path in the folder ``engine``."""
     return {"telegrad_engine/tensor/_op_methods.pyi": method_stubs()}
@@ -191,9 +182,10 @@ def engine_stubs() -> dict[str, str]:
 
 def client_stubs() -> dict[str, str]:
     """The text of each stub of the SDK, by its path in the folder ``client``."""
+    torch = sorted(name for name in CATALOGUE.overloads if any(op.namespace == "torch" for op in _public(name)))
     parent = "from ..tensor.handle import Tensor"
     return {
-        "telegrad/_functions.pyi": function_stubs("torch", _torch_names(), "from .tensor.handle import Tensor"),
+        "telegrad/_functions.pyi": function_stubs("torch", torch, "from .tensor.handle import Tensor"),
         "telegrad/linalg/_linalg.pyi": function_stubs("torch.linalg", public_names("torch.linalg"), parent),
         "telegrad/nn/_functional.pyi": function_stubs("torch.nn.functional", functional_names(), parent),
     }

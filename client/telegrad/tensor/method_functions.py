@@ -10,21 +10,8 @@ from telegrad_engine.errors import InvalidArgument
 from .handle import Tensor
 
 NAMES = (
-    "detach",
-    "detach_",
-    "get_device",
-    "imag",
-    "is_complex",
-    "is_conj",
-    "is_distributed",
-    "is_floating_point",
-    "is_inference",
-    "is_neg",
-    "is_nonzero",
-    "is_same_size",
-    "is_signed",
-    "numel",
-    "real",
+    "detach detach_ get_device imag is_complex is_conj is_distributed is_floating_point is_inference is_neg is_nonzero "
+    "is_same_size is_signed numel real"
 )
 
 
@@ -42,7 +29,7 @@ def _function(name: str) -> Callable[..., Any]:
     return call
 
 
-METHODS: dict[str, Callable[..., Any]] = {name: _function(name) for name in NAMES}
+METHODS: dict[str, Callable[..., Any]] = {name: _function(name) for name in NAMES.split()}
 """The functions by name."""
 
 

@@ -272,19 +272,15 @@ class HTTPTransport:
 
     def profile(self) -> dict[str, Any]:
         """The session's last profile."""
-        found: dict[str, Any] = self._get("profile?events=true")
-        return found
+        return dict(self._get("profile?events=true"))
 
     def compiled(self) -> list[dict[str, Any]]:
         """How the session's recurring programs ran."""
-        found: list[dict[str, Any]] = self._get("compiled")["items"]
-        return found
+        return list(self._get("compiled")["items"])
 
     def devices(self) -> list[dict[str, Any]]:
         """The devices of the server."""
-        response = self._request("GET", "/v1/devices?limit=100")
-        found: list[dict[str, Any]] = response["items"]
-        return found
+        return list(self._request("GET", "/v1/devices?limit=100")["items"])
 
     def another(self) -> HTTPTransport:
         """Open a new session with the same options on the same server."""

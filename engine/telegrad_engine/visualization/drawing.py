@@ -49,6 +49,11 @@ class Drawing(NamedTuple):
     omitted: int
     """The number of older operations that were not drawn."""
 
+    @property
+    def omission(self) -> str:
+        """A sentence that says how many operations were not drawn."""
+        return f"{self.omitted} older operations are not drawn"
+
 
 def draw(roots: Sequence[Any], names: Mapping[str, Any], limit: int | None = MAX_VERTICES) -> Drawing:
     """Draw the graph of the tensors ``roots``; ``names`` maps names to tensors.
@@ -125,7 +130,7 @@ def to_dot(drawing: Drawing) -> str:
         lines.append(f'  {vertex.id} [{look}, label="{label}"];')
     lines.extend(f'  {edge.source} -> {edge.target} [label="{_escape_dot(_flow(edge))}"];' for edge in drawing.edges)
     if drawing.omitted:
-        lines.append(f'  omitted [shape=plaintext, label="{_omission(drawing)}"];')
+        lines.append(f'  omitted [shape=plaintext, label="{drawing.omission}"];')
     return "\n".join([*lines, "}", ""])
 
 
@@ -138,7 +143,7 @@ def to_mermaid(drawing: Drawing) -> str:
         lines.append(f'  {vertex.id}{opening}"{label}"{closing}')
     lines.extend(f'  {edge.source} -->|"{_escape_mermaid(_flow(edge))}"| {edge.target}' for edge in drawing.edges)
     if drawing.omitted:
-        lines.append(f'  omitted["{_omission(drawing)}"]')
+        lines.append(f'  omitted["{drawing.omission}"]')
     return "\n".join([*lines, ""])
 
 
@@ -151,10 +156,6 @@ def _label(vertex: Vertex) -> list[str]:
 def _flow(edge: Edge) -> str:
     """The edge's label: dtype and shape, preceded by the output's number unless it is the first."""
     return f"{edge.output}: {edge.dtype} {edge.shape}" if edge.output else f"{edge.dtype} {edge.shape}"
-
-
-def _omission(drawing: Drawing) -> str:
-    return f"{drawing.omitted} older operations are not drawn"
 
 
 def _escape_dot(text: str) -> str:

@@ -43,8 +43,7 @@ def to_svg(drawing: Drawing) -> str:
     parts = [_edge(boxes[e.source], boxes[e.target], f"{e.dtype} {e.shape}") for e in drawing.edges]
     parts += map(_box, boxes.values())
     if drawing.omitted:
-        note = f"{drawing.omitted} older operations are not drawn"
-        parts.append(f'<text x="{PADDING:.0f}" y="{height + LINE:.0f}">{note}</text>')
+        parts.append(f'<text x="{PADDING:.0f}" y="{height + LINE:.0f}">{drawing.omission}</text>')
         height += 2 * LINE
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
