@@ -20,11 +20,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _O = TypeVar("_O", bound=Observer)
 
 
-# Protocols for the values of modes, because their classes are in modules that import this one.
-
-
 class Grantor(Protocol):
-    """Grants memory: ``session.memory_accounting.Accounts``."""
+    """Grants memory: ``session.memory_accounting.Accounts``, whose module imports this one."""
 
     def reserve(self, nbytes: int) -> None:
         """Reserve bytes. Raises TooLarge if there is no room for them."""
@@ -45,57 +42,12 @@ class Grantor(Protocol):
         """Copy memory of read-only tensors that is shared with a fork of the session. Return whether there was any."""
 
 
-class AutocastMode(Protocol):
-    """Casts the inputs of ops: ``amp.autocast.Autocast``."""
-
-    settings: Any
-    casts: Any
-    caching: bool
-
-    def cast(self, op: Any, inputs: tuple[Any, ...], attrs: Any) -> tuple[Any, tuple[Any, ...], Any]:
-        """Return the op and its arguments, cast to the precision that it runs in."""
-
-
-class AnomalyMode(Protocol):
-    """The settings of anomaly mode: ``autograd.anomaly.Anomaly``."""
-
-    @property
-    def check_nan(self) -> bool:
-        """Whether a derivative that returns a NaN raises an error."""
-
-    @property
-    def parent(self) -> Any:
-        """The node that is being differentiated, or None."""
-
-    @property
-    def explain(self) -> Callable[[Any, Any, Exception], None]:
-        """The function that is called for an error at a node of a pass."""
-
-    def watching(self, kind: type[Any]) -> type[Any]:
-        """The subclass of this kind of pass that explains errors and checks for NaNs."""
-
-    def _replace(self, *, parent: Any) -> Self: ...
-
-
-class ActiveDevice(Protocol):
-    """A device other than the CPU with NumPy: ``devices.Device``."""
-
-    backend: Any
-    Tensor: type[Any]
-
-    def apply(self, op: Any, inputs: tuple[Any, ...], attrs: Any = ...) -> Any:
-        """Execute an op on the device."""
-
-    def upload(self, array: Any) -> Any:
-        """Make a tensor on the device with the values of a NumPy array."""
-
-
 class _State(threading.local):
     grad_enabled: bool = True
     default_dtype: np.dtype[Any] = np.dtype(np.float32)
     generator: np.random.Generator | None = None
-    anomaly: AnomalyMode | None = None
-    """The settings of anomaly mode, or None if it is off."""
+    anomaly: Any = None
+    """The settings of anomaly mode (``autograd.anomaly.Anomaly``), or None if it is off."""
     anomaly_check_nan: bool = True
     saved_hooks: tuple[Callable[[Any], Any], Callable[[Any], Any]] | None = None
     """The pack and unpack hooks for saved tensors, or None."""
@@ -105,10 +57,10 @@ class _State(threading.local):
     """Whether inference mode is on: nothing is recorded, and new tensors are inference tensors."""
     grad_inside: bool = False
     """The result of is_grad_enabled in inference mode, where nothing is recorded in either case."""
-    autocast: AutocastMode | None = None
-    """The settings of autocast, or None if it is off."""
-    device: ActiveDevice | None = None
-    """The device where tensors are created and ops run; None is the CPU with NumPy."""
+    autocast: Any = None
+    """The settings of autocast (``amp.autocast.Autocast``), or None if it is off."""
+    device: Any = None
+    """The device where tensors are created and ops run (``devices.Device``); None is the CPU with NumPy."""
     memory: Grantor | None = None
     """The grantor of memory for ops; None outside of sessions."""
     room: int = 2**48

@@ -13,13 +13,13 @@ from typing import Any
 
 from telegrad_engine.autograd.anomaly import (
     POSITION,
+    Anomaly,
     detect_anomaly,
     is_anomaly_check_nan_enabled,
     is_anomaly_enabled,
     set_detect_anomaly,
     warn,
 )
-from telegrad_engine.context import AnomalyMode
 from telegrad_engine.errors import TelegradError
 from telegrad_engine.graph.node import walk
 
@@ -27,7 +27,7 @@ from ..tape.recorder import Recorder
 from ..tensor.handle import Tensor
 
 
-def attributes(anomaly: AnomalyMode) -> dict[str, Any]:
+def attributes(anomaly: Anomaly) -> dict[str, Any]:
     """The anomaly mode's attributes of an instruction that starts a pass."""
     return {"detect_anomaly": True} if anomaly.check_nan else {"detect_anomaly": True, "check_nan": False}
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from .. import dtypes
-from ..context import AutocastMode, state
+from ..context import state
 from ..dtypes import FLOATING, DType
 from ..errors import InvalidOperation, InvalidValue
 from ..schema.autocast_policy import Policy
@@ -193,7 +193,7 @@ class autocast:
         self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtypes.parse(dtype)
         self._enabled = enabled
         self._cache_enabled = is_autocast_cache_enabled() if cache_enabled is None else cache_enabled
-        self._outer: list[AutocastMode | None] = []
+        self._outer: list[Autocast | None] = []
         if enabled and self.fast_dtype not in _LOWER:
             name = self.device.upper()
             warnings.warn(

@@ -6,7 +6,6 @@ every gradient, and warn with that stack if something is wrong. While it is off,
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 import warnings
@@ -16,14 +15,13 @@ from functools import cache
 from types import FrameType
 from typing import Any, NamedTuple
 
-from ..context import AnomalyMode, observe, observer_of, state, stop_observing
+from ..context import observe, observer_of, state, stop_observing
 from ..errors import InvalidOperation, TelegradError
 from ..graph import node_evaluation
 from ..graph.abstract_pass import AbstractPass
 from ..graph.node import Node
 from ..instrumentation import Observer
 
-HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 OURS = ("telegrad_engine.", "telegrad.")
 """The prefixes of the names of Telegrad's own modules."""
 POSITION = "node"
@@ -89,7 +87,7 @@ def is_anomaly_check_nan_enabled() -> bool:
     return state.anomaly_check_nan
 
 
-def _switch(anomaly: AnomalyMode | None, check_nan: bool) -> tuple[AnomalyMode | None, bool]:
+def _switch(anomaly: Anomaly | None, check_nan: bool) -> tuple[Anomaly | None, bool]:
     """Set this thread's mode and return the previous one."""
     before = state.anomaly, state.anomaly_check_nan
     state.anomaly, state.anomaly_check_nan = anomaly, check_nan
@@ -107,7 +105,7 @@ def located(check_nan: bool) -> Anomaly:
 
 
 @contextmanager
-def under(anomaly: AnomalyMode | None) -> Iterator[None]:
+def under(anomaly: Anomaly | None) -> Iterator[None]:
     """Run passes in this mode inside the block, without recording the origins of nodes."""
     before, state.anomaly = state.anomaly, anomaly
     try:
