@@ -22,7 +22,7 @@ from .functions.variants import VARIANT, Variants
 from .sessions import session as sessions
 from .tape.recorder import Recorder
 from .tape.shortcut import raise_here
-from .tape.transform_stack import active
+from .tape.transform_stack import active, levels
 from .tensor.handle import recorder_of
 
 _functions: dict[str, Variants] = {}
@@ -154,11 +154,10 @@ def __dir__() -> list[str]:
 
 def _call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
     """Apply the function of this name in the session of its arguments."""
-    for transform in reversed(active.stack):
-        made = transform.apply_registered(name, lambda *args, **kwargs: _call(name, args, kwargs), args, kwargs)
-        if made is not NotImplemented:
-            results: Sequence[Any] = made
-            return results
+    for level in reversed(levels()):
+        if level.owns_any((*args, *kwargs.values())):
+            found: Sequence[Any] = level.loop(name, lambda *args, **kwargs: _call(name, args, kwargs), args, kwargs)
+            return found
     recorder = recorder_of((*args, *kwargs.values()))
     variants = _functions.get(name)
     if variants is not None:

@@ -14,10 +14,10 @@ from .context import (
     no_grad,
     set_grad_enabled,
 )
-from .graph import saved_tensor_hooks as saved
 from .schema.op import CATALOGUE
 from .tensor import fast_paths
 from .tensor.eager import Tensor, functions, tensor
+from .transforms import saved_tensor_hooks as saved
 
 # NumPy warns where torch is silent, such as sqrt(-1) or a division by 0. This filter applies only to our modules.
 # Sessions disable the warnings once with np.errstate; doing so for each op would take longer than the op.

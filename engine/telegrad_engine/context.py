@@ -75,18 +75,21 @@ class _State(threading.local):
 
 state = _State()
 observers: list[Observer] = []
-"""The observers of all threads. Hot paths read the slow thread-local ``state.observer`` only if there are any."""
+"""The observers of all threads, with the SDK's transforms.
+
+Hot paths read the slow thread-local ``state.observer`` only if there are any.
+"""
 
 
 def observe(observer: Observer) -> None:
     """Add ``observer``, which no thread has yet, to this thread, until ``stop_observing``."""
     observers.append(observer)
-    _form_chain([observer, *_chain()])
+    _form_chain([observer, *chain(state.observer)])
 
 
 def stop_observing(observer: Observer) -> None:
     """Remove ``observer`` from this thread; observers that were added later stay."""
-    left = [*_chain()]
+    left = [*chain(state.observer)]
     left.remove(observer)
     observers.remove(observer)
     _form_chain(left)
@@ -104,22 +107,21 @@ def observed_by(observer: _O) -> Iterator[_O]:
 
 def observer_of(kind: type[_O]) -> _O | None:
     """This thread's most recently added observer of a class, or None."""
-    return next((observer for observer in _chain() if isinstance(observer, kind)), None)
+    return next((observer for observer in chain(state.observer) if isinstance(observer, kind)), None)
 
 
-def _chain() -> Iterator[Observer]:
-    """This thread's observers, most recently added first."""
-    observer = state.observer
+def chain(observer: Observer | None) -> Iterator[Observer]:
+    """An observer and those that were added before it, most recently added first."""
     while observer is not None:
         yield observer
         observer = observer.outer
 
 
-def _form_chain(chain: list[Observer]) -> None:
+def _form_chain(observers: list[Observer]) -> None:
     outer = None
-    for observer in reversed(chain):
+    for observer in reversed(observers):
         observer.outer, outer = outer, observer
-    state.observer, state.ops_observed = outer, any(observer.sees_ops for observer in chain)
+    state.observer, state.ops_observed = outer, any(observer.sees_ops for observer in observers)
 
 
 class Mode:

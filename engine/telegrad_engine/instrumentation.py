@@ -1,13 +1,14 @@
-"""The base class for observers of a thread: profiler, forward mode, saved tensor hooks, checkpoints and anomaly mode.
+"""The base class for observers of a thread: transforms, the profiler, checkpoints and anomaly mode.
 
 ``context.state.observer`` is the observer of the current thread, or None; ``context.observed_by`` adds one. While a
 thread has an observer with ``sees_ops``, its fast paths (``tensor/elementwise_fast_path.py``, ``tensor/call_cache.py``)
-are disabled, so that the observer sees every op. Other threads are not affected (docs/decisions/0038).
+are disabled, so that the observer sees every op. Other threads are not affected (docs/decisions/0038). The SDK's
+transforms, such as ``vmap``, observe the ops that it records, in a chain of their own (docs/decisions/0032).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 Run = Callable[..., Any]
@@ -23,6 +24,8 @@ class Observer:
 
     sees_ops: ClassVar[bool] = False
     """Whether it observes ``op``, ``in_place``, ``kernel`` or ``write``, which fast paths otherwise skip."""
+    batches: ClassVar[bool] = False
+    """Whether it is a ``vmap``."""
     outer: Observer | None = None
     """The observer of this thread that was added before."""
 
@@ -58,6 +61,12 @@ class Observer:
     def tangent(self, tensor: Any) -> Any:
         """The tangent of a tensor, or None."""
         return None if self.outer is None else self.outer.tangent(tensor)
+
+    def grad(self, run: Run, outputs: Any, inputs: Any, grad_outputs: Any, options: Mapping[str, Any]) -> Any:
+        """A call of the SDK's ``autograd.grad``."""
+        if self.outer is None:
+            return run(outputs, inputs, grad_outputs, **options)
+        return self.outer.grad(run, outputs, inputs, grad_outputs, options)
 
     def gradients(self, values: Any, tensor: Any) -> Any:
         """Called before a pass from ``tensor`` without ``create_graph``. Returns the ``Values`` of the pass."""

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import telegrad_engine as tg
-from telegrad_engine.autograd.functional import Functional, batched
+from telegrad_engine.autograd.functional import Functional
 from telegrad_engine.schema.op import CATALOGUE, Op
+from telegrad_engine.transforms import batched_gradients as batched
 
 from ..op_cases import cases_of
 from ..op_cases.stand_ins import Case

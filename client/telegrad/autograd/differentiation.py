@@ -12,13 +12,13 @@ from contextlib import nullcontext
 from typing import Any
 
 from telegrad_engine import autograd as engine_autograd
-from telegrad_engine.autograd.functional.batched import check_rows
 from telegrad_engine.autograd.suspension import Derivation
 from telegrad_engine.context import state
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.graph.differentiation import listed
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
+from telegrad_engine.transforms.batched_gradients import check_rows
 
 from ..tape.effects import Effect
 from ..tape.lazy_graph import pass_over
@@ -105,17 +105,29 @@ def grad(
         return dict(zip(inputs, by_name, strict=True))
     outs, ins = tensors_of(outputs), tensors_of(inputs)
     grad_outputs = None if grad_outputs is None else _seeds(outs, grad_outputs)
-    for transform in reversed(active.stack):
-        options = {
-            "retain_graph": retain_graph,
-            "create_graph": create_graph,
-            "allow_unused": allow_unused,
-            "is_grads_batched": is_grads_batched,
-            "materialize_grads": materialize_grads,
-        }
-        result = transform.grad(grad, outs, ins, grad_outputs, options)
-        if result is not NotImplemented:
-            return result
+    options: dict[str, Any] = {
+        "retain_graph": retain_graph,
+        "create_graph": create_graph,
+        "allow_unused": allow_unused,
+        "is_grads_batched": is_grads_batched,
+        "materialize_grads": materialize_grads,
+    }
+    if active.observer is None:
+        return _record_grad(outs, ins, grad_outputs, **options)
+    return active.observer.grad(_record_grad, outs, ins, grad_outputs, options)
+
+
+def _record_grad(
+    outs: list[Any],
+    ins: list[Any],
+    grad_outputs: Any,
+    retain_graph: bool | None,
+    create_graph: bool,
+    allow_unused: bool | None,
+    is_grads_batched: bool,
+    materialize_grads: bool,
+) -> tuple[Any, ...]:
+    """Go over the client graph, and record the instruction that computes the gradients in the session."""
     if is_grads_batched:
         return _grad_rows(outs, ins, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
     recorder = recorder_of(outs or ins)

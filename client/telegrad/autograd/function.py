@@ -17,7 +17,7 @@ from telegrad_engine.autograd.suspension import ClientNode
 from telegrad_engine.errors import InvalidOperation
 
 from ..ops import register_function
-from ..tape.transform_stack import EXTENDING, active
+from ..tape.transform_stack import EXTENDING, active, levels
 from ..tensor.handle import Tensor, recorder_of, refs
 
 
@@ -84,28 +84,24 @@ class Function(EngineFunction):
         Only tensors that are arguments themselves are differentiated, not those in lists. Raises InplaceOnLeaf or
         InvalidOperation if ``ctx.mark_dirty`` was used wrongly, and whatever forward raises.
         """
-        transformed = active.argument is not None or any(t.batches for t in active.stack)
-        if transformed and cls.setup_context is Function.setup_context:
+        around = levels()
+        if (around or active.argument is not None) and cls.setup_context is Function.setup_context:
             raise InvalidOperation(
                 "In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, jacrev, ...), it "
                 f"must override the setup_context staticmethod. {EXTENDING}"
             )
-        for transform in reversed(active.stack):
-            result = transform.apply_function(cls, args, kwargs)
-            if result is not NotImplemented:
-                return result
+        for level in reversed(around):
+            if level.owns_any((*args, *kwargs.values())):
+                return level.apply_function(cls, args, kwargs)
         return super().apply(*args, **kwargs)
 
     @classmethod
     def _enter(cls, ctx: FunctionCtx, args: tuple[Any, ...], separate: bool) -> Outputs:
         """Run forward and add its results to the graph, through the active transforms."""
-        enter = super()._enter
-        for transform in reversed(active.stack):
-            entry = transform.enter_function(lambda: enter(ctx, args, separate), args)
-            if entry is not NotImplemented:
-                found: Outputs = entry
-                return found
-        return enter(ctx, args, separate)
+        if active.observer is None:
+            return super()._enter(ctx, args, separate)
+        found: Outputs = active.observer.function(super()._enter, ctx, args, separate)
+        return found
 
 
 class Error(define.Error, Function):

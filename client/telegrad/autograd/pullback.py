@@ -13,9 +13,9 @@ from telegrad_engine.errors import DTypeMismatch, InvalidOperation, InvalidValue
 from telegrad_engine.graph.node import walk
 from telegrad_engine.tensor.base import ONLY_FLOATING
 
-from ..tape.transform_stack import active
+from ..tape.transform_stack import active, levels
 from ..tensor.handle import Tensor, functions
-from ..transforms.batched_tensor import Batched, Level, levels, outside, unwrapped, wrapped
+from ..transforms.batched_tensor import Batched, Level, outside, unwrapped, wrapped
 from .differentiation import grad
 
 

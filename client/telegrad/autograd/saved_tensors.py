@@ -12,17 +12,18 @@ from functools import cache, lru_cache
 from types import FunctionType
 from typing import Any
 
-from telegrad_engine.context import state
+from telegrad_engine.context import chain, state
 from telegrad_engine.dtypes import FLOATING
 from telegrad_engine.errors import GradRequired, InvalidOperation
-from telegrad_engine.graph import saved_tensor_hooks as engine_saved
 from telegrad_engine.graph.node import camel, metadata_of
-from telegrad_engine.graph.saved_tensor_hooks import Packed
+from telegrad_engine.instrumentation import Observer, Run
 from telegrad_engine.schema.derivative_plan import Plan
-from telegrad_engine.schema.op import CATALOGUE, NO_ATTRS, Op
+from telegrad_engine.schema.op import CATALOGUE, Op
 from telegrad_engine.tensor.gradient_values import GraphValues
+from telegrad_engine.transforms import saved_tensor_hooks as engine_saved
+from telegrad_engine.transforms.saved_tensor_hooks import Packed
 
-from ..tape.transform_stack import Transform, active, below, entered
+from ..tape.transform_stack import active, below, entered
 from ..tensor.handle import OPS, Tensor
 from .function import Function
 
@@ -136,30 +137,27 @@ def _unpacked(kept: Any) -> Any:
     return kept.unpack() if isinstance(kept, Packed) else kept
 
 
-class _Hooks(Transform):
+class _Hooks(Observer):
     """The transform that packs the tensors ops save."""
 
     def __init__(self, pair: tuple[Hook, Hook]) -> None:
         self.pair = pair
 
-    def concerns(self, op: Op, inputs: tuple[Any, ...]) -> bool:
-        """Whether the op saves tensors."""
-        return _plan(op, inputs) is not None
-
-    def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-        """Apply the op as a client operation that packs its saved tensors."""
+    def op(self, run: Run, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+        """Apply an op that saves tensors as a client operation that packs them."""
         plan = _plan(op, inputs)
-        assert plan is not None, "it was asked whether there is one"
+        if plan is None:
+            return super().op(run, op, inputs, attrs)
         call = _Call(op, inputs, attrs, plan, self.pair)
         name = op.node if isinstance(op.node, str) else f"{camel(op.name)}Backward0"
         with below(self):
             result = _packed_as(name).apply(call, *call.tensors)
         return op.bundle(list(result) if isinstance(result, tuple) else [result])
 
-    def apply_inplace(self, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+    def in_place(self, run: Run, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
         """Apply the in-place op unchanged: its saved tensors are not packed."""
-        with below(self):
-            return tensor._inplace(op, inputs, attrs)
+        with nullcontext() if _plan(op, inputs) is None else below(self):
+            return super().in_place(run, tensor, op, inputs, attrs)
 
 
 class saved_tensors_hooks(engine_saved.saved_tensors_hooks):
@@ -186,7 +184,7 @@ class save_on_cpu(saved_tensors_hooks):
 @contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
     """Within the block, using :class:`saved_tensors_hooks` raises RuntimeError with this text."""
-    if any(isinstance(transform, _Hooks) for transform in active.stack):
+    if any(isinstance(transform, _Hooks) for transform in chain(active.observer)):
         raise InvalidOperation(error_message)
     with engine_saved.disable_saved_tensors_hooks(error_message):
         yield
@@ -195,34 +193,34 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
 # Mutation ------------------------------------------------------------------------------------------------
 
 
-class _AllowMutationOnSavedContext(Transform):
+class _AllowMutationOnSavedContext(Observer):
     """The transform that makes ops save copies, so that their inputs and results may be modified afterwards."""
 
-    def concerns(self, op: Op, inputs: tuple[Any, ...]) -> bool:
-        """Whether the op saves tensors."""
-        return _plan(op, inputs) is not None
-
-    def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-        """Apply the op to copies of the tensors that it saves."""
+    def op(self, run: Run, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+        """Apply an op to copies of the tensors that it saves."""
         plan = _plan(op, inputs)
+        if plan is None:
+            return super().op(run, op, inputs, attrs)
         with below(self):
-            result = OPS._apply(op, _copied(plan, inputs), attrs)
+            result = super().op(run, op, _copied(plan, inputs), attrs)
             outputs = list(result) if isinstance(result, tuple) else [result]
-            saved = {save.key for save in plan.saves if save.source == "output"} if plan is not None else set()
+            saved = {save.key for save in plan.saves if save.source == "output"}
             return op.bundle([output.clone() if i in saved else output for i, output in enumerate(outputs)])
 
-    def apply_inplace(self, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+    def in_place(self, run: Run, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
         """Apply the in-place op with copies of the other inputs that it saves; its own old value is copied anyway."""
         plan = _plan(op, inputs)
+        if plan is None:
+            return super().in_place(run, tensor, op, inputs, attrs)
         with below(self):
-            return tensor._inplace(op, (tensor, *_copied(plan, inputs)[1:]), attrs)
+            return super().in_place(run, tensor, op, (tensor, *_copied(plan, inputs)[1:]), attrs)
 
     def clear(self) -> None:
         """Do nothing: the graph owns the copies."""
 
 
-def _copied(plan: Plan | None, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    saved = {save.key for save in plan.saves if save.source == "input"} if plan is not None else set()
+def _copied(plan: Plan, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    saved = {save.key for save in plan.saves if save.source == "input"}
 
     def copy(value: Any) -> Any:
         if isinstance(value, tuple):
@@ -235,7 +233,7 @@ def _copied(plan: Plan | None, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 @contextmanager
 def allow_mutation_on_saved_tensors() -> Iterator[_AllowMutationOnSavedContext]:
     """Within the block, make ops save copies, so that saved tensors may be modified in place afterwards."""
-    if any(isinstance(transform, _AllowMutationOnSavedContext) for transform in active.stack):
+    if any(isinstance(transform, _AllowMutationOnSavedContext) for transform in chain(active.observer)):
         raise InvalidOperation("allow_mutation_on_saved_tensors contexts cannot be nested")
     context = _AllowMutationOnSavedContext()
     with entered(context):

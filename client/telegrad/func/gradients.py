@@ -6,11 +6,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from telegrad_engine.autograd.forward_ad.functions import check_floating
-from telegrad_engine.autograd.forward_ad.level import check_size
 from telegrad_engine.errors import InvalidOperation, InvalidValue, ShapeMismatch
 from telegrad_engine.graph.differentiation import place
 from telegrad_engine.graph.node import walk
+from telegrad_engine.transforms.forward_ad import check_floating
+from telegrad_engine.transforms.tangents import check_size
 
 from ..autograd.pullback import Arguments, Outputs, Pullback
 from ..pytree import TreeSpec, described, tree_flatten, tree_map, tree_unflatten, treespec_pprint

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container
 from time import monotonic
 from typing import Any
 
-from telegrad_engine.context import state
+from telegrad_engine.context import observers, state
 from telegrad_engine.errors import TelegradError
 from telegrad_engine.tensor.call_cache import Call, Prepare, Ready, gathered, preparing, remembering
 from telegrad_engine.tensor.namespace import Apply, Resolve
@@ -16,7 +16,7 @@ from ..call_site import depth_of_user, frame_at, users_line
 from .node import Node
 from .segment import Segment
 from .shortcut import Make, learn, raise_here, results_of
-from .transform_stack import active, in_any_thread
+from .transform_stack import active
 
 MAX_SIBLINGS = 8
 """A call tries at most this many sibling nodes: the newest."""
@@ -32,7 +32,7 @@ def dispatching(make: Make, apply: Apply, common: type[Any]) -> Callable[..., Ca
         call = remembering(otherwise, resolve, prepare, kinds)
 
         def front(*args: Any, **kwargs: Any) -> Any:
-            if in_any_thread and active.stack:
+            if observers and active.observer is not None:
                 return otherwise(*args, **kwargs)
             if not args or (type(args[0]) is not common and type(args[0]) not in kinds) or state.autocast is not None:
                 return call(*args, **kwargs)

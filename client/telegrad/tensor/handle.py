@@ -41,7 +41,7 @@ from ..tape.lazy_graph import LazyGraph
 from ..tape.recorder import Recorder
 from ..tape.shadow import RecordedGraphValues, ShadowValues
 from ..tape.shortcut import check_values, raise_here
-from ..tape.transform_stack import active, concerned, refuse_captured, tangent_of
+from ..tape.transform_stack import active, refuse_captured
 from ..transport.base import Transport
 from .devices import check_device, device, require_cuda
 from .host_values import HostValues, host_array
@@ -142,7 +142,8 @@ class Tensor(HostValues, Tracked):
         return upload(self._recorder, array.astype(np.uint8) if array.dtype == bool else array)
 
     def __repr__(self) -> str:
-        return format_tensor(self, show_values(self), self.shape, tangent_of(self))
+        tangent = None if active.observer is None else active.observer.tangent(self)
+        return format_tensor(self, show_values(self), self.shape, tangent)
 
     def _repr_html_(self) -> str:
         return tensor_html(self)
@@ -409,8 +410,11 @@ class Tensor(HostValues, Tracked):
     def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
         if active.argument is not None:
             refuse_captured(self, op, inputs)
-        if active.stack and (transform := concerned(op, inputs)) is not None:
-            return transform.apply_inplace(self, op, inputs, attrs)
+        if active.observer is not None:
+            return active.observer.in_place(Tensor._record_in_place, self, op, inputs, attrs)
+        return self._record_in_place(op, inputs, attrs)
+
+    def _record_in_place(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
         result = super()._inplace(op, inputs, attrs)
         raise_here(self._recorder, op)
         return result
@@ -533,11 +537,16 @@ def _of_two_sessions(one: Transport, other: Transport) -> InvalidOperation:
 
 
 def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-    """Record ``op``: check it, give its outputs ids, shapes and dtypes, and add it to the client graph."""
+    """Apply ``op`` through the active transforms, or record it."""
     if state.autocast is not None:
         op, inputs, attrs = state.autocast.cast(op, inputs, attrs)
-    if active.stack and (transform := concerned(op, inputs)) is not None:
-        return transform.apply(op, inputs, attrs)
+    if active.observer is not None:
+        return active.observer.op(record, op, inputs, attrs)
+    return record(op, inputs, attrs)
+
+
+def record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+    """Record ``op``: check it, give its outputs ids, shapes and dtypes, and add it to the client graph."""
     recorder = recorder_of(inputs)
 
     made: list[Tensor] = []

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 from telegrad_engine.errors import DataDependentShape, GradRequired, InvalidOperation
+from telegrad_engine.instrumentation import Observer, Run
 from telegrad_engine.ops.batching.batched_call import BatchedCall, Lanes
 from telegrad_engine.ops.batching.families import apply_to_batch
-from telegrad_engine.schema.op import CATALOGUE, NO_ATTRS, Op
+from telegrad_engine.schema.op import CATALOGUE, Op
 from telegrad_engine.shapes import Spec
 
 from ..pytree import broadcast_prefix, described, tree_map, tree_structure, tree_unflatten
-from ..tape.transform_stack import EXTENDING, Transform, active, below, entered
+from ..tape.transform_stack import EXTENDING, below, entered, levels
 from ..tensor.handle import OPS, Tensor, functions
 from .vmap_errors import (
     BACKWARD,
@@ -189,19 +190,23 @@ class Batched(Tensor):
         return copied
 
 
-class Level(Transform):
+class Level(Observer):
     """One ``vmap``: its batch size, and the behavior of random ops."""
 
-    batches = True
+    sees_ops = batches = True
 
     def __init__(self, size: int, randomness: str) -> None:
         self.size = size
         self.randomness = randomness
-        self.number = 1 + sum(isinstance(t, Level) for t in active.stack)
+        self.number = 1 + len(levels())
         self.called: Op | None = None
         """The op that the user called, while the ops it consists of are applied."""
 
     # Tensors ----------------------------------------------------------------------------------
+
+    def owns_any(self, values: Iterable[Any]) -> bool:
+        """Whether one of the values, or a tensor in a tuple of them, is batched by this level."""
+        return any(any(map(self.owns, x)) if isinstance(x, tuple) else self.owns(x) for x in values)
 
     def owns(self, value: Any) -> bool:
         """Whether a value is batched by this level."""
@@ -223,16 +228,10 @@ class Level(Transform):
 
     # Ops --------------------------------------------------------------------------------------
 
-    def concerns(self, op: Op, inputs: tuple[Any, ...]) -> bool:
-        """Whether this level batches one of the inputs, or the op is random."""
-        if op.random:
-            return True
-        return any(
-            any(map(self.owns, x)) if isinstance(x, tuple) else type(x) is Batched and x.level is self for x in inputs
-        )
-
-    def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-        """Apply an op to the whole batch by its batching rule."""
+    def op(self, run: Run, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+        """Apply a random op, or an op on an input that this level batches, to the whole batch by its batching rule."""
+        if not (op.random or self.owns_any(inputs)):
+            return super().op(run, op, inputs, attrs)
         if op.batching.refusal:
             raise InvalidOperation(op.batching.refusal)
         if op.composite:
@@ -245,7 +244,7 @@ class Level(Transform):
         """Apply an op as the ops that it consists of."""
         outer, self.called = self.called, self.called or op
         try:
-            return parts(functions, *inputs, **attrs)
+            return parts(OPS, *inputs, **attrs)
         finally:
             self.called = outer
 
@@ -293,8 +292,6 @@ class Level(Transform):
 
     def apply_function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Apply a Function by its ``vmap`` method, or to one sample after another."""
-        if not any(map(self.owns, (*args, *kwargs.values()))):
-            return NotImplemented
         name, own = function.__name__, function._has_vmap()
         if own and function.generate_vmap_rule:
             raise InvalidOperation(
@@ -318,12 +315,6 @@ class Level(Transform):
                     f"compatible with the output. Got a {type(found)} instead"
                 )
             return tree_map(self._sample, found[0], self._dims_of(*found))
-
-    def apply_registered(self, name: str, call: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-        """Apply a registered function to one sample after another."""
-        if not any(map(self.owns, (*args, *kwargs.values()))):
-            return NotImplemented
-        return self.loop(name, call, args, kwargs)
 
     def _dims_of(self, output: Any, out_dims: Any) -> Any:
         """The batch dimension of each tensor of a Function's output."""
@@ -359,7 +350,7 @@ class Level(Transform):
 
     # Gradients --------------------------------------------------------------------------------
 
-    def grad(self, grad: Any, outputs: Any, inputs: Any, grad_outputs: Any, options: Mapping[str, Any]) -> Any:
+    def grad(self, run: Run, outputs: Any, inputs: Any, grad_outputs: Any, options: Mapping[str, Any]) -> Any:
         """``autograd.grad`` of a graph that all samples share, with one row of gradients per sample."""
         seeds = (
             [] if grad_outputs is None else [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
@@ -367,33 +358,32 @@ class Level(Transform):
         if any(map(self.owns, outputs)) or any(map(self.owns, inputs)):
             raise GradRequired("element 0 of tensors does not require grad and does not have a grad_fn")
         if not any(map(self.owns, seeds)):
-            return NotImplemented
+            return super().grad(run, outputs, inputs, grad_outputs, options)
         rows = [None if seed is None else self.lift(seed) for seed in seeds]
         with below(self):
             lead: tuple[int, ...] = (self.size,)
             if options["is_grads_batched"]:
                 lead = (self.size, next(r.shape[1] for r in rows if r is not None))
                 rows = [None if r is None else r.flatten(0, 1) for r in rows]
-            found = grad(outputs, inputs, rows, **{**options, "is_grads_batched": True})
+            found = super().grad(run, outputs, inputs, rows, {**options, "is_grads_batched": True})
             found = [None if f is None else f.reshape((*lead, *f.shape[1:])) for f in found]
         return tuple([None if f is None else Batched(f, self) for f in found])
 
     # In place ---------------------------------------------------------------------------------
 
-    def apply_inplace(self, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
+    def in_place(self, run: Run, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
         """Write an op's result to the whole batch of ``tensor``."""
         if not self.owns(tensor):
-            if not any(self.owns(x) or (isinstance(x, tuple) and any(map(self.owns, x))) for x in inputs):
-                if self.randomness != "same":
+            if not self.owns_any(inputs):
+                if op.random and self.randomness != "same":
                     raise InvalidOperation(RANDOM if self.randomness == "error" else SAME_MEMORY)
-                with below(self):
-                    return tensor._inplace(op, inputs, attrs)
+                return super().in_place(run, tensor, op, inputs, attrs)
             refuse_to_write(op, self.called or op, tuple(tensor.shape), self.size, self.number)
         if op.view:
             with below(self):
-                tensor._show(self.apply(op, inputs, attrs).batch)
+                tensor._show(self.op(run, op, inputs, attrs).batch)
             return tensor
-        result = self.apply(op, inputs, attrs)
+        result = self.op(run, op, inputs, attrs)
         tensor._check_result(result._data, attrs)
         with below(self):
             value = self.lift(result)
@@ -419,11 +409,6 @@ def _say_that_it_loops(name: str) -> None:
 
 
 # All levels --------------------------------------------------------------------------------------
-
-
-def levels() -> tuple[Level, ...]:
-    """Return the active levels, from the outermost to the innermost."""
-    return tuple([t for t in active.stack if isinstance(t, Level)])
 
 
 def unwrapped(tensor: Tensor, within: Sequence[Level]) -> Tensor:

@@ -18,7 +18,7 @@ from telegrad_engine.autograd.checkpoint import (
     noop_context_fn,
     set_checkpoint_early_stop,
 )
-from telegrad_engine.context import no_grad, observed_by
+from telegrad_engine.context import chain, no_grad, observed_by
 from telegrad_engine.errors import CheckpointError, NotSupported
 from telegrad_engine.instrumentation import Observer
 
@@ -38,7 +38,7 @@ from .selective_checkpoint import (
 
 def _recomputed(call: Call) -> Any:
     """Run the function as a checkpoint of the session."""
-    if active.tracer is not None or not all(isinstance(transform, Selection) for transform in active.stack):
+    if active.tracer is not None or not all(isinstance(transform, Selection) for transform in chain(active.observer)):
         # Traced code becomes a program of its own, and ops that a transform adds are saved like any others.
         return call.function(*call.args, **call.kwargs)
     policy = call.around_again

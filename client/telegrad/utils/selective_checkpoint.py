@@ -11,13 +11,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from telegrad_engine.errors import InvalidArgument, InvalidValue
+from telegrad_engine.instrumentation import Observer, Run
 from telegrad_engine.schema.op import Op
 from telegrad_engine.session.checkpoint_sections import can_save
 from telegrad_engine.tensor.execution import run_composite
 
 from ..aten import OpOverload, OpOverloadPacket, overload_of
-from ..tape.transform_stack import Transform, below
-from ..tensor.handle import Tensor, apply, functions
+from ..tape.transform_stack import below
+from ..tensor.handle import Tensor, functions
 
 
 class CheckpointPolicy(enum.Enum):
@@ -59,7 +60,7 @@ class SavingPolicy(nullcontext[None]):
         return decision if isinstance(decision, bool) else decision not in RECOMPUTED
 
 
-class Selection(Transform):
+class Selection(Observer):
     """Calls the policy for each op of one checkpoint, and marks the results to save."""
 
     def __init__(self, policy: SavingPolicy, checkpoint: str) -> None:
@@ -68,26 +69,22 @@ class Selection(Transform):
         if policy.allow_mutation:
             self._attrs["allow_mutation"] = True
 
-    def concerns(self, op: Op, inputs: tuple[Any, ...]) -> bool:
-        """Return True: the policy is called for all ops."""
-        return True
-
-    def apply(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+    def op(self, run: Run, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
         """Return the op's result, after marking it if the policy saves it."""
         if op.composite:
             return run_composite(op, functions, inputs, attrs)
         with below(self):
-            result = apply(op, inputs, attrs)
+            result = super().op(run, op, inputs, attrs)
             if self._policy.saves(op, inputs, attrs, result) and can_save(op):
                 outputs: list[Tensor] = list(result) if isinstance(result, tuple) else [result]
                 names = tuple([tensor._id for tensor in outputs])
                 outputs[0]._recorder.emit("save_results", [names], (), self._attrs)
         return result
 
-    def apply_inplace(self, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+    def in_place(self, run: Run, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
         """Change ``tensor`` in place. In-place ops are always recomputed."""
         with below(self):
-            return tensor._inplace(op, inputs, attrs)
+            return super().in_place(run, tensor, op, inputs, attrs)
 
 
 def create_selective_checkpoint_contexts(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from ..context import enable_grad, inference_mode, no_grad, set_grad_enabled
 from ..errors import GradcheckError
 from ..graph.differentiation import backward
+from ..transforms import forward_ad
+from ..transforms.batched_gradients import grad
 from . import custom_function as function
-from . import forward_ad, functional
+from . import functional
 from .anomaly import detect_anomaly, set_detect_anomaly
 from .custom_function import Function
-from .functional.batched import grad
 from .gradcheck import gradcheck, gradgradcheck
 
 __all__ = [

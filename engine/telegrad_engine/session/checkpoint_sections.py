@@ -16,12 +16,12 @@ from ..autograd.checkpoint.frame import Frame
 from ..context import state
 from ..errors import InvalidOperation, NotSupported
 from ..graph.node import Node, record
-from ..graph.saved_tensor_hooks import Packed, saved_tensors_hooks
 from ..program.instructions import Instruction, check_id, last_uses, names_in
 from ..program.overloads import find_op
 from ..program.verbs import VERBS
 from ..schema.op import Op
 from ..tensor.abstract import unwrap
+from ..transforms.saved_tensor_hooks import Packed, saved_tensors_hooks
 from .suspensions import Suspended
 
 MAX_STEPS, MAX_OPEN = 100_000, 100

@@ -10,7 +10,7 @@ from typing import Any
 from ...context import enable_grad, generator, state
 from ...errors import CheckpointError
 from ...graph.node import modified
-from ...graph.saved_tensor_hooks import Packed, saved_tensors_hooks
+from ...transforms.saved_tensor_hooks import Packed, saved_tensors_hooks
 
 
 class RandomState:

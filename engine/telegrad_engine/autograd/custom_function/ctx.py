@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from ...context import state
 from ...errors import GraphFreed, InvalidArgument, InvalidChoice, InvalidOperation
 from ...graph.node import FREED, FREED_TEXT, Node, accumulator, following, modified
-from ...graph.saved_tensor_hooks import Pack, Packed
 from ...shapes import Spec
+from ...transforms.saved_tensor_hooks import Pack, Packed
 
 REQUESTS = {"to_save", "saved_for_forward", "dirty_tensors", "non_differentiable"}
 """Attributes of a ctx that hold forward's requests until its outputs are added to the graph."""

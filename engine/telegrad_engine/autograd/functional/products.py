@@ -14,7 +14,7 @@ from ...context import enable_grad, is_grad_enabled, set_grad_enabled
 from ...errors import GradRequired, InvalidChoice, InvalidOperation
 from ...graph import differentiation
 from ...tensor.namespace import Functions
-from . import batched
+from ...transforms import batched_gradients
 from .arguments import (
     ENTRY_INDEPENDENT,
     HESSIAN_INDEPENDENT,
@@ -281,6 +281,6 @@ class Functional:
         return [None if row[0] is None else stack(list(row)) for row in zip(*found, strict=True)]
 
 
-_ENGINE = Functional(differentiation.grad, batched.rows)
+_ENGINE = Functional(differentiation.grad, batched_gradients.rows)
 vjp, jvp, vhp, hvp = _ENGINE.vjp, _ENGINE.jvp, _ENGINE.vhp, _ENGINE.hvp
 jacobian, hessian = _ENGINE.jacobian, _ENGINE.hessian

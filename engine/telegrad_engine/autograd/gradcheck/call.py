@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import GradcheckError, InvalidChoice
-from .. import forward_ad
-from ..functional.batched import grad
+from ...transforms import forward_ad
+from ...transforms.batched_gradients import grad
 from .check import Check, random_like, tracked
 from .differences import Tensors, Tolerance, outputs_of
 

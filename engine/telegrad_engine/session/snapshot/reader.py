@@ -24,7 +24,6 @@ from ...errors import InvalidFunction, MalformedRequest, TooLarge
 from ...graph.data import NOWHERE, Identity, NodeData, make_nodes
 from ...graph.hooks import Hooks, NodeHooks, TensorHooks
 from ...graph.node import FREED, MultiOutputNode, Node, accumulator
-from ...graph.saved_tensor_hooks import Packed
 from ...program import json_codec
 from ...program.instructions import Instruction, check_id
 from ...program.registered_functions import Budget, FunctionProgram
@@ -34,6 +33,7 @@ from ...schema.op import CATALOGUE, NO_ATTRS
 from ...shapes import Size, Spec
 from ...tensor.eager import Tensor
 from ...tensor.inference import InferenceVersion
+from ...transforms.saved_tensor_hooks import Packed
 from ..checkpoint_sections import Open, SavedResults, Section
 from ..numbering import Numbering
 from ..session import Session

@@ -15,11 +15,11 @@ import numpy as np
 from ... import dtypes
 from ...dtypes import DType
 from ...errors import MalformedRequest, NotSupported
-from ...graph.saved_tensor_hooks import Packed
 from ...memory_layout import MEMORY_FORMATS, memory_format
 from ...schema.op import CATALOGUE, Op
 from ...shapes import Size, Spec
 from ...tensor.conversion import NumberList
+from ...transforms.saved_tensor_hooks import Packed
 
 MAX_PLAIN = 2**63
 DTYPES = {dtype.name: dtype.numpy for dtype in dtypes.ALL}

@@ -19,13 +19,13 @@ from ...autograd.suspension.passes import ClientHook, ClientNode
 from ...errors import NotSupported
 from ...graph.hooks import NodeHooks, TensorHooks
 from ...graph.node import FREED
-from ...graph.saved_tensor_hooks import Packed
 from ...program import json_codec
 from ...program.instructions import Instruction
 from ...program.registered_functions import FunctionProgram
 from ...tensor.eager import Tensor
 from ...tensor.in_place import IN_INFERENCE, IN_NO_GRAD, ONE_OF_SEVERAL
 from ...tensor.inference import InferenceVersion
+from ...transforms.saved_tensor_hooks import Packed
 from ..checkpoint_sections import SavedResults, Section
 from ..numbering import Numbering
 from ..session import Session

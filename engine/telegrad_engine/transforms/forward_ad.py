@@ -1,15 +1,24 @@
-"""The functions of ``torch.autograd.forward_ad``, for the engine's tensors and for the SDK's."""
+"""``torch.autograd.forward_ad``, for the engine's tensors and for the SDK's.
+
+Inside a level a tensor may have a tangent, and operations compute the tangents of their results (:mod:`.tangents`).
+"""
 
 from __future__ import annotations
 
+import copy
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, ClassVar, NamedTuple
 
-from ...context import Mode, state
-from ...errors import InvalidArgument, InvalidOperation, InvalidValue
-from .level import Level
+from ..context import Mode, generator, observed_by, state
+from ..errors import InvalidArgument, InvalidOperation, InvalidValue
+from ..graph.backward_pass import Values
+from ..graph.node import Node
+from ..tensor.base import Tracked
+from ..tensor.gradient_values import GraphValues
+from .tangents import Execute, Level, transposed
 
 
 class UnpackedDualTensor(NamedTuple):
@@ -152,3 +161,103 @@ class SwitchForwardMode(Mode):
 
 def _view(tensor: Any) -> Any:
     return tensor.view(tuple(tensor.shape))
+
+
+# The engine's tensors ------------------------------------------------------------------------------------
+
+
+class ForwardMode(Level):
+    """A level that also restores the tangents of saved tensors, for a backward inside of it."""
+
+    def __init__(self, switch: Any) -> None:
+        super().__init__(switch)
+        self._saved: weakref.WeakKeyDictionary[Node, Mapping[int, Any]] = weakref.WeakKeyDictionary()
+
+    def activated(self) -> AbstractContextManager[Any]:
+        """Return a context in which the level observes this thread."""
+        return observed_by(self)
+
+    def end(self) -> None:
+        """Discard all tangents."""
+        super().end()
+        self._saved.clear()
+
+    def pushed(
+        self, execute: Execute, op: Any, inputs: tuple[Any, ...], attrs: Any, tangents: Sequence[Any]
+    ) -> tuple[Sequence[Any], Any]:
+        """Compute the tangents on stand-ins for the inputs, so that the graph of the results does not show it."""
+        before = copy.deepcopy(generator()) if op.random else None
+        found = transposed(execute, op, inputs, attrs, tangents)
+        if before is not None:
+            state.generator = before  # the op draws the same numbers
+        return found, None
+
+    def gradients(self, values: Any, tensor: Any) -> Any:
+        """Return Values whose gradients are tensors if tangents are enabled, because gradients have tangents too."""
+        return super().gradients(DualValues(tensor) if self.enabled else values, tensor)
+
+    def remember(self, outputs: Sequence[Any], tangents: Sequence[Any], results: Sequence[Any]) -> None:
+        """Store the tangents of a node's saved inputs and results."""
+        node = outputs[0]._node if outputs else None
+        if node is None:
+            return
+        found: dict[int, Any] = {}
+        for position, (source, key) in enumerate(node.plan.saves):
+            tangent = tangents[key] if source == "input" else results[key] if source == "output" else None
+            if tangent is not None:
+                found[position] = tangent
+        if found:
+            self._saved[node] = found
+
+    def remember_outputs(self, node: Node | None, tangents: Sequence[Any]) -> None:
+        """Store the tangents of a Function's outputs, which it may have saved."""
+        if node is not None:
+            self._saved[node] = {nr: tangent for nr, tangent in enumerate(tangents) if tangent is not None}
+
+    def unpacked(self, node: Any, values: Sequence[Any]) -> None:
+        """Restore the tangents of saved tensors."""
+        if self.enabled:
+            for position, tangent in self._saved.get(node, {}).items():
+                value = values[position]
+                for tensor, own in zip(value, tangent, strict=True) if isinstance(value, list) else [(value, tangent)]:
+                    if own is not None and isinstance(tensor, Tracked):
+                        self.give(tensor, own)
+        super().unpacked(node, values)
+
+    def unpacked_output(self, node: Node | None, output_nr: int, output: Any) -> None:
+        """Restore the tangent of an output that a custom Function saved."""
+        tangent = self._saved.get(node, {}).get(output_nr) if self.enabled and node is not None else None
+        if tangent is not None:
+            self.give(output, tangent)
+        super().unpacked_output(node, output_nr, output)
+
+
+class DualValues(GraphValues):
+    """Gradients as tensors that are not recorded, but have tangents. ``.grad`` gets values without tangents."""
+
+    def __init__(self, like: Any) -> None:
+        super().__init__(like._graph_class, recording=False)
+
+    def accumulate(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
+        """Add a gradient to ``tensor.grad`` as a pass on arrays does."""
+        values: Values = tensor._array_values()
+        values.accumulate(tensor, grad._data, False)
+
+
+FORWARD_AD = ForwardAD(ForwardMode)
+enter_dual_level, exit_dual_level = FORWARD_AD.enter_dual_level, FORWARD_AD.exit_dual_level
+make_dual, unpack_dual = FORWARD_AD.make_dual, FORWARD_AD.unpack_dual
+_is_fwd_grad_enabled = FORWARD_AD.is_enabled
+
+
+class dual_level(EnterLevel):
+    """Context manager or decorator that enables forward mode; a ``with`` statement binds the level."""
+
+    functions = FORWARD_AD
+
+
+class _set_fwd_grad_enabled(SwitchForwardMode):
+    functions = FORWARD_AD
+
+
+__all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]

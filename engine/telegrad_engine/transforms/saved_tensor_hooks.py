@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ..context import no_grad, observe, observer_of, state, stop_observing
+from ..context import no_grad, observed_by, observer_of, state
 from ..errors import InvalidArgument, InvalidOperation
+from ..graph.hooks import around
+from ..graph.node import Node
 from ..instrumentation import Observer
-from .hooks import around
-from .node import Node
 
 Pack = Callable[[Any], Any]
 IN_PLACE = (
@@ -56,12 +56,10 @@ class saved_tensors_hooks:
 @contextmanager
 def _packing(pair: tuple[Pack, Pack]) -> Iterator[None]:
     before, state.saved_hooks = state.saved_hooks, pair
-    observer = _Packing()
-    observe(observer)
     try:
-        yield
+        with observed_by(_Packing()):
+            yield
     finally:
-        stop_observing(observer)
         state.saved_hooks = before
 
 
