@@ -42,7 +42,7 @@ from ..journal.frames import Data
 from ..journal.packing import pack, pack_command, unpack
 from .commands import QUERIES, named, unpacked
 from .sequence import HostedSession, SequenceRecords
-from .work import Numbered, run_numbered
+from .work import StreamAnswer, run_numbered
 
 logger = logging.getLogger(__name__)
 MAX_JOURNAL_BYTES = 128 * 2**20
@@ -157,10 +157,10 @@ class Durable:
         slug = _slug(error, result)
         ran = (session.instructions != before or session.defers) and not _is_harmless(slug, error, result)
         # A message may only free tensors.
-        ran |= isinstance(result, Numbered) and result.error is None and self.senders.of(arguments[0]).last > last
+        ran |= isinstance(result, StreamAnswer) and result.error is None and self.senders.of(arguments[0]).last > last
         if ran and slug not in UNREPEATABLE:
             self._held += [*self._context(), *command, pack(["outcome", slug, _check(result), ANSWERS])]
-        elif isinstance(result, Numbered) and result.number is not None:
+        elif isinstance(result, StreamAnswer) and result.number is not None:
             self._held += _answer_parts(self.senders, arguments[0], result.number)
         self._snapshot_wanted |= ran and slug in UNREPEATABLE
         if not holds:
@@ -378,7 +378,7 @@ def _is_harmless(slug: str | None, error: BaseException | None, result: Any) -> 
 
 def _check(result: Any) -> int:
     """A checksum of a short answer; 0 for any other."""
-    answer = result.answer if isinstance(result, Numbered) else result
+    answer = result.answer if isinstance(result, StreamAnswer) else result
     return xxh3_64_intdigest(answer) if isinstance(answer, bytes) and len(answer) <= MAX_CHECKED else 0
 
 
@@ -391,7 +391,7 @@ def _answer_parts(senders: SequenceRecords, sender: str, number: int) -> list[Da
 
 
 def _entry_data(digest: bytes, answer: Any, failed: bool) -> list[Any]:
-    if isinstance(answer, Numbered):
+    if isinstance(answer, StreamAnswer):
         error = answer.error
         problem = None if error is None else [error.slug, error.detail, error.context]
         return ["stream", digest, failed, answer.number, bytes(whole(answer.answer)), problem]
@@ -405,7 +405,7 @@ def _record(senders: SequenceRecords, sender: str, number: int, data: Sequence[A
     answer: Any
     if kind == "stream":
         own, content, problem = rest
-        answer = Numbered(own, content, None if problem is None else from_slug(problem[0], problem[1], problem[2]))
+        answer = StreamAnswer(own, content, None if problem is None else from_slug(problem[0], problem[1], problem[2]))
         size = len(content)
     else:
         status, headers, body = rest

@@ -86,7 +86,7 @@ class SessionOptions(NamedTuple):
     """The id of a session that is restored; None for a new one."""
 
 
-class Stoppable(Protocol):
+class Stream(Protocol):
     """The interface of a stream of programs that the host uses."""
 
     sender: str
@@ -131,7 +131,7 @@ class SessionHandle:
         self.last_used = self.last_heartbeat = time.monotonic()
         """The monotonic times of the last use and of the last sign of life."""
         self.durable = options.durable
-        self.streams: set[Stoppable] = set()
+        self.streams: set[Stream] = set()
         """The streams of the session."""
         self.streamed: set[CancellationToken] = set()
         """The cancellation tokens of programs that arrived on streams and have not ended."""

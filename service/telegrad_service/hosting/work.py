@@ -65,7 +65,7 @@ def run_encoded(
         return wire.encode_answer(answer, accept)
 
 
-class Numbered(NamedTuple):
+class StreamAnswer(NamedTuple):
     """The answer to a program of a stream."""
 
     number: int | None
@@ -82,7 +82,7 @@ def run_numbered(
     max_depth: int,
     most: int,
     within: float | None = None,
-) -> Numbered:
+) -> StreamAnswer:
     """Run the program in a container if its number is the next, and record the answer; else look up the recorded one.
 
     The container may be in a zstd frame, which decompresses to at most ``most`` bytes. The caller must hold the turn of
@@ -95,18 +95,18 @@ def run_numbered(
         number = parse_number(metadata.get("sequence", ""), "sequence")
         seen = parse_number(metadata.get("seen", ""), "seen", least=0)
     except TelegradError as error:
-        return Numbered(None, error=error)
+        return StreamAnswer(None, error=error)
     record = session.senders.of(sender)
     record.forget(seen)
     if number > record.last + 1:
-        return Numbered(number, error=SequenceConflict(skips(number, record.last)))
+        return StreamAnswer(number, error=SequenceConflict(skips(number, record.last)))
     digest = digest_of(body)
     if number <= record.last:
         try:
-            repeated: Numbered = record.recorded(number, digest)
+            repeated: StreamAnswer = record.recorded(number, digest)
             return repeated
         except SequenceConflict as conflict:
-            return Numbered(number, error=conflict)
+            return StreamAnswer(number, error=conflict)
     answer, halts = _numbered_answer(
         session, record, number, metadata, arrays, max_depth, record.failed if record.failed > seen else None, within
     )
@@ -123,14 +123,14 @@ def _numbered_answer(
     max_depth: int,
     failed: int | None,
     within: float | None,
-) -> tuple[Numbered, bool]:
+) -> tuple[StreamAnswer, bool]:
     """Run the next program. Return its answer, and whether programs that were sent after it must not run.
 
     The program itself does not run if ``failed`` is the number of a program whose failure its sender had not seen.
     """
     if failed is not None:
         text = f"program {number} did not run: program {failed} before it has not run to its end"
-        return Numbered(number, error=ProgramNotRun(text)), False
+        return StreamAnswer(number, error=ProgramNotRun(text)), False
     try:
         session.source = OVER_STREAM
         progress = record.progress_of(number)
@@ -142,11 +142,11 @@ def _numbered_answer(
     except NotAtOnce:
         raise
     except TelegradError as error:
-        return Numbered(number, error=_bare(error)), not isinstance(error, ProgramNotRun)
+        return StreamAnswer(number, error=_bare(error)), not isinstance(error, ProgramNotRun)
     except Exception:
         logger.exception("a program of the stream met an error of the server's own")
-        return Numbered(number, error=InternalError(problems.OWN_FAULT)), True
-    return Numbered(number, content), answer.pending is not None
+        return StreamAnswer(number, error=InternalError(problems.OWN_FAULT)), True
+    return StreamAnswer(number, content), answer.pending is not None
 
 
 def _run_message(
@@ -186,7 +186,7 @@ def run_published(
     error: TelegradError | None = None
     try:
         result = function(session, *arguments)
-        if isinstance(result, Numbered):
+        if isinstance(result, StreamAnswer):
             sequence, error, request_id = result.number, result.error, f"{request_id}-{result.number}"
         return result
     except TelegradError as raised:
@@ -296,7 +296,7 @@ def with_inputs(instruction: Instruction, inputs: Sequence[Any]) -> Instruction:
     return Instruction(instruction.op, inputs, instruction.outputs, instruction.attrs)
 
 
-class Tagged(NamedTuple):
+class TaggedTensor(NamedTuple):
     """A tensor in a media type, and its tag."""
 
     tag: str | None
@@ -314,21 +314,21 @@ def _fetch_workload(session: Session, name: str, with_data: bool, accept: str, *
 @query
 def fetch_encoded(
     session: Session, name: str, with_data: bool, accept: str, max_elements: int, if_none_match: str | None = None
-) -> Tagged:
+) -> TaggedTensor:
     """Fetch one tensor, encoded in a media type, unless the client has it."""
     value = session.read([name], with_data or accept != JSON)[0]
     return encode_tagged(value, accept, max_elements, if_none_match)
 
 
-def encode_tagged(value: Value, accept: str, max_elements: int, if_none_match: str | None) -> Tagged:
+def encode_tagged(value: Value, accept: str, max_elements: int, if_none_match: str | None) -> TaggedTensor:
     """Encode a fetched tensor in a media type, unless the client has it."""
     if value.array is None:
-        return Tagged(None, encode(value, accept, max_elements))
+        return TaggedTensor(None, encode(value, accept, max_elements))
     current = conditional.tag(state_of(value), accept)
     matching = conditional.unchanged(if_none_match, current)
     if matching is not None:
-        return Tagged(matching, None)
-    return Tagged(current, encode(value, accept, max_elements))
+        return TaggedTensor(matching, None)
+    return TaggedTensor(current, encode(value, accept, max_elements))
 
 
 def state_of(value: Value) -> str:

@@ -43,7 +43,7 @@ from ..tenants.principal import Scope, principal_of
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-Running = asyncio.Future[work.Numbered]
+Running = asyncio.Future[work.StreamAnswer]
 PATH = "/v1/sessions/{session}/stream"
 SCOPE: Scope = "sessions"
 """The scope that the stream needs, as a route with a body does."""
@@ -274,7 +274,7 @@ class Stream:
         except Exception as error:  # _answer handles it
             return _failed(error)
 
-    def _run_at_once(self, body: memoryview) -> work.Numbered:
+    def _run_at_once(self, body: memoryview) -> work.StreamAnswer:
         """Run a short program on the event loop. Raises NotAtOnce, with nothing done, if it may take long."""
         record = self._record
         text_size = int.from_bytes(body[:8], "little")
@@ -360,7 +360,7 @@ class Stream:
         async with asyncio.timeout(None if self._ending[0] == GOING_AWAY else self._settings.stream_ping_s):
             await self._send(answer)
 
-    async def _message(self, done: work.Numbered) -> Message | None:
+    async def _message(self, done: work.StreamAnswer) -> Message | None:
         """The message for an answer, compressed if the client asked for that; None if the stream ends instead."""
         message = self._plain(done)
         if message is None or done.error is not None or not self._compressed:
@@ -369,7 +369,7 @@ class Stream:
         self._account.sent += len(compressed) - len(done.answer)
         return {**message, "bytes": compressed}
 
-    def _plain(self, done: work.Numbered) -> Message | None:
+    def _plain(self, done: work.StreamAnswer) -> Message | None:
         """The message for an answer, uncompressed; None if the stream ends instead."""
         number, error = done.number, done.error
         if error is None:
@@ -385,7 +385,7 @@ class Stream:
         return message
 
 
-def _finished(done: work.Numbered) -> Running:
+def _finished(done: work.StreamAnswer) -> Running:
     finished: Running = asyncio.get_running_loop().create_future()
     finished.set_result(done)
     return finished

@@ -35,7 +35,7 @@ BINARY_ANSWER: dict[int | str, Any] = {
 VALUES = (JSON, SAFETENSORS, NPY)
 
 
-def _value(answer: work.Tagged, media_type: str) -> Response:
+def _value(answer: work.TaggedTensor, media_type: str) -> Response:
     """The response with a value, or 304 if the client has it."""
     tag, content = answer
     if content is None:

@@ -105,7 +105,7 @@ def _starting(prefix: str) -> Callable[[str], bool]:
 @command("fetch_grad")
 def fetch_grad(
     session: Session, name: str, with_data: bool, accept: str, max_elements: int, if_none_match: str | None
-) -> work.Tagged:
+) -> work.TaggedTensor:
     """The gradient of a tensor, unless the client has it. Raises UnknownResource if there is none."""
     if session.get(name).grad is None:
         raise UnknownResource(f"{name} has no gradient; backward has not reached it, or it was cleared", ids=[name])
