@@ -49,46 +49,30 @@ class GraphSignature(NamedTuple):
     """For each saved array its shape, dtype and strides, and the number of the tensor whose memory it may share."""
 
 
-class InputGraph(NamedTuple):
-    """The graph of the tensors that a program takes."""
+class InputGraph:
+    """The graph of the tensors that a program takes, to which ``place`` adds a leaf.
 
-    signature: GraphSignature
-    nodes: list[Any]
-    arrays: list[Any]
-    numbers: list[float]
-
-
-class GraphReader:
-    """Reads the graph of tensors, to which ``place`` adds a leaf, if it has at most this number of nodes."""
+    Raises Untraceable if it has more than ``most`` nodes, or is one that no plan can take.
+    """
 
     def __init__(self, tensors: Sequence[Any], place: Callable[[Any], int], most: int) -> None:
-        self._tensors, self._place, self._most = tensors, place, most
-        self._arrays: list[Any] = []
+        self.arrays: list[Any] = []
+        """The arrays that its nodes save and that are not a tensor's."""
+        self.numbers: list[float] = []
         self._array_owners: list[int | None] = []
-        self._floats: list[float] = []
-
-    def read(self) -> InputGraph:
-        """Return the graph. Raises Untraceable for one that no plan can take."""
-        roots = [(i, x._node, x._output_nr) for i, x in enumerate(self._tensors) if x._node is not None]
+        roots = [(i, x._node, x._output_nr) for i, x in enumerate(tensors) if x._node is not None]
         if any(node.leaf is not None for _, node, _ in roots):
             raise Untraceable("what it takes stands in for another tensor")
-        nodes = _reached([node for _, node, _ in roots], self._most)
-        order = {id(node): number for number, node in enumerate(nodes)}
-        edges = [tuple([self._edge(target, order, node) for target in node.next_edges]) for node in nodes]
-        self._data = {id(x._data): i for i, x in enumerate(self._tensors)}
-        self._counters = {id(x._version_counter): i for i, x in enumerate(self._tensors)}
-        self._owners = {id(memory_owner(x._data)): i for i, x in enumerate(self._tensors)}
-        data = tuple(map(self._node, nodes, edges))
+        self.nodes = _reached([node for _, node, _ in roots], most)
+        order = {id(node): number for number, node in enumerate(self.nodes)}
+        edges = [tuple([_edge(target, order, node, place) for target in node.next_edges]) for node in self.nodes]
+        self._data = {id(x._data): i for i, x in enumerate(tensors)}
+        self._counters = {id(x._version_counter): i for i, x in enumerate(tensors)}
+        self._owners = {id(memory_owner(x._data)): i for i, x in enumerate(tensors)}
+        data = tuple(map(self._node, self.nodes, edges))
         places = tuple([(i, order[id(node)], output_nr) for i, node, output_nr in roots])
-        specs = [(x.shape, x.dtype, x.strides, of) for x, of in zip(self._arrays, self._array_owners, strict=True)]
-        return InputGraph(GraphSignature(data, places, tuple(specs)), nodes, self._arrays, self._floats)
-
-    def _edge(self, target: Any, order: Mapping[int, int], node: Any) -> int:
-        if target is None:
-            return NOWHERE
-        if node.saved is FREED:
-            return BEFORE_FREED
-        return order[id(target)] if target.leaf is None else BEFORE_FREED - 1 - self._place(target.leaf)
+        specs = [(x.shape, x.dtype, x.strides, of) for x, of in zip(self.arrays, self._array_owners, strict=True)]
+        self.signature = GraphSignature(data, places, tuple(specs))
 
     def _node(self, node: Any, edges: tuple[int, ...]) -> NodeData:
         if not isinstance(node, Node) or not node.plain or node.hooks is not None or node.evaluate is not None:
@@ -105,22 +89,30 @@ class GraphReader:
     def _at(self, value: Any, of: int = -1) -> Placeholder | None:
         """Return the placeholder of a part of a node. If ``of`` is not negative, it is the tensor with its version."""
         if type(value) is float:
-            self._floats.append(value)
-            return Placeholder("numbers", len(self._floats) - 1)
+            self.numbers.append(value)
+            return Placeholder("numbers", len(self.numbers) - 1)
         if not isinstance(value, (np.ndarray, np.generic)):
             return None
         tensor = self._data.get(id(value))
         if tensor is not None:
             return Placeholder("tensors", tensor)
-        self._arrays.append(value)
+        self.arrays.append(value)
         # A plan may have left a copy where the interpreter leaves a view: one signature covers both.
         self._array_owners.append(of if of >= 0 else self._owners.get(id(memory_owner(value))))
-        return Placeholder("arrays", len(self._arrays) - 1)
+        return Placeholder("arrays", len(self.arrays) - 1)
 
     def _version(self, position: int, counter: list[int], version: int) -> tuple[int, int, int]:
         if counter[0] != version:
             raise Untraceable("a tensor that the history needs was changed in place")
         return position, self._counters.setdefault(id(counter), -1 - len(self._counters)), 0
+
+
+def _edge(target: Any, order: Mapping[int, int], node: Any, place: Callable[[Any], int]) -> int:
+    if target is None:
+        return NOWHERE
+    if node.saved is FREED:
+        return BEFORE_FREED
+    return order[id(target)] if target.leaf is None else BEFORE_FREED - 1 - place(target.leaf)
 
 
 def memory_owner(array: Any) -> Any:
@@ -155,8 +147,7 @@ def rebuild(graph: GraphSignature, tensors: Sequence[Any], arrays: Sequence[Any]
     """Make the nodes of these tensors with this signature, with these arrays and numbers saved."""
     values = {"tensors": [x._data for x in tensors], "arrays": arrays, "numbers": numbers}
     counters = defaultdict(lambda: [0], enumerate([x._version_counter for x in tensors]))
-    ends = [None, _FREED_NODE, *[accumulator(x) if x._node is None else None for x in tensors]]
-    nodes = make_nodes(graph.nodes, ends, counters, values)
+    nodes = make_nodes(graph.nodes, [None, _FREED_NODE, *map(accumulator, tensors)], counters, values)
     for tensor, number, output_nr in graph.roots:
         tensors[tensor]._node, tensors[tensor]._output_nr = nodes[number], output_nr
         tensors[tensor]._requires_grad = True
@@ -185,7 +176,7 @@ class GraphData:
         ``taken`` are the nodes from before the program.
         """
         ends = [None, *[accumulator(tensors[n]) if where is LEAF else taken[n] for where, n in self._ends]]
-        if self._keeps_arrays:
+        if self._keeps_arrays or not self.nodes:
             return make_nodes(self.nodes, ends, counters, values).__getitem__
         graph = FreedGraph(self.nodes, ends[: self._own_ends], {"numbers": values["numbers"]})
         return lambda edge: graph.node(edge) if edge >= 0 else ends[~edge]

@@ -16,7 +16,7 @@ from ..tensor.conversion import as_array
 from ..tensor.eager import Tensor
 from ..tensor.in_place import ONE_OF_SEVERAL
 from ..tensor.inference import is_marked
-from .graphs import MAX_NODES, MAX_UNVISITED, GraphReader, GraphSignature, InputGraph, memory_owner
+from .graphs import MAX_NODES, MAX_UNVISITED, GraphSignature, InputGraph, memory_owner
 
 
 class TensorSpec(NamedTuple):
@@ -112,7 +112,7 @@ class Inputs:
         for tensor in self.tensors:
             if tensor._node is not None:
                 most = MAX_NODES if self._program.program.visits_graphs else MAX_UNVISITED
-                return GraphReader(self.tensors, self._place, most).read()
+                return InputGraph(self.tensors, self._place, most)
         return None
 
     def _place(self, tensor: Any) -> int:
