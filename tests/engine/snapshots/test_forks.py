@@ -136,6 +136,29 @@ def test_gradients_that_accumulate_data_that_is_set_and_views_stay_apart() -> No
 
 
 @pytest.mark.usefixtures("all_memory_is_shared")
+def test_a_checkpoint_sees_what_is_written_to_its_inputs_after_a_fork() -> None:
+    def gradient(forked: bool) -> Any:
+        session = Session()
+        run(session, ("ones", [], ["a"], {"size": (3,)}), ("ones", [], ["b"], {"size": (3,)}))
+        run(session, ("ones", [], ["w"], {"size": (3,)}), ("requires_grad_", ["w"]))
+        run(session, ("detach", ["a"], ["a2"], {"shares_version": False}))
+        run(session, ("detach", ["b"], ["b2"], {"shares_version": False}))
+        run(session, ("checkpoint", [("a",)], [], {"checkpoint": "c"}))
+        run(session, ("mul", ["w", "a"], ["x"]), ("mul", ["x", "b"], ["y"]), ("square", ["y"], ["z"]))
+        run(session, ("end_checkpoint", [], [], {"checkpoint": "c"}), ("sum", ["z"], ["s"]))
+        run(session, ("free", [("a", "b", "x", "y", "z")]))
+        fork = snapshot.fork(session) if forked else None
+        run(session, ("fill_", ["a2", 2.0]), ("fill_", ["b2", 3.0]), ("backward", [("s",)]))
+        if fork is not None:
+            run(fork, ("backward", [("s",)]))
+            np.testing.assert_array_equal(run(fork, ("grad_of", ["w"], ["g"]), ("fetch", [("g",)]))["g"].array, 2.0)
+        return run(session, ("grad_of", ["w"], ["g"]), ("fetch", [("g",)]))["g"].array
+
+    np.testing.assert_array_equal(gradient(forked=True), gradient(forked=False))
+    np.testing.assert_array_equal(gradient(forked=True), 2 * (2.0 * 3.0) ** 2)
+
+
+@pytest.mark.usefixtures("all_memory_is_shared")
 @pytest.mark.parametrize("seed", range(2))
 def test_random_programs_in_three_forks_stay_apart(seed: int) -> None:
     for number in range(5):
