@@ -214,9 +214,10 @@ class Optimizer:
         algorithm = algorithms.get(name)
         tensors = {key: value for key, value in given.items() if has_tensors(value)}
         settings = algorithm.settings({key: value for key, value in given.items() if key not in tensors})
-        # Create the step count first, as in torch's state dicts.
         labels = algorithm.states_for({**settings, **tensors})
-        made = {label: [self._state(p, label, group) for p in params] for label in sorted(labels, key=_scalars_first)}
+        # The order of torch's state dicts: the step count, other scalars, then states of the parameter's shape.
+        ordered = dict.fromkeys([*[label for label in algorithms.SCALARS if label in labels], *labels])
+        made = {label: [self._state(p, label, group) for p in params] for label in ordered}
         states = [made[label] for label in labels]
         ids = tuple([tuple([t._id for t in own]) for own in states])
         recorder = recorder_of(params)
@@ -260,7 +261,7 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of all parameters, or fill them with zeros."""
-        zero_grads([p for group in self.param_groups for p in group["params"]], set_to_none)
+        zero_grads(self._params(), set_to_none)
 
     # Hooks -------------------------------------------------------------------------------
 
@@ -302,13 +303,6 @@ class Optimizer:
         """Return ``{"state": {index: {name: tensor}}, "param_groups": […]}``, as in torch, without copying tensors."""
         for hook in self._hooks_at("state_dict_pre"):
             hook(self)
-        made = self._state_dict()
-        for hook in self._hooks_at("state_dict_post"):
-            replaced = hook(self, made)
-            made = made if replaced is None else replaced
-        return made
-
-    def _state_dict(self) -> dict[str, Any]:
         index = {param: i for i, param in enumerate(self._params())}
         state = {
             index[param]: {name: value for name, value in own.items() if name not in self.unsaved}
@@ -318,7 +312,11 @@ class Optimizer:
         groups = [{**group, "params": [index[p] for p in group["params"]]} for group in self.param_groups]
         for group in groups:
             group["params"] = group.pop("params")  # last, as in torch
-        return {"state": state, "param_groups": groups}
+        made: dict[str, Any] = {"state": state, "param_groups": groups}
+        for hook in self._hooks_at("state_dict_post"):
+            replaced = hook(self, made)
+            made = made if replaced is None else replaced
+        return made
 
     @no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -413,11 +411,6 @@ def _copied(param: Tensor, label: str, value: Any) -> Any:
     tensor = in_session_of(param, value).detach()
     scalar = label in SCALARS
     return tensor.to(dtype="float32" if scalar else param.dtype, copy=True)
-
-
-def _scalars_first(label: str) -> int:
-    """The sort key of torch's state dicts: the step count, other scalars, then states of the parameter's shape."""
-    return algorithms.SCALARS.index(label) if label in algorithms.SCALARS else len(algorithms.SCALARS)
 
 
 def _check_flags(options: Mapping[str, Any]) -> None:

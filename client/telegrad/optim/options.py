@@ -2,56 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from telegrad_engine.errors import InvalidValue
 
 from ..tensor.handle import Tensor
 
-Check = Callable[[Any], None]
-"""Raises ValueError for an invalid value of the option; the check is the same for every optimizer."""
-
-
-def _learning_rate(lr: Any) -> None:
-    if isinstance(lr, Tensor) and lr.numel() != 1:
-        raise InvalidValue("Tensor lr must be 1-element")
-    if not lr >= 0.0:
-        raise InvalidValue(f"Invalid learning rate: {lr}")
-
-
-def _betas(betas: Sequence[float]) -> None:
-    for index in range(2):
-        if not 0.0 <= betas[index] < 1.0:
-            raise InvalidValue(f"Invalid beta parameter at index {index}: {betas[index]}")
-
-
-def _rho(rho: float) -> None:
-    if not 0.0 <= rho <= 1.0:
-        raise InvalidValue(f"Invalid rho value: {rho}")
-
-
-def _not_negative(called: str) -> Check:
-    def check(value: float) -> None:
-        if not value >= 0.0:  # rejects NaN, too
-            raise InvalidValue(f"Invalid {called} value: {value}")
-
-    return check
-
-
-CHECKS: dict[str, Check] = {
-    "lr": _learning_rate,
-    "lr_decay": _not_negative("lr_decay"),
-    "rho": _rho,
-    "eps": _not_negative("epsilon"),
-    "betas": _betas,
-    "momentum": _not_negative("momentum"),
-    "weight_decay": _not_negative("weight_decay"),
-    "momentum_decay": _not_negative("momentum_decay"),
-    "initial_accumulator_value": _not_negative("initial_accumulator_value"),
-    "alpha": _not_negative("alpha"),
+CHECKS = {
+    "lr": "learning rate",
+    "lr_decay": "lr_decay value",
+    "rho": "rho value",
+    "eps": "epsilon value",
+    "betas": "beta parameter at index",
+    "momentum": "momentum value",
+    "weight_decay": "weight_decay value",
+    "momentum_decay": "momentum_decay value",
+    "initial_accumulator_value": "initial_accumulator_value value",
+    "alpha": "alpha value",
 }
-"""The checks in torch's order, so that the same error is reported first; only Adagrad differs in torch (eps last)."""
+"""The options that may not be negative, and what error texts call them.
+
+They are checked in torch's order, so that the same error is reported first; only Adagrad differs in torch (eps last).
+"""
+
+
+def _check(name: str, value: Any) -> None:
+    """Raise ValueError for an invalid value of an option; the check is the same for every optimizer."""
+    if name == "lr" and isinstance(value, Tensor) and value.numel() != 1:
+        raise InvalidValue("Tensor lr must be 1-element")
+    if name == "betas":
+        for index in range(2):
+            if not 0.0 <= value[index] < 1.0:
+                raise InvalidValue(f"Invalid {CHECKS[name]} {index}: {value[index]}")
+    elif not value >= 0.0 or (name == "rho" and value > 1.0):  # rejects NaN, too
+        raise InvalidValue(f"Invalid {CHECKS[name]}: {value}")
 
 
 def options_in(arguments: Mapping[str, Any], unchecked: Collection[str] = ()) -> dict[str, Any]:
@@ -61,9 +46,9 @@ def options_in(arguments: Mapping[str, Any], unchecked: Collection[str] = ()) ->
     for values that torch rejects; to check a tensor, its value is fetched.
     """
     options = {name: value for name, value in arguments.items() if name not in ("self", "params", "__class__")}
-    for name, check in CHECKS.items():
+    for name in CHECKS:
         if name in options and name not in unchecked:
-            check(options[name])
+            _check(name, options[name])
     return options
 
 

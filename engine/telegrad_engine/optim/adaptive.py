@@ -211,40 +211,12 @@ def _root_mean_square(array: Any) -> Any:
     return (array * array).mean() ** 0.5
 
 
-def _adafactor_step(
-    p: Any,
-    g: Any,
-    variance: Any,
-    t: Any,
-    *,
-    lr: float,
-    eps: tuple[float, float],
-    d: float,
-    weight_decay: float,
-    scale: Any,
-) -> Any:
-    """Apply weight decay, then move the parameter by ``g`` over the root of ``variance``, clipped by its RMS."""
-    if p.size == 0:
-        return p
-    count = number(t)
-    rate = choose(count * lr * lr > 1, lambda: count**-0.5, lambda: lr)
-    if weight_decay:
-        p *= factor(1 - lr * weight_decay, p)
-    change = g / variance.clip(eps[0] * eps[0]) ** 0.5
-    length = _root_mean_square(change) / d
-    change = change * (scale * rate / length.clip(1.0))
-    p -= change.astype(p.dtype)
-    return p
-
-
+@optimizer("adafactor_vector", "variance", "t")
 @optimizer("adafactor", "row_var", "col_var", "t")
 def adafactor(
     p: Any,
     g: Any,
-    row_var: Any,
-    col_var: Any,
-    t: Any,
-    *,
+    *states: Any,
     lr: float = 1e-2,
     beta2_decay: float = -0.8,
     eps: tuple[float, float] = (1.2e-7, 1e-3),
@@ -253,36 +225,27 @@ def adafactor(
 ) -> Moved:
     """Adafactor: Shazeer and Stern 2018, algorithm 4, with relative steps, over the last two dimensions.
 
-    The average of squares is factored into the averages of its rows and of its columns.
+    The average of squares is factored into the averages of its rows and of its columns, except for a vector.
     """
+    *averages, t = states
     t += 1
-    weight = number(t) ** beta2_decay
-    scale = _root_mean_square(p).clip(eps[1]) if p.size else p
+    count = number(t)
+    weight = count**beta2_decay
     square = g * g
-    row_var = _blend(row_var, square.mean(-1, keepdims=True), weight)
-    col_var = _blend(col_var, square.mean(-2, keepdims=True), weight)
-    variance = row_var * col_var / row_var.mean(-2, keepdims=True).clip(eps[0])
-    p = _adafactor_step(p, g, variance, t, lr=lr, eps=eps, d=d, weight_decay=weight_decay, scale=scale)
-    return p, row_var, col_var, t
-
-
-@optimizer("adafactor_vector", "variance", "t")
-def adafactor_vector(
-    p: Any,
-    g: Any,
-    variance: Any,
-    t: Any,
-    *,
-    lr: float = 1e-2,
-    beta2_decay: float = -0.8,
-    eps: tuple[float, float] = (1.2e-7, 1e-3),
-    d: float = 1.0,
-    weight_decay: float = 0.0,
-) -> Moved:
-    """Adafactor for a vector, whose average of squares is not factored."""
-    t += 1
-    weight = number(t) ** beta2_decay
     scale = _root_mean_square(p).clip(eps[1]) if p.size else p
-    variance = _blend(variance, g * g, weight)
-    p = _adafactor_step(p, g, variance, t, lr=lr, eps=eps, d=d, weight_decay=weight_decay, scale=scale)
-    return p, variance, t
+    if len(averages) == 1:
+        averages = [_blend(averages[0], square, weight)]
+        variance = averages[0]
+    else:
+        averages = [_blend(average, square.mean(-i, keepdims=True), weight) for i, average in enumerate(averages, 1)]
+        row_var, col_var = averages
+        variance = row_var * col_var / row_var.mean(-2, keepdims=True).clip(eps[0])
+    if p.size:
+        rate = choose(count * lr * lr > 1, lambda: count**-0.5, lambda: lr)
+        if weight_decay:
+            p *= factor(1 - lr * weight_decay, p)
+        change = g / variance.clip(eps[0] * eps[0]) ** 0.5
+        length = _root_mean_square(change) / d
+        change = change * (scale * rate / length.clip(1.0))
+        p -= change.astype(p.dtype)
+    return p, *averages, t

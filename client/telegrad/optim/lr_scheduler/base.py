@@ -144,7 +144,7 @@ class LRScheduler:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load a ``state_dict()`` of this library or of torch."""
-        self.__dict__.update(state_dict)
+        self.__dict__.update({name: value for name, value in state_dict.items() if name not in self._unsaved})
 
 
 def check_optimizer(optimizer: Any) -> Optimizer:

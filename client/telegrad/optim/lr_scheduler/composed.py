@@ -46,7 +46,7 @@ class _Composed(LRScheduler):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load a ``state_dict()`` of this library or of torch."""
-        super().load_state_dict({k: v for k, v in state_dict.items() if k != "_schedulers"})
+        super().load_state_dict(state_dict)
         for scheduler, held in zip(self._schedulers, state_dict["_schedulers"], strict=True):
             scheduler.load_state_dict(held)
 

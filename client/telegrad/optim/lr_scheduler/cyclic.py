@@ -118,7 +118,7 @@ class CyclicLR(_WithMomentum):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load a ``state_dict()``; the scheduler keeps its own ``scale_fn``."""
         held = state_dict["_scale_fn_custom"]
-        super().load_state_dict({k: v for k, v in state_dict.items() if k != "_scale_fn_custom"})
+        super().load_state_dict(state_dict)
         if self._scale_fn_custom is not None:
             restore_callable(self._scale_fn_custom, held)
 

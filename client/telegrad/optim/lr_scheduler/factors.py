@@ -36,7 +36,7 @@ class LambdaLR(LRScheduler):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load a ``state_dict()``; the scheduler keeps its own functions."""
-        super().load_state_dict({k: v for k, v in state_dict.items() if k != "lr_lambdas"})
+        super().load_state_dict(state_dict)
         for function, held in zip(self.lr_lambdas, state_dict["lr_lambdas"], strict=False):
             restore_callable(function, held)
 
