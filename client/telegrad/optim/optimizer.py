@@ -368,10 +368,7 @@ class Optimizer:
     def __repr__(self) -> str:
         groups = [
             "\n".join(
-                [
-                    f"Parameter Group {i}",
-                    *(f"    {key}: {group[key]}" for key in sorted(group) if key != "params"),
-                ]
+                [f"Parameter Group {i}", *(f"    {key}: {group[key]}" for key in sorted(group) if key != "params")]
             )
             for i, group in enumerate(self.param_groups)
         ]

@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 
 from ..dtypes import DType
-from .algorithms import Betas, Moved, choose, factor, namespace, number, optimizer
+from .algorithms import Betas, Moved, Pair, choose, factor, namespace, number, optimizer
 
 
 def _blend(average: Any, value: Any, weight: float) -> Any:
@@ -29,18 +29,10 @@ def _blend_square(average: Any, value: Any, beta: float) -> Any:
 
 @optimizer("adam_amsgrad", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "t", decoupled=None)
 def adam_amsgrad(
-    p: Any,
-    g: Any,
-    m: Any,
-    v: Any,
-    largest: Any,
-    t: Any,
-    *,
-    lr: float = 1e-3,
-    betas: Betas = (0.9, 0.999),
-    eps: float = 1e-8,
+    p: Any, g: Any, *states: Any, lr: float = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8
 ) -> Moved:
     """AMSGrad, Reddi et al. 2018, algorithm 2: Adam, or AdamW if decoupled, with the largest second moment so far."""
+    m, v, largest, t = states
     beta1, beta2 = betas
     t += 1
     count = number(t)
@@ -58,9 +50,7 @@ def adam_amsgrad(
 def rmsprop(
     p: Any,
     g: Any,
-    square_avg: Any,
-    t: Any,
-    *optional: Any,
+    *states: Any,
     lr: float = 1e-2,
     alpha: float = 0.99,
     eps: float = 1e-8,
@@ -68,20 +58,20 @@ def rmsprop(
     centered: bool = False,
 ) -> Moved:
     """RMSprop: Tieleman and Hinton 2012; the centered form is Graves 2013, equations 38 to 45."""
-    states = list(optional)
+    square_avg, t, *optional = states
     t += 1
     square_avg = _blend_square(square_avg, g, alpha)
     variance = square_avg
     if centered:
-        states[-1] = _blend(states[-1], g, 1 - alpha)
-        variance = square_avg - states[-1] * states[-1]
+        optional[-1] = _blend(optional[-1], g, 1 - alpha)
+        variance = square_avg - optional[-1] * optional[-1]
     change = g / (variance**0.5 + eps)
     if momentum:
-        states[0] *= momentum
-        states[0] += change
-        change = states[0]
+        optional[0] *= momentum
+        optional[0] += change
+        change = optional[0]
     p -= lr * change
-    return p, square_avg, t, *states
+    return p, square_avg, t, *optional
 
 
 @optimizer("adagrad", "sum", "t")
@@ -175,21 +165,14 @@ def radam(
 
 @optimizer("rprop", "prev", "step_size", "t")
 def rprop(
-    p: Any,
-    g: Any,
-    prev: Any,
-    step_size: Any,
-    t: Any,
-    *,
-    etas: tuple[float, float] = (0.5, 1.2),
-    step_sizes: tuple[float, float] = (1e-6, 50.0),
-    lr: float = 1e-2,
+    p: Any, g: Any, *states: Any, etas: Pair = (0.5, 1.2), step_sizes: Pair = (1e-6, 50.0), lr: float = 1e-2
 ) -> Moved:
     """Rprop without weight backtracking: Riedmiller and Braun 1993; ``step_size`` is ``lr`` before the first step.
 
     Where the gradient changes sign, the parameter does not move, and the next gradient is treated as the first one.
     """
     xp = namespace()
+    prev, step_size, t = states
     t += 1
     agreement = g * prev
     turned = agreement < 0
@@ -219,7 +202,7 @@ def adafactor(
     *states: Any,
     lr: float = 1e-2,
     beta2_decay: float = -0.8,
-    eps: tuple[float, float] = (1.2e-7, 1e-3),
+    eps: Pair = (1.2e-7, 1e-3),
     d: float = 1.0,
     weight_decay: float = 0.0,
 ) -> Moved:

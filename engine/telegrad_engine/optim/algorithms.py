@@ -30,7 +30,8 @@ Moved = tuple[Any, ...]
 """A parameter and its states after an update."""
 
 Update = Callable[..., Moved]
-Betas = tuple[float, float]
+Pair = tuple[float, float]
+Betas = Pair
 """The decay rates of the averages of gradients and of squared gradients."""
 
 SCALARS = ("t", "mu_product", "eta", "mu")
@@ -287,15 +288,14 @@ def sgd(p: Any, g: Any, *, lr: float = 1e-3) -> Moved:
 def sgd_momentum(
     p: Any,
     g: Any,
-    buffer: Any,
-    t: Any,
-    *,
+    *states: Any,
     lr: float = 1e-3,
     momentum: float = 0.9,
     dampening: float = 0.0,
     nesterov: bool = False,
 ) -> Moved:
     """SGD with momentum: Sutskever et al. 2013, in the form PyTorch uses (the learning rate is outside the buffer)."""
+    buffer, t = states
     t += 1
     buffer = choose(t == 1, lambda: g, lambda: _blended(buffer, momentum, (1 - dampening) * g))
     p -= lr * (g + momentum * buffer if nesterov else buffer)
@@ -318,22 +318,13 @@ def _with_number(array: Any, value: Any) -> Any:
 
 @optimizer("asgd", "ax", "eta", "mu", "t")
 def asgd(
-    p: Any,
-    g: Any,
-    ax: Any,
-    eta: Any,
-    mu: Any,
-    t: Any,
-    *,
-    lr: float = 1e-2,
-    lambd: float = 1e-4,
-    alpha: float = 0.75,
-    t0: float = 1e6,
+    p: Any, g: Any, *states: Any, lr: float = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6
 ) -> Moved:
     """Averaged SGD: Polyak and Juditsky 1992, with the rates of Bottou 2010, section 4.2; ``ax`` is the average.
 
     Before the first step the rate ``eta`` is ``lr``, and the weight of the average ``mu`` is 1.
     """
+    ax, eta, mu, t = states
     t += 1
     count, rate = number(t), number(eta)
     p *= factor(1 - lambd * rate, p)

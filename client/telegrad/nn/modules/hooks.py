@@ -76,12 +76,7 @@ class Called:
         return add(self._forward_pre_hooks, hook, *flags, prepend=prepend)
 
     def register_forward_hook(
-        self,
-        hook: Callable[..., Any],
-        *,
-        prepend: bool = False,
-        with_kwargs: bool = False,
-        always_call: bool = False,
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
     ) -> Handle:
         """Call ``hook(module, args, output)`` after ``forward``; a result other than None replaces the output.
 

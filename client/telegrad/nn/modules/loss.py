@@ -15,6 +15,9 @@ from .function_module import FunctionModule
 from .linear import Linear
 from .module import Module
 
+Flag = bool | None
+"""The type of ``size_average`` and ``reduce``, torch's older arguments for ``reduction``."""
+
 
 class _Loss(FunctionModule):
     """A loss whose ``reduction`` combines the elements' losses: "mean", "sum", or "none" to keep them.
@@ -24,7 +27,7 @@ class _Loss(FunctionModule):
 
     _keywords: ClassVar[tuple[str, ...]] = ("reduction",)
 
-    def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> None:
+    def __init__(self, size_average: Flag = None, reduce: Flag = None, reduction: str = "mean") -> None:
         super().__init__()
         if reduce is False:
             reduction = "none"
@@ -44,11 +47,7 @@ class _WeightedLoss(_Loss):
     weight: Tensor | None
 
     def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
+        self, weight: Tensor | None = None, size_average: Flag = None, reduce: Flag = None, reduction: str = "mean"
     ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.register_buffer("weight", weight)
@@ -68,11 +67,7 @@ class SmoothL1Loss(_Loss, function="smooth_l1_loss"):
     _keywords = ("reduction", "beta")
 
     def __init__(
-        self,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-        beta: float = 1.0,
+        self, size_average: Flag = None, reduce: Flag = None, reduction: str = "mean", beta: float = 1.0
     ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.beta = beta
@@ -116,9 +111,9 @@ class PoissonNLLLoss(_Loss):
         self,
         log_input: bool = True,
         full: bool = False,
-        size_average: bool | None = None,
+        size_average: Flag = None,
         eps: float = 1e-8,
-        reduce: bool | None = None,
+        reduce: Flag = None,
         reduction: str = "mean",
     ) -> None:
         super().__init__(size_average, reduce, reduction)
@@ -158,11 +153,7 @@ class _MarginLoss(_Loss):
     _arguments = ("margin",)
 
     def __init__(
-        self,
-        margin: float = 0.0,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
+        self, margin: float = 0.0, size_average: Flag = None, reduce: Flag = None, reduction: str = "mean"
     ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.margin = margin
@@ -186,11 +177,7 @@ class HingeEmbeddingLoss(_MarginLoss, function="hinge_embedding_loss"):
     """The input where the target is 1, ``max(0, margin - input)`` where it is -1."""
 
     def __init__(
-        self,
-        margin: float = 1.0,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
+        self, margin: float = 1.0, size_average: Flag = None, reduce: Flag = None, reduction: str = "mean"
     ) -> None:
         super().__init__(margin, size_average, reduce, reduction)
 
@@ -208,8 +195,8 @@ class TripletMarginLoss(_Loss):
         p: float = 2.0,
         eps: float = 1e-6,
         swap: bool = False,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
+        size_average: Flag = None,
+        reduce: Flag = None,
         reduction: str = "mean",
     ) -> None:
         super().__init__(size_average, reduce, reduction)
@@ -262,9 +249,9 @@ class CrossEntropyLoss(_WeightedLoss, function="cross_entropy"):
     def __init__(
         self,
         weight: Tensor | None = None,
-        size_average: bool | None = None,
+        size_average: Flag = None,
         ignore_index: int = -100,
-        reduce: bool | None = None,
+        reduce: Flag = None,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
@@ -280,9 +267,9 @@ class NLLLoss(_WeightedLoss, function="nll_loss"):
     def __init__(
         self,
         weight: Tensor | None = None,
-        size_average: bool | None = None,
+        size_average: Flag = None,
         ignore_index: int = -100,
-        reduce: bool | None = None,
+        reduce: Flag = None,
         reduction: str = "mean",
     ) -> None:
         super().__init__(weight, size_average, reduce, reduction)
@@ -303,8 +290,8 @@ class BCEWithLogitsLoss(_WeightedLoss, function="binary_cross_entropy_with_logit
     def __init__(
         self,
         weight: Tensor | None = None,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
+        size_average: Flag = None,
+        reduce: Flag = None,
         reduction: str = "mean",
         pos_weight: Tensor | None = None,
     ) -> None:
@@ -321,11 +308,7 @@ class KLDivLoss(_Loss, function="kl_div"):
     _keywords = ("reduction", "log_target")
 
     def __init__(
-        self,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-        log_target: bool = False,
+        self, size_average: Flag = None, reduce: Flag = None, reduction: str = "mean", log_target: bool = False
     ) -> None:
         super().__init__(size_average, reduce, reduction)
         self.log_target = log_target
@@ -359,8 +342,8 @@ class MultiMarginLoss(_WeightedLoss, function="multi_margin_loss"):
         p: int = 1,
         margin: float = 1.0,
         weight: Tensor | None = None,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
+        size_average: Flag = None,
+        reduce: Flag = None,
         reduction: str = "mean",
     ) -> None:
         super().__init__(weight, size_average, reduce, reduction)
