@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 
 from telegrad_engine.dtypes import (
@@ -29,6 +30,7 @@ from telegrad_engine.dtypes import (
 )
 from telegrad_engine.errors import InvalidArgument, InvalidValue
 
+from .exclusions import attribute_of
 from .sessions.session import current
 from .tensor.handle import Tensor, functions, upload
 
@@ -39,8 +41,6 @@ TOLERANCES = {
     float64: (1e-7, 1e-7),
 }
 """The relative and the absolute tolerance by dtype; other dtypes are compared exactly."""
-EXCLUDED = {"FileCheck": "there is no TorchScript to check"}
-"""Names that torch has here and Telegrad omits, with the reason."""
 Message = str | Callable[[str], str] | None
 
 
@@ -262,12 +262,9 @@ _LIMITS = {
     int32: (-(2**31), 2**31),
     int64: (-(2**63), 2**63 - 1),
 }
-_LARGEST = {float16: 65504.0, bfloat16: 3.3895313892515355e38, float32: 3.4028234663852886e38, float64: 1.797e308}
-_TINIEST = {
-    float16: 6.103515625e-05,
-    bfloat16: 1.1754943508222875e-38,
-    float32: 1.1754943508222875e-38,
-    float64: 2.3e-308,
+_FLOATS: dict[DType, Any] = {
+    dtype: ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
+    for dtype in (float16, bfloat16, float32, float64)
 }
 
 
@@ -294,7 +291,7 @@ def make_tensor(
             "The parameters `noncontiguous` and `memory_format` are mutually exclusive, but got noncontiguous="
             f"{noncontiguous!r} and memory_format={memory_format!r}"
         )
-    if dtype not in _LIMITS and dtype not in _LARGEST:
+    if dtype not in _LIMITS and dtype not in _FLOATS:
         raise InvalidArgument(
             f"The requested dtype '{dtype}' is not supported by torch.testing.make_tensor(). To request support, file "
             "an issue at: https://github.com/pytorch/pytorch/issues"
@@ -314,14 +311,15 @@ def make_tensor(
     if noncontiguous and result.numel() > 1:
         result = functions.repeat_interleave(result, 2, dim=-1)[..., ::2]
     if exclude_zero:
-        result = functions.where(result == 0, functions.full_like(result, _TINIEST.get(dtype, 1)), result)
+        smallest = float(_FLOATS[dtype].tiny) if dtype in _FLOATS else 1
+        result = functions.where(result == 0, functions.full_like(result, smallest), result)
     made: Tensor = result if device is None else result.to(str(device))
     return made.requires_grad_() if requires_grad else made
 
 
 def _interval(dtype: DType, low: float | None, high: float | None) -> tuple[float, float]:
     """The bounds of the numbers, with the second one excluded."""
-    lowest, highest = _LIMITS.get(dtype) or (-_LARGEST[dtype], _LARGEST[dtype])
+    lowest, highest = _LIMITS.get(dtype) or (float(_FLOATS[dtype].min), float(_FLOATS[dtype].max))
     default = (0, 2) if dtype is bool_ else (0, 10) if dtype is uint8 else (-9, 10) if dtype in _LIMITS else (-9, 9)
     low, high = default[0] if low is None else low, default[1] if high is None else high
     if math.isnan(low) or math.isnan(high):
@@ -344,10 +342,7 @@ def _interval(dtype: DType, low: float | None, high: float | None) -> tuple[floa
     return (math.ceil(low), math.ceil(high)) if dtype in _LIMITS else (low, high)
 
 
-def __getattr__(name: str) -> NoReturn:
-    if name in EXCLUDED:
-        raise AttributeError(f"testing.{name} is not in Telegrad: {EXCLUDED[name]}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = attribute_of("testing")
 
 
 __all__ = ["assert_allclose", "assert_close", "make_tensor"]
