@@ -26,27 +26,8 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_ON_DEMAND})
 
 
-__all__ = [
-    "Function",
-    "Variable",
-    "anomaly_mode",
-    "backward",
-    "detect_anomaly",
-    "enable_grad",
-    "forward_ad",
-    "function",
-    "functional",
-    "grad",
-    "grad_mode",
-    "gradcheck",
-    "gradgradcheck",
-    "graph",
-    "inference_mode",
-    "is_grad_enabled",
-    "is_multithreading_enabled",
-    "no_grad",
-    "profiler",
-    "set_detect_anomaly",
-    "set_grad_enabled",
-    "set_multithreading_enabled",
-]
+__all__ = ["Function", "Variable", "backward", "grad", "gradcheck", "gradgradcheck"]
+__all__ += ["anomaly_mode", "forward_ad", "function", "functional", "grad_mode", "graph", "profiler"]
+__all__ += ["detect_anomaly", "set_detect_anomaly"]
+__all__ += ["enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled"]
+__all__ += ["is_multithreading_enabled", "set_multithreading_enabled"]

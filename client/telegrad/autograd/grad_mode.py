@@ -41,11 +41,5 @@ class set_multithreading_enabled(Mode):
         return set_multithreading_enabled(self.mode)
 
 
-__all__ = [
-    "enable_grad",
-    "inference_mode",
-    "is_multithreading_enabled",
-    "no_grad",
-    "set_grad_enabled",
-    "set_multithreading_enabled",
-]
+__all__ = ["enable_grad", "inference_mode", "no_grad", "set_grad_enabled"]
+__all__ += ["is_multithreading_enabled", "set_multithreading_enabled"]

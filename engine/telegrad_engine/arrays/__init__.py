@@ -128,16 +128,5 @@ def installed() -> list[str]:
     return [kind for kind, cls in KINDS.items() if find_spec(cls.library) is not None]
 
 
-__all__ = [
-    "ANY_GPU",
-    "NUMPY",
-    "Backend",
-    "DeviceInfo",
-    "NumpyBackend",
-    "available",
-    "installed",
-    "is_on",
-    "make_backend",
-    "resolve",
-    "split",
-]
+__all__ = ["NUMPY", "Backend", "NumpyBackend", "make_backend"]
+__all__ += ["ANY_GPU", "DeviceInfo", "available", "installed", "is_on", "resolve", "split"]

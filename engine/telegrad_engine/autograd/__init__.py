@@ -13,20 +13,7 @@ from .anomaly import detect_anomaly, set_detect_anomaly
 from .custom_function import Function
 from .gradcheck import gradcheck, gradgradcheck
 
-__all__ = [
-    "Function",
-    "GradcheckError",
-    "backward",
-    "detect_anomaly",
-    "enable_grad",
-    "forward_ad",
-    "function",
-    "functional",
-    "grad",
-    "gradcheck",
-    "gradgradcheck",
-    "inference_mode",
-    "no_grad",
-    "set_detect_anomaly",
-    "set_grad_enabled",
-]
+__all__ = ["Function", "backward", "forward_ad", "function", "functional", "grad"]
+__all__ += ["GradcheckError", "gradcheck", "gradgradcheck"]
+__all__ += ["detect_anomaly", "set_detect_anomaly"]
+__all__ += ["enable_grad", "inference_mode", "no_grad", "set_grad_enabled"]

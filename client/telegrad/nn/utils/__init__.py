@@ -12,28 +12,9 @@ from .norm_hooks import remove_spectral_norm, remove_weight_norm, spectral_norm,
 
 __getattr__ = attribute_of("nn.utils")
 
-__all__ = [
-    "clip_grad_norm",
-    "clip_grad_norm_",
-    "clip_grad_value_",
-    "clip_grads_with_norm_",
-    "convert_conv2d_weight_memory_format",
-    "convert_conv3d_weight_memory_format",
-    "fuse_conv_bn_eval",
-    "fuse_conv_bn_weights",
-    "fuse_linear_bn_eval",
-    "fuse_linear_bn_weights",
-    "get_total_norm",
-    "parameters_to_vector",
-    "parametrizations",
-    "parametrize",
-    "prune",
-    "remove_spectral_norm",
-    "remove_weight_norm",
-    "rnn",
-    "skip_init",
-    "spectral_norm",
-    "stateless",
-    "vector_to_parameters",
-    "weight_norm",
-]
+__all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm"]
+__all__ += ["convert_conv2d_weight_memory_format", "convert_conv3d_weight_memory_format"]
+__all__ += ["fuse_conv_bn_eval", "fuse_conv_bn_weights", "fuse_linear_bn_eval", "fuse_linear_bn_weights"]
+__all__ += ["parameters_to_vector", "skip_init", "vector_to_parameters"]
+__all__ += ["parametrizations", "parametrize", "prune", "rnn", "stateless"]
+__all__ += ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]

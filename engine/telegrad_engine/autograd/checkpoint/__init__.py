@@ -10,12 +10,5 @@ program's instructions (:mod:`telegrad_engine.session.checkpoint_sections`), and
 from .call import Call, Checkpointing, checkpoint, checkpoint_sequential, noop_context_fn, set_checkpoint_early_stop
 from .reentrant import WHOLE_ONLY
 
-__all__ = [
-    "WHOLE_ONLY",
-    "Call",
-    "Checkpointing",
-    "checkpoint",
-    "checkpoint_sequential",
-    "noop_context_fn",
-    "set_checkpoint_early_stop",
-]
+__all__ = ["WHOLE_ONLY", "Call", "Checkpointing"]
+__all__ += ["checkpoint", "checkpoint_sequential", "noop_context_fn", "set_checkpoint_early_stop"]

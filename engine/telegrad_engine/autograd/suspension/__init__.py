@@ -8,14 +8,5 @@ it knows where the session stops, and both run in lockstep.
 from .derivation import Derivation
 from .passes import BACKWARD, HOOK, NODE_HOOK, NODE_PREHOOK, POST_ACCUMULATE, ClientHook, ClientNode, Stop
 
-__all__ = [
-    "BACKWARD",
-    "HOOK",
-    "NODE_HOOK",
-    "NODE_PREHOOK",
-    "POST_ACCUMULATE",
-    "ClientHook",
-    "ClientNode",
-    "Derivation",
-    "Stop",
-]
+__all__ = ["BACKWARD", "HOOK", "NODE_HOOK", "NODE_PREHOOK", "POST_ACCUMULATE"]
+__all__ += ["ClientHook", "ClientNode", "Derivation", "Stop"]

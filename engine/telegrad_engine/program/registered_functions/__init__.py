@@ -12,18 +12,6 @@ from .limits import Budget
 from .steps import WRITES_TO_INPUT
 from .verify import verify
 
-__all__ = [
-    "SHARED",
-    "WRITES_TO_INPUT",
-    "Applicable",
-    "Budget",
-    "Foreign",
-    "FunctionProgram",
-    "Installed",
-    "Library",
-    "SessionLibrary",
-    "from_entry",
-    "installed_library",
-    "permissions",
-    "verify",
-]
+__all__ = ["SHARED", "Library", "SessionLibrary", "installed_library", "permissions"]
+__all__ += ["Applicable", "Budget", "Foreign", "FunctionProgram", "Installed", "from_entry"]
+__all__ += ["WRITES_TO_INPUT", "verify"]
