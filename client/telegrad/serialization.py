@@ -148,7 +148,9 @@ def load(
         body = f.read()
     else:
         raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'read' attribute")
-    if body.startswith(PICKLES) and not _plausible(body):
+    # A safetensors container starts with an 8-byte length, followed by JSON.
+    is_container = int.from_bytes(body[:8], "little") <= len(body) and body[8:9] == b"{"
+    if body.startswith(PICKLES) and not is_container:
         from . import torch_archive  # imports zipfile and pickletools
 
         if not torch_archive.is_archive(body):
@@ -280,11 +282,6 @@ def _fetch(values_by_name: Mapping[str, Any]) -> dict[str, Any]:
         values |= {(key, name): value.array for name, value in recorder.fetch(ids).items()}
     fetched = {name: values[id(t._recorder), t._id] for name, t in tensors.items()}
     return {name: fetched.get(name, value) for name, value in values_by_name.items()}
-
-
-def _plausible(body: bytes) -> bool:
-    """Whether the body starts like a safetensors container: an 8-byte length, followed by JSON."""
-    return int.from_bytes(body[:8], "little") <= len(body) and body[8:9] == b"{"
 
 
 def _rebuild(value: Any, arrays: Mapping[str, Any]) -> Any:

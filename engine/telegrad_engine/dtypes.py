@@ -107,16 +107,13 @@ def parse(value: Any) -> DType:
         if name.startswith("complex"):
             raise DTypeMismatch(COMPLEX_TEXT)
         raise InvalidArgument(f"unknown dtype {value!r}; known: {', '.join(d.name for d in ALL)}")
-    return from_numpy(_numpy_dtype(value))
-
-
-def _numpy_dtype(value: Any) -> np.dtype[Any]:
     try:
         # A torch.dtype prints as "torch.float32"; NumPy does not accept it.
         text = str(value)
-        return parse(text).numpy if text.startswith("torch.") else np.dtype(value)
+        found = parse(text).numpy if text.startswith("torch.") else np.dtype(value)
     except (TypeError, ValueError):
         raise InvalidArgument(f"dtype must be a dtype or its name, not {type(value).__name__}") from None
+    return from_numpy(found)
 
 
 def from_numpy(dtype: np.dtype[Any]) -> DType:

@@ -42,7 +42,10 @@ _here: ContextVar[Session | None] = ContextVar("session", default=None)
 _shared: Session | None = None
 """The session of all other threads and tasks: the main thread's, or the first."""
 
-
+CONNECTION_OPTIONS = ("stream", "compress", "verify", "api_key", "direct")
+"""The options of :func:`connect` that say how a server is reached."""
+SESSION_OPTIONS = ("session", "device", "dtype")
+"""The options of :func:`connect` that mean the default if they are None."""
 COPIES = "telegrad.copies"
 """The key of :class:`Copies` in the memo of a deep copy."""
 OWN_IDS = re.compile(rf"{ID_PREFIX}([0-9a-f]{{8}}_)?[0-9]+")
@@ -344,44 +347,29 @@ def session(name: str, url: str | None = None, **options: Any) -> Session:
     try:
         return connect(url, name=name, durable=True, **options)
     except SessionExists as found:
-        ways = {key: options[key] for key in ("stream", "compress", "verify", "api_key", "direct") if key in options}
+        ways = {name: options[name] for name in CONNECTION_OPTIONS if name in options}
         return connect(url, session=found.context["session"], **ways)
 
 
-def transport_to(
-    url: str | None,
-    *,
-    device: str | None,
-    seed: int | None,
-    dtype: Any,
-    stream: bool | None,
-    session: str | None = None,
-    compress: str | None = None,
-    verify: Verify = True,
-    api_key: str | None = None,
-    direct: bool = False,
-    **options: Any,
-) -> Transport:
+def transport_to(url: str | None, **options: Any) -> Transport:
     """Open or attach to a session with the options of ``connect``, and return its transport."""
     address = url or os.environ.get("TELEGRAD_URL") or "local://"
-    settings: dict[str, Any] = {"seed": seed, **options}
-    if device is not None:
-        settings["device"] = device
-    if dtype is not None:
-        settings["dtype"] = dtypes.parse(dtype)
-    if compress not in (None, ENCODING):
+    ways = {name: options.pop(name) for name in CONNECTION_OPTIONS if name in options}
+    settings = {name: value for name, value in options.items() if value is not None or name not in SESSION_OPTIONS}
+    if "dtype" in settings:
+        settings["dtype"] = dtypes.parse(settings["dtype"])
+    if (compress := ways.get("compress")) not in (None, ENCODING):
         raise InvalidValue(f"cannot compress by {compress!r:.60}: it is {ENCODING!r}, or None for not at all")
-    if session is not None:
-        settings["session"] = session
-        _check_attaching(address, session, settings)
+    if "session" in settings:
+        _check_attaching(address, settings["session"], settings)
     if address.startswith("local:"):
         from ..transport.local import LocalTransport  # a client of a server does not need the engine's sessions
 
         return LocalTransport(**settings)
     if address.startswith(("http://", "https://")):
-        key = os.environ.get("TELEGRAD_API_KEY") if api_key is None else api_key
-        ways: dict[str, Any] = {"stream": stream, "compress": compress, "verify": verify, "api_key": key or None}
-        return _http_transport()(address, direct=direct, **ways, **settings)
+        key = ways.pop("api_key", None)
+        key = os.environ.get("TELEGRAD_API_KEY") if key is None else key
+        return _http_transport()(address, api_key=key or None, **ways, **settings)
     raise InvalidValue(f"cannot connect to {address!r}: an address starts with http://, https:// or local://")
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from telegrad_engine.context import no_grad
 from telegrad_engine.dtypes import int64
 from telegrad_engine.tensor.formatting import indices_shown
-
-if TYPE_CHECKING:
-    from telegrad_engine.visualization.drawing import Drawing
+from telegrad_engine.visualization.drawing import Drawing, draw, to_dot, to_mermaid
+from telegrad_engine.visualization.svg import to_svg
 
 MAX_DRAWN = 200
 """The default limit of operations in a picture."""
@@ -55,20 +54,14 @@ class Graph:
 
     def to_dot(self) -> str:
         """Return the graph in Graphviz's DOT language."""
-        from telegrad_engine.visualization.drawing import to_dot
-
         return to_dot(self.drawing)
 
     def to_mermaid(self) -> str:
         """Return the graph as a Mermaid flowchart."""
-        from telegrad_engine.visualization.drawing import to_mermaid
-
         return to_mermaid(self.drawing)
 
     def to_svg(self) -> str:
         """Return the graph as an SVG picture."""
-        from telegrad_engine.visualization.svg import to_svg
-
         return to_svg(self.drawing)
 
     def _repr_html_(self) -> str:
@@ -98,8 +91,6 @@ def graph(*tensors: Any, names: Mapping[str, Any] | None = None, limit: int | No
     ``names`` maps names to tensors, such as ``dict(model.named_parameters())``. At most ``limit`` operations are drawn,
     the newest ones; None draws all. Nothing is fetched from the session.
     """
-    from telegrad_engine.visualization.drawing import draw
-
     return Graph(draw(tensors, dict(names or {}), limit))
 
 

@@ -51,27 +51,20 @@ def ssl_context(verify: Verify = True) -> ssl.SSLContext:
     if isinstance(verify, ssl.SSLContext):
         return verify
     if isinstance(verify, bool):
-        return _system_context() if verify else _unverified_context()
+        context = ssl.create_default_context()
+        if not verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            return context
+        paths = ssl.get_default_verify_paths()
+        found = context.cert_store_stats()["x509_ca"] or paths.cafile or paths.capath
+        return context if found else httpx.create_ssl_context()
     if not isinstance(verify, (str, os.PathLike)):
         raise InvalidArgument(f"verify is an SSLContext, a path or a bool, not {type(verify).__name__}")
     try:
         return ssl.create_default_context(cafile=verify)
     except OSError as error:
         raise InvalidValue(f"verify={os.fspath(verify)!r}: no certificates can be read there: {error}") from None
-
-
-def _system_context() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    paths = ssl.get_default_verify_paths()
-    found = context.cert_store_stats()["x509_ca"] or paths.cafile or paths.capath
-    return context if found else httpx.create_ssl_context()
-
-
-def _unverified_context() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 class Credentials:

@@ -153,7 +153,8 @@ class HTTPTransport:
             if snapshot is not None:
                 found = self._import(snapshot)
             elif session is None:
-                found = self._create({"heartbeats": not self._stays, **body})
+                with progress.waiting(f"connecting to {self.url}"):
+                    found = self._made("/v1/sessions", json={"heartbeats": not self._stays, **body})
             else:
                 found = self._fork(session) if fork else self._find(session)
             self.session_id: str = found["id"]
@@ -187,14 +188,12 @@ class HTTPTransport:
                 ways = self._compressed, self.durable, self._retry_s, locate
                 return Stream(self.url + path, headers, timeout, self._context, *ways)
             except OSError as error:  # a proxy may block it in any way: the server itself answered just now
-                if self._compressed and isinstance(error, Refused) and error.status == 415:  # it knows no zstd
-                    self._leave()
-                    raise problem_to_error(self.url, error.status, error.body) from None
-                if isinstance(error, Refused) and isinstance(
-                    problem_to_error(self.url, error.status, error.body), KEY_ERRORS
-                ):
-                    self._leave()
-                    raise problem_to_error(self.url, error.status, error.body) from None
+                if isinstance(error, Refused):
+                    problem = problem_to_error(self.url, error.status, error.body)
+                    without_zstd = self._compressed and error.status == errors.UnsupportedMediaType.status
+                    if without_zstd or isinstance(problem, KEY_ERRORS):
+                        self._leave()
+                        raise problem from None
                 if stream:
                     self._leave()
                     text = f"{self.url} takes no stream: {error}. Without stream=True, the SDK does without one"
@@ -353,10 +352,6 @@ class HTTPTransport:
     def _get(self, path: str) -> Any:
         """The JSON data at a path of the session."""
         return self._request("GET", f"/v1/sessions/{self.session_id}/{path}")
-
-    def _create(self, body: dict[str, Any]) -> Any:
-        with progress.waiting(f"connecting to {self.url}"):
-            return self._made("/v1/sessions", json=body)
 
     def _fork(self, session: str) -> Any:
         return self._made(f"/v1/sessions/{session}/fork", json={"heartbeats": True})

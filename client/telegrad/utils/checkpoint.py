@@ -24,7 +24,6 @@ from telegrad_engine.instrumentation import Observer
 
 from ..autograd.backward_callbacks import mark_whole
 from ..exclusions import attribute_of
-from ..tape.recorder import Recorder
 from ..tape.transform_stack import active, entered
 from ..tensor.handle import Tensor, recorder_of, refs
 from .selective_checkpoint import (
@@ -57,28 +56,16 @@ def _recomputed(call: Call) -> Any:
     if isinstance(policy, SavingPolicy):
         selecting, options["selective"] = entered(Selection(policy, attrs["checkpoint"])), True
     with recorder.lock:  # other threads may not record into the checkpoint
-        return _marked(call, recorder, refs(tensors), attrs, options, selecting)
-
-
-def _marked(
-    call: Call,
-    recorder: Recorder,
-    inputs: Any,
-    attrs: dict[str, Any],
-    options: dict[str, bool],
-    selecting: AbstractContextManager[None],
-) -> Any:
-    """Call the function between the two instructions that mark its own as a checkpoint, and return its result."""
-    recorder.emit("checkpoint", [inputs], (), attrs | options)
-    recorder.open_checkpoints += 1
-    try:
-        with observed_by(_Unversioned()), selecting:
-            return call.function(*call.args, **call.kwargs)
-    finally:
-        recorder.open_checkpoints -= 1
-        if not recorder.closed:
-            recorder.emit("end_checkpoint", (), (), attrs)
-            recorder.free_dead()  # at once instead of with the next program, since this frees their memory
+        recorder.emit("checkpoint", [refs(tensors)], (), attrs | options)
+        recorder.open_checkpoints += 1
+        try:
+            with observed_by(_Unversioned()), selecting:
+                return call.function(*call.args, **call.kwargs)
+        finally:
+            recorder.open_checkpoints -= 1
+            if not recorder.closed:
+                recorder.emit("end_checkpoint", (), (), attrs)
+                recorder.free_dead()  # at once instead of with the next program, since this frees their memory
 
 
 NOOP = type(noop_context_fn()[1])
