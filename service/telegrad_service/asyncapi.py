@@ -15,17 +15,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from telegrad_engine.program.compression import ENCODING
+from telegrad_engine.program.frames import CLIENT_HEADER, QUOTA_USED_UP, TAKEN_OVER
 from telegrad_engine.program.wire import SAFETENSORS, TEXT
 
 from . import problems
 from .hosting.sequence import SENDER_PATTERN
-from .hosting.session_handle import ENDED, GOING_AWAY, TAKEN_OVER
+from .hosting.session_handle import ENDED, GOING_AWAY
 from .http import json_schema
 from .http.media import JSON
 from .programs import messages, stream
 from .programs.schemas import Program
 from .routing.schemas import SESSION_ID
-from .streaming.websocket import QUOTA_USED_UP
 
 REF = "#/components/schemas/{model}"
 CHANNEL = {"$ref": "#/channels/stream"}
@@ -161,7 +161,7 @@ def _query() -> dict[str, Any]:
 
 def _headers() -> dict[str, Any]:
     text = "The client's own address and port of the connection, if it is on the server's machine."
-    return {"type": "object", "properties": {stream.CLIENT_HEADER: {"type": "string", "description": text}}}
+    return {"type": "object", "properties": {CLIENT_HEADER: {"type": "string", "description": text}}}
 
 
 def _messages() -> dict[str, Any]:

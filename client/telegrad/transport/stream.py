@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from telegrad_engine.errors import ConnectionFailed, ServerBusy, SessionLimit, TelegradError, TooLarge
 from telegrad_engine.program import compression
+from telegrad_engine.program.frames import QUOTA_USED_UP, TAKEN_OVER
 from telegrad_engine.program.safetensors import Container, joined
 
 from . import progress
@@ -29,10 +30,8 @@ DELAYS_S = (0.0, 0.05, 0.25, 1.0)
 RESTART_S = 60.0
 """Seconds in which a server that keeps the session on its disk may start again."""
 UNAVAILABLE = 503
-NO_MEMORY: Mapping[int, type[TelegradError]] = {1013: ServerBusy, 4429: SessionLimit}
+NO_MEMORY: Mapping[int, type[TelegradError]] = {1013: ServerBusy, QUOTA_USED_UP: SessionLimit}
 """The close codes of a server, and of a tenant, that has no memory left for a program."""
-TAKEN_OVER = 4409
-"""The close code of a stream whose sender has connected once more."""
 
 
 class Place(NamedTuple):

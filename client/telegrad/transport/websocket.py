@@ -25,14 +25,12 @@ from websockets.frames import CloseCode, Frame, Opcode, apply_mask  # type: igno
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from telegrad_engine.program.frames import BINARY, CONTROL, MASKED, frame_header, frame_size
+from telegrad_engine.program.frames import BINARY, CLIENT_HEADER, CONTROL, MASKED, frame_header, frame_size
 
 from . import progress
 from .connection import CONNECT_S
 from .retries import Refusal, refusal
 
-CLIENT_HEADER = "telegrad-client"
-"""The header with the client's address and port. A server that sees the same ones allows unmasked frames."""
 PIECE, WATCHED_PIECE = 2**20, 2**18
 """Bytes to send at a time, each piece within the timeout: as many as fit in the cache; fewer if progress is shown, so
 that a slow network takes a piece in a moment."""

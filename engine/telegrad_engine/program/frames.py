@@ -1,4 +1,4 @@
-"""Headers of WebSocket frames (RFC 6455, 5.2), for the server and the SDK."""
+"""Headers of WebSocket frames (RFC 6455, 5.2), and what else the two ends of a stream must agree on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ MASKED = 0x80
 """The bit of a second byte that is set in masked frames, which a client sends."""
 KEY_SIZE = 4
 """Bytes of the masking key, which ends the header of a masked frame."""
+CLIENT_HEADER = "telegrad-client"
+"""The header with the client's address and port. A server that sees the same ones allows unmasked frames."""
+TAKEN_OVER = 4409
+"""The close code of a stream whose sender has connected once more, based on an HTTP status."""
+QUOTA_USED_UP = 4429
+"""The close code for a client whose tenant has no memory left for a message, based on an HTTP status."""
 
 
 def frame_header(first: int, length: int, key: bytes = b"") -> bytes:

@@ -35,8 +35,8 @@ from .commands import QUERIES, WORKLOADS
 from .durable import Durable
 from .sequence import HostedSession, SequenceRecords
 
-GOING_AWAY, ENDED, TAKEN_OVER = 1001, 4404, 4409
-"""The close codes of a stream: a standard one of WebSocket, and two of our own that are based on HTTP statuses."""
+GOING_AWAY, ENDED = 1001, 4404
+"""The close codes of a stream: a standard one of WebSocket, and one of our own that is based on an HTTP status."""
 AT_ONCE_S = 5e-3
 """Seconds that a program may block the event loop if its session is alone."""
 TINY_S = 1e-4

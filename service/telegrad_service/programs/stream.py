@@ -25,6 +25,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from telegrad_engine.cancellation import CancellationToken
 from telegrad_engine.errors import ServerBusy, SessionLimit, TelegradError, TooLarge
 from telegrad_engine.program import compression, wire
+from telegrad_engine.program.frames import CLIENT_HEADER, QUOTA_USED_UP, TAKEN_OVER
 from telegrad_engine.program.result import Lent, whole
 from telegrad_engine.session.memory_accounting import Accounts
 from telegrad_engine.session.session import NotAtOnce
@@ -32,13 +33,13 @@ from telegrad_engine.session.session import NotAtOnce
 from .. import problems
 from ..hosting import work
 from ..hosting.sequence import parse_sender
-from ..hosting.session_handle import GOING_AWAY, TAKEN_OVER, TOKEN, SessionHandle
+from ..hosting.session_handle import GOING_AWAY, TOKEN, SessionHandle
 from ..http import encodings
 from ..http.limits import BodyReservation
 from ..observability.request import REQUEST, new_id, note_route
 from ..routing.route import check_query
 from ..settings import Settings
-from ..streaming.websocket import ANSWER_WITH, ON_LOST, PROMPT, QUOTA_USED_UP
+from ..streaming.websocket import ANSWER_WITH, ON_LOST, PROMPT
 from ..tenants.principal import Scope, principal_of
 
 logger = logging.getLogger(__name__)
@@ -62,8 +63,6 @@ TOO_LONG = 1009
 """The WebSocket close code for a message that is too long, before or after decompression."""
 OWN_FAULT = 1011
 """The WebSocket close code for an internal error."""
-CLIENT_HEADER = "telegrad-client"
-"""The header with the address and port that a client on the same machine has on its end of the connection."""
 
 
 async def stream(websocket: WebSocket) -> None:

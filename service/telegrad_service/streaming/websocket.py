@@ -24,7 +24,16 @@ from websockets.frames import CloseCode, Frame, apply_mask  # type: ignore[attr-
 from websockets.protocol import State
 
 from telegrad_engine.errors import ServerBusy, SessionLimit
-from telegrad_engine.program.frames import BINARY, CONTROL, KEY_SIZE, MASKED, TEXT, frame_header, frame_size
+from telegrad_engine.program.frames import (
+    BINARY,
+    CONTROL,
+    KEY_SIZE,
+    MASKED,
+    QUOTA_USED_UP,
+    TEXT,
+    frame_header,
+    frame_size,
+)
 from telegrad_engine.program.result import Lent
 from telegrad_engine.session.memory_accounting import Accounts
 
@@ -38,8 +47,6 @@ PROMPT, ANSWER_WITH, ON_LOST = "telegrad.prompt", "answer_with", "on_lost"
 """The extension and its functions. ``answer_with`` takes three functions: one answers messages, one is called after
 each answer, and one tells whether no other session waits. ``on_lost`` takes a function to call when the connection is
 lost."""
-QUOTA_USED_UP = 4429
-"""The close code for a client whose tenant has no memory left for a message, based on an HTTP status."""
 Prompt = Callable[[memoryview], Any]
 """Answers a message with an ASGI message to send, or with None if the application is to receive it."""
 _NOTHING = memoryview(b"")
