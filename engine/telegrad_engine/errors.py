@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
+TYPE_PREFIX = "urn:telegrad:problem:"
+"""A problem document's ``type`` is this and the slug of its error."""
 ERRORS: dict[str, type[TelegradError]] = {}
 """All error classes by slug."""
 
@@ -26,11 +28,16 @@ class TelegradError(Exception):
     title: ClassVar[str] = "Error"
     retry_after_s: ClassVar[int | None] = None
     """Seconds after which a repeated request may succeed; None if repeating does not help."""
+    repeatable: ClassVar[bool] = True
+    """Whether a session in the same state always meets it again; no limit, time or library of the server decides."""
 
-    def __init_subclass__(cls, slug: str = "", status: int = 0, title: str = "", retry_after_s: int = 0) -> None:
+    def __init_subclass__(
+        cls, slug: str = "", status: int = 0, title: str = "", retry_after_s: int = 0, repeatable: bool = True
+    ) -> None:
         if status:  # not for a user's own subclass, which has those of its base
             cls.slug = slug or re.sub("(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
             cls.status, cls.title, cls.retry_after_s = status, title, retry_after_s or None
+            cls.repeatable = repeatable
             ERRORS[cls.slug] = cls
 
     def __init__(self, detail: str, **context: Any) -> None:
@@ -147,7 +154,7 @@ class InvalidFunction(TelegradError, ValueError, status=422, title="Not a functi
     """A function's definition is invalid; ``where`` in the context names the wrong instruction."""
 
 
-class LimitExceeded(TelegradError, RuntimeError, status=422, title="A limit was passed"):
+class LimitExceeded(TelegradError, RuntimeError, status=422, title="A limit was passed", repeatable=False):
     """A limit is exceeded, such as the size or the work of a registered function."""
 
 
@@ -155,7 +162,7 @@ class NeedsExample(TelegradError, RuntimeError, status=422, title="An example is
     """Traced code needs information that is known only with example inputs."""
 
 
-class UnknownFunction(TelegradError, AttributeError, status=404, title="Unknown function"):
+class UnknownFunction(TelegradError, AttributeError, status=404, title="Unknown function", repeatable=False):
     """No function with this name is registered."""
 
 
@@ -163,7 +170,7 @@ class ProcedureExists(TelegradError, ValueError, status=409, title="The name is 
     """A procedure with this name is already defined."""
 
 
-class FunctionExists(TelegradError, status=409, title="The name is taken"):
+class FunctionExists(TelegradError, status=409, title="The name is taken", repeatable=False):
     """A function with this name is already registered."""
 
 
@@ -182,7 +189,7 @@ class UnknownTensor(TelegradError, LookupError, status=404, title="Unknown tenso
     """The session has no tensor with this id, or it was freed."""
 
 
-class UnknownProgram(TelegradError, LookupError, status=404, title="Unknown program"):
+class UnknownProgram(TelegradError, LookupError, status=404, title="Unknown program", repeatable=False):
     """The server does not have a program with this digest, or no longer has it."""
 
 
@@ -214,7 +221,9 @@ class Unauthenticated(TelegradError, PermissionError, status=401, title="No vali
     """The request has no API key, or one that is not valid."""
 
 
-class MissingScope(TelegradError, PermissionError, status=403, title="The API key does not allow this"):
+class MissingScope(
+    TelegradError, PermissionError, status=403, title="The API key does not allow this", repeatable=False
+):
     """The API key does not have the scope that the request needs."""
 
 
@@ -262,15 +271,15 @@ class TensorExists(TelegradError, status=409, title="The id is taken"):
     """A tensor with this id already exists."""
 
 
-class TooLarge(TelegradError, RuntimeError, status=413, title="Too large"):
+class TooLarge(TelegradError, RuntimeError, status=413, title="Too large", repeatable=False):
     """A size in bytes or elements exceeds a limit."""
 
 
-class TimeLimitExceeded(TelegradError, TimeoutError, status=422, title="The time limit was exceeded"):
+class TimeLimitExceeded(TelegradError, TimeoutError, status=422, title="The time limit was exceeded", repeatable=False):
     """A program ran for longer than the server's time limit."""
 
 
-class Cancelled(TelegradError, RuntimeError, status=409, title="Cancelled"):
+class Cancelled(TelegradError, RuntimeError, status=409, title="Cancelled", repeatable=False):
     """A program was stopped because its session ended, its client disconnected or the server is stopping."""
 
 
@@ -278,11 +287,13 @@ class UnsupportedMediaType(TelegradError, status=415, title="Unsupported media t
     """The server does not accept the body's media type."""
 
 
-class SessionLimit(TelegradError, slug="quota-exceeded", status=429, title="Quota exceeded", retry_after_s=5):
+class SessionLimit(
+    TelegradError, slug="quota-exceeded", status=429, title="Quota exceeded", retry_after_s=5, repeatable=False
+):
     """The client or its tenant has reached its limit of sessions, bytes or waiting requests."""
 
 
-class ServerBusy(TelegradError, status=503, title="Server busy", retry_after_s=5):
+class ServerBusy(TelegradError, status=503, title="Server busy", retry_after_s=5, repeatable=False):
     """The server is full or draining; try again later."""
 
 
@@ -294,7 +305,7 @@ class ConnectionFailed(TelegradError, ConnectionError, status=502, title="Connec
     """The SDK could not reach the server."""
 
 
-class InternalError(TelegradError, status=500, title="Internal error"):
+class InternalError(TelegradError, status=500, title="Internal error", repeatable=False):
     """An error in the server itself."""
 
     def __str__(self) -> str:

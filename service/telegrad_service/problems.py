@@ -1,7 +1,6 @@
 """Errors as RFC 9457 problem documents.
 
-The engine's table (``telegrad_engine.errors``) has the slug and the status of each error. ``type`` is
-``urn:telegrad:problem:<slug>`` and never changes.
+The engine's table (``telegrad_engine.errors``) has the slug, the status and the title of each error.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from starlette.websockets import WebSocket
 
 from telegrad_engine.errors import (
     ERRORS,
+    TYPE_PREFIX,
     InternalError,
     InvalidArgument,
     MalformedRequest,
@@ -32,7 +32,6 @@ from telegrad_engine.program.members import no_member
 from .observability.request import HEADER, REQUEST, new_id
 
 MEDIA_TYPE = "application/problem+json"
-TYPE_PREFIX = "urn:telegrad:problem:"
 RETRIED = frozenset(error.status for error in ERRORS.values() if error.retry_after_s is not None)
 """Statuses that may carry ``Retry-After``."""
 RETRY_AFTER_S = "retry_after_s"

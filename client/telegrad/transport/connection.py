@@ -20,8 +20,6 @@ from telegrad_engine.errors import ConnectionFailed, InvalidArgument, InvalidVal
 from .base import Verify
 from .retries import Refusal
 
-PREFIX = "urn:telegrad:problem:"
-
 
 def not_telegrad(url: str, reason: str) -> errors.ConnectionFailed:
     """The error for an answer that does not come from a Telegrad server."""
@@ -32,7 +30,7 @@ def problem_to_error(url: str, status: int, body: bytes | memoryview) -> errors.
     """The exception that local code would have raised, from a problem+json answer."""
     try:
         problem = json.loads(bytes(body))
-        slug = str(problem.pop("type")).removeprefix(PREFIX)
+        slug = str(problem.pop("type")).removeprefix(errors.TYPE_PREFIX)
         detail = str(problem.pop("detail"))
     except (ValueError, KeyError, AttributeError):
         return not_telegrad(url, f"its answer {status} is not a problem document")

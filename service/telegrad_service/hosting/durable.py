@@ -21,6 +21,7 @@ from xxhash import xxh3_64_intdigest
 
 from telegrad_engine.cancellation import CancellationToken, cancelled_by
 from telegrad_engine.errors import (
+    ERRORS,
     InternalError,
     NotSupported,
     ServerBusy,
@@ -53,21 +54,7 @@ ANSWERS = 1
 """The format of commands' answers. Raise it when one changes: a replay then does not compare the answers of before."""
 MAX_CHECKED = 2**16
 """The largest answer, in bytes, whose checksum a replay compares."""
-UNREPEATABLE = frozenset(
-    {
-        "cancelled",
-        "function-exists",
-        "internal-error",
-        "limit-exceeded",
-        "missing-scope",
-        "quota-exceeded",
-        "server-busy",
-        "time-limit-exceeded",
-        "too-large",
-        "unknown-function",
-        "unknown-program",
-    }
-)
+UNREPEATABLE = frozenset(slug for slug, error in ERRORS.items() if not error.repeatable)
 """Errors that depend on more than the session's state, so that a replay might not meet them."""
 WITHOUT_EFFECT = frozenset({"function-exists", "missing-scope", "unknown-function"})
 """Those of them that an instruction meets before it does anything."""
