@@ -1,21 +1,20 @@
-"""``telegrad serve --workers N`` whose workers are processes of this one: quicker than Ray, and otherwise the same.
+"""``telegrad serve --workers N`` whose workers are never started again, and are killed if this process is.
 
-Internals: Ray is replaced, which only starts, watches and stops the workers.
+Internals: the class that starts, watches and stops the workers is replaced.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 import signal
 import subprocess
 import sys
-import threading
+from collections.abc import Mapping
 
 from telegrad_service.cli import main
-from telegrad_service.cluster import local_ray
-from telegrad_service.cluster.ray_workers import RayError, WorkerSpec
+from telegrad_service.cluster import worker_process
+from telegrad_service.observability.logs import CommandFailed
 
 PR_SET_PDEATHSIG = 1
 
@@ -23,34 +22,28 @@ PR_SET_PDEATHSIG = 1
 class Processes:
     """The workers. They end with this process, as all processes of a machine that fails."""
 
-    def __init__(self, specs: list[WorkerSpec], drain_s: float, log_format: str) -> None:
+    def __init__(self, environment: Mapping[str, str], count: int, drain_s: float) -> None:
         self._stop_s = drain_s + 10
-        others = {f"TELEGRAD_{name.upper()}" for name in (*local_ray.OF_THE_GATEWAY, "workers")}
-        inherited = {name: value for name, value in os.environ.items() if name not in others}
+        inherited = worker_process.inherited_environment()
         self._workers = [
             subprocess.Popen(
                 [sys.executable, "-W", "error", "-m", "telegrad_service.cli", "worker", "--port", "0"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 text=True,
-                env=inherited | spec.environment,
+                env=inherited | dict(environment),
                 preexec_fn=end_with_parent,
             )
-            for spec in specs
+            for _ in range(count)
         ]
 
     def wait_ready(self) -> None:
-        """Wait until all workers serve, and print where. Raises RayError if they do not."""
+        """Wait until all workers serve, and print where. Raises CommandFailed if they do not."""
         for worker in self._workers:
             assert worker.stdout is not None
             if "http" not in (announcement := worker.stdout.readline()):
-                raise RayError("the workers have not started")
+                raise CommandFailed("the workers have not started")
             print("worker", *re.findall(r'https?://[^\s"]+', announcement), flush=True)
-
-    def wait(self) -> int:
-        """Wait for an end that only ``stop`` brings about."""
-        threading.Event().wait()
-        raise AssertionError
 
     def stop(self) -> None:
         """Stop the workers."""
@@ -65,5 +58,5 @@ def end_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    local_ray.LocalRay = Processes  # type: ignore[assignment]
+    worker_process.LocalWorkers = Processes  # type: ignore[assignment]
     main()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 
 from fastapi import FastAPI
 from fastapi_standalone_docs import StandaloneDocs
@@ -21,7 +22,7 @@ from .health import endpoints as health
 from .hosting.host import SessionHost
 from .http.origins import check_origins
 from .keys import endpoints as keys
-from .observability.metrics import RequestCounts
+from .observability.metrics import RequestCounts, registry_of
 from .ops import endpoints as ops
 from .procedures import endpoints as procedures
 from .profile import endpoints as profile
@@ -36,6 +37,7 @@ from .tenants.authentication import Authentication
 from .tenants.authenticator import Authenticator
 from .tensors import endpoints as tensors
 from .usage import endpoints as usage
+from .usage.metrics import server_metrics
 
 logger = logging.getLogger(__name__)
 EXPIRY_PERIOD_S = 5.0
@@ -81,7 +83,7 @@ def create_app(
     app.state.settings = settings
     app.state.host = host or SessionHost(settings)
     app.state.requests = RequestCounts()
-    app.state.metrics = usage.registry_of(app.state.requests, app.state.host)
+    app.state.metrics = registry_of(partial(server_metrics, app.state.requests, app.state.host))
     app.state.idempotency_keys = IdempotencyKeys()
     app.state.authenticator = authenticator or Authenticator(settings)
     app.state.routes = [route for router in ROUTERS for route in router.routes if isinstance(route, Route)]

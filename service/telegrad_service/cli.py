@@ -15,12 +15,11 @@ from pydantic_settings import BaseSettings, CliApp, CliExplicitFlag, CliSubComma
 from telegrad_engine.errors import TelegradError
 
 from . import __version__
-from .cluster.command import Cluster, serve_with_workers
-from .cluster.roles import Gateway, Worker
-from .command_help import command_line
+from .admin_client import ServerSettings
+from .cluster.command import Cluster, Gateway, Worker, serve_with_workers
+from .commands import Group, command_line
 from .keys.command import Keys
-from .process import stop_after
-from .remote import ServerSettings
+from .observability import logs
 from .sessions.command import Sessions
 from .settings import Address, ForegroundSettings, Settings
 
@@ -37,26 +36,20 @@ class Serve(Settings, ForegroundSettings):
         default=0,
         ge=0,
         le=1024,
-        description="how many worker processes compute, on Ray, to use all cores; 0 is this process alone",
+        description="how many worker processes compute, to use all cores; 0 is this process alone",
     )
 
     def cli_cmd(self) -> None:
         """Run the server in the foreground."""
         from .app import create_app
-        from .observability import logs
-        from .server import NotServed, announce, check_exposure, serve
+        from .server import announce, check_exposure, serve
 
-        logs.configure(self.log_level, self.log_format)
-        if self.end_with_stdin:
-            stop_after(sys.stdin.fileno())
+        self.begin()
         if self.workers:
             serve_with_workers(self, self.workers)
             return
-        try:
-            app = create_app(self)
-            check_exposure(app)
-        except (TelegradError, NotServed) as reason:
-            logs.fail(reason)
+        app = create_app(self)
+        check_exposure(app)
         serve(app, self, partial(announce, app, "serves at"))
 
 
@@ -68,7 +61,9 @@ class Health(Address):
     def cli_cmd(self) -> None:
         """Ask, and end the process."""
         scheme = "http" if self.tls_cert is None else "https"
-        url = f"{scheme}://{_reachable(self.host)}:{self.port}/healthz"
+        # A server that listens on every interface is reached on loopback.
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}/healthz"
         # No proxy and no verification: the server is the one on this machine, and its certificate has another name.
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -79,13 +74,7 @@ class Health(Address):
             with opener.open(url, timeout=self.timeout_s) as answer:
                 print(answer.read().decode())
         except OSError as error:
-            sys.exit(f"telegrad: {url}: {getattr(error, 'reason', error)}")
-
-
-def _reachable(host: str) -> str:
-    """The address at which to reach a server that listens on ``host``: loopback if it listens on every interface."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"[{host}]" if ":" in host else host
+            raise logs.CommandFailed(f"{url}: {getattr(error, 'reason', error)}") from None
 
 
 class Top(ServerSettings):
@@ -98,8 +87,8 @@ class Top(ServerSettings):
         """Show the table; end with 1 if the server does not answer."""
         from . import top
 
-        with self.server() as server, suppress(KeyboardInterrupt):
-            top.show(server, self.once, self.interval_s)
+        with suppress(KeyboardInterrupt):
+            top.show(self.server(), self.once, self.interval_s)
 
 
 class OpenAPI(BaseSettings):
@@ -123,7 +112,7 @@ class OpenAPI(BaseSettings):
                 sys.exit(f"{file} is not what the app says; run `make openapi`")
 
 
-class Telegrad(BaseSettings):
+class Telegrad(Group):
     """Gradients over the wire."""
 
     model_config = SettingsConfigDict(
@@ -132,7 +121,6 @@ class Telegrad(BaseSettings):
         cli_implicit_flags=True,
         cli_enforce_required=False,
         cli_hide_none_type=True,
-        cli_use_class_docs_for_groups=True,  # each subcommand is listed with its docstring
     )
 
     serve: CliSubCommand[Serve]
@@ -144,10 +132,6 @@ class Telegrad(BaseSettings):
     top: CliSubCommand[Top]
     cluster: CliSubCommand[Cluster]
     openapi: CliSubCommand[OpenAPI]
-
-    def cli_cmd(self) -> None:
-        """Run the subcommand."""
-        CliApp.run_subcommand(self)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -164,6 +148,8 @@ def main(arguments: list[str] | None = None) -> None:
             wrong = "" if isinstance(each["input"], dict) else f", not {each['input']!r}"
             print(f"telegrad: {each['loc'][-1]}: {each['msg']}{wrong}", file=sys.stderr)
         sys.exit(2)
+    except (logs.CommandFailed, TelegradError) as error:
+        logs.fail(error)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable
-from ipaddress import ip_address
 from types import FrameType
 
 import uvicorn
@@ -21,7 +20,7 @@ from .http.connections import ConnectionLimits, LimitedServerState
 from .http.http_protocol import HttpProtocol
 from .observability import logs, tracing
 from .observability.watch import RequestWatch
-from .process import shorten_pauses, tune
+from .process import is_loopback, shorten_pauses, tune
 from .settings import NetworkSettings, Settings
 from .streaming.websocket import StreamProtocol
 
@@ -138,7 +137,7 @@ class Server(uvicorn.Server):
             self.should_exit = True
 
 
-class NotServed(Exception):
+class NotServed(logs.CommandFailed):
     """The settings do not allow to serve; the text says what to change."""
 
 
@@ -155,20 +154,13 @@ def check_exposure(app: FastAPI) -> None:
         except OSError as error:
             files = " and ".join(str(path) for path in (settings.tls_cert, settings.tls_key) if path is not None)
             raise NotServed(f"the certificate cannot be read from {files}: {error}") from error
-    if not (has_keys or settings.insecure or _is_loopback(settings.reached_at)):
+    if not (has_keys or settings.insecure or is_loopback(settings.reached_at)):
         without = "has no API keys" if settings.require_keys is None else "requires no API keys (--no-require-keys)"
         raise NotServed(
             f"other machines can reach a server on {settings.reached_at}, and this one {without}, so it does not "
             "start. Create one with `telegrad keys create --tenant NAME`. Or pass --insecure to serve anyone who "
             "reaches the server, or --require-keys to refuse everyone until there is a key"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def announce(app: FastAPI, what: str, url: str) -> None:

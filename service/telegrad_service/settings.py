@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -9,7 +10,8 @@ from platformdirs import user_data_path
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, CliExplicitFlag, NoDecode, SettingsConfigDict
 
-from .process import default_process_bytes, usable_cores
+from .observability import logs
+from .process import default_process_bytes, stop_after, usable_cores
 
 KIB, MIB = 2**10, 2**20
 
@@ -119,14 +121,6 @@ class DatabaseSettings(EnvironmentSettings):
     )
 
 
-class ForegroundSettings(EnvironmentSettings):
-    """When a process in the foreground ends, besides at SIGINT and SIGTERM."""
-
-    end_with_stdin: CliExplicitFlag[bool] = Field(
-        default=False, description="stop when standard input ends, for a script that holds the other end of a pipe"
-    )
-
-
 class LogSettings(EnvironmentSettings):
     """What is logged."""
 
@@ -137,6 +131,20 @@ class LogSettings(EnvironmentSettings):
     log_format: Literal["text", "json"] = Field(
         default="text", description="how the log is written: as text, or as one JSON object per line"
     )
+
+
+class ForegroundSettings(LogSettings):
+    """When a process in the foreground ends, besides at SIGINT and SIGTERM."""
+
+    end_with_stdin: CliExplicitFlag[bool] = Field(
+        default=False, description="stop when standard input ends, for a script that holds the other end of a pipe"
+    )
+
+    def begin(self) -> None:
+        """Begin to log, and to wait for the end of standard input if this is set."""
+        logs.configure(self.log_level, self.log_format)
+        if self.end_with_stdin:
+            stop_after(sys.stdin.fileno())
 
 
 class ConnectionSettings(EnvironmentSettings):

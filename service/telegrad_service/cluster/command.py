@@ -1,4 +1,4 @@
-"""``telegrad cluster``: start, list, drain and stop workers on Ray; and ``telegrad serve --workers``."""
+"""``telegrad gateway``, ``telegrad worker``, ``telegrad cluster``, and ``telegrad serve --workers``."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, CliApp, CliPositionalArg, CliSubCommand, SettingsConfigDict
+from pydantic_settings import BaseSettings, CliPositionalArg, CliSubCommand
 
-from telegrad_engine.errors import TelegradError
-
+from ..commands import Group, table
 from ..observability import logs
-from ..process import default_process_bytes, stop_after, usable_cores
-from ..remote import table
+from ..observability.logs import CommandFailed
+from ..process import default_process_bytes, usable_cores
 from ..settings import DatabaseSettings, EnvironmentSettings, ForegroundSettings, Settings
-from . import local_ray, ray_workers
+from . import ray_nodes, ray_workers, worker_process
 from .ray_workers import RayError, WorkerSpec
 from .settings import GatewaySettings, WorkerSettings
+from .worker_process import OF_THE_GATEWAY
 
 if TYPE_CHECKING:
-    from .directory import Directory, Worker
+    from .directory import Directory
+    from .directory import Worker as Member
+
 
 MIB = 2**20
 LOOK_S = 0.5
@@ -52,36 +54,20 @@ class RayAddress(EnvironmentSettings):
 
 
 @contextmanager
-def _errors() -> Iterator[None]:
-    """Ends the process with the text of an error."""
-    from ..database.database import DatabaseUnavailable
-    from ..server import NotServed
-
-    try:
-        yield
-    except (RayError, TelegradError, NotServed, DatabaseUnavailable) as error:
-        logs.fail(error)
-
-
-@contextmanager
 def _directory(settings: DatabaseSettings) -> Iterator[Directory]:
     from ..database.database import Database
     from .directory import Directory
 
-    database = Database(settings.database_url.get_secret_value())
-    try:
-        database.open()
+    with Database(settings.database_url.get_secret_value()) as database:
         yield Directory(database)
-    finally:
-        database.close()
 
 
 @contextmanager
 def _ray(address: str | None) -> Iterator[Any]:
     """Ray, connected; None if no address is given and none runs in the background."""
-    background = None if address else local_ray.find_background()
+    background = None if address else ray_nodes.find_background()
     if background is not None:
-        os.environ.update(local_ray.private_environment(background.token))
+        os.environ.update(ray_nodes.private_environment(background.token))
         address = background.address
     if address is None:
         yield None
@@ -96,7 +82,7 @@ def _ray(address: str | None) -> Iterator[Any]:
 
 def worker_environment(settings: BaseSettings, defaults: dict[str, object] | None = None) -> dict[str, str]:
     """The settings that were given, and defaults, as environment variables of a worker."""
-    names = (settings.model_fields_set & WorkerSettings.model_fields.keys()) - local_ray.OF_THE_GATEWAY
+    names = (settings.model_fields_set & WorkerSettings.model_fields.keys()) - OF_THE_GATEWAY
     given = (defaults or {}) | {name: getattr(settings, name) for name in sorted(names)}
     data = given.get("data_dir")
     if isinstance(data, str) and "://" not in data:
@@ -112,6 +98,31 @@ def _text(value: object) -> str:
             return ",".join(map(str, value))
         case _:
             return str(value)
+
+
+# telegrad gateway, telegrad worker ------------------------------------------------------------------------
+
+
+class Gateway(GatewaySettings, ForegroundSettings):
+    """Pass requests on to the workers of a cluster. Several gateways may share a PostgreSQL database."""
+
+    def cli_cmd(self) -> None:
+        """Run the gateway in the foreground."""
+        from .gateway_app import run_gateway
+
+        self.begin()
+        run_gateway(self, "is a gateway at")
+
+
+class Worker(WorkerSettings, ForegroundSettings):
+    """Host sessions for the gateways of a cluster, which share its database, and its data folder with other workers."""
+
+    def cli_cmd(self) -> None:
+        """Run the worker in the foreground."""
+        from .worker import run_worker
+
+        self.begin()
+        run_worker(self)
 
 
 # telegrad cluster -----------------------------------------------------------------------------------------
@@ -131,28 +142,38 @@ class Up(RayAddress, WorkerSettings):
     def cli_cmd(self) -> None:
         """Start those that are not there yet, and print where each serves."""
         kinds = [(f"cpu-{i}", 0) for i in range(self.workers)] + [(f"gpu-{i}", 1) for i in range(self.gpus)]
-        with _errors():
-            address = self.address()
-            background = None if address else local_ray.find_background() or local_ray.start_background(self.drain_s)
-            log = None if background is None else background.log
-            specs = [
-                WorkerSpec(name, self._environment(gpus), self.cpus, gpus, self.resource, log) for name, gpus in kinds
-            ]
-            with _ray(address) as ray:
-                actors = ray_workers.start(ray, specs)
-                try:
-                    deadline = time.monotonic() + self.ready_s
-                    ray_workers.wait_ready(ray, actors, deadline, local_ray.progress(len(specs)))
-                except RayError:
-                    # Those that serve stay. The others would keep settings that may be wrong.
-                    found = ray_workers.described(ray, actors)
-                    ray_workers.stop(ray, {name: actors[name] for name, each in found.items() if not _serves(each)}, 0)
-                    raise
+        address = self.address()
+        background = None if address else ray_nodes.find_background() or ray_nodes.start_background(self.drain_s)
+        environment = worker_environment(self)
+        log = None if background is None else background.log
+        specs = [
+            # A worker without a GPU of its own sees none; Ray says which ones another may use.
+            WorkerSpec(
+                name,
+                environment | ({} if gpus else {"CUDA_VISIBLE_DEVICES": ""}),
+                self.cpus,
+                gpus,
+                self.resource,
+                log,
+            )
+            for name, gpus in kinds
+        ]
+        with _ray(address) as ray:
+            actors = ray_workers.start(ray, specs)
+            try:
+                deadline = time.monotonic() + self.ready_s
+                ray_workers.wait_ready(
+                    ray,
+                    actors,
+                    deadline,
+                    lambda name, found: logs.progress(f"worker {name} serves at {found['url']}"),
+                )
+            except RayError:
+                # Those that serve stay. The others would keep settings that may be wrong.
+                found = ray_workers.described(ray, actors)
+                ray_workers.stop(ray, {name: actors[name] for name, each in found.items() if not _serves(each)}, 0)
+                raise
         print("The workers are up. `telegrad gateway` serves their sessions; `telegrad cluster status` lists them.")
-
-    def _environment(self, gpus: int) -> dict[str, str]:
-        """A worker without a GPU of its own sees none; Ray says which ones another may use."""
-        return worker_environment(self) | ({} if gpus else {"CUDA_VISIBLE_DEVICES": ""})
 
 
 class Status(RayAddress, DatabaseSettings):
@@ -160,11 +181,9 @@ class Status(RayAddress, DatabaseSettings):
 
     def cli_cmd(self) -> None:
         """Print a table, and why workers on Ray do not serve."""
-        with _errors(), _directory(self) as directory, _ray(self.address()) as ray:
-            actors = {} if ray is None else ray_workers.running(ray)
-            found = {} if ray is None else ray_workers.described(ray, actors)
+        with _directory(self) as directory, _ray(self.address()) as ray:
+            _, found, names = _actors(ray)
             workers = [worker for worker in directory.workers() if worker.alive]
-        names = {each["url"]: name for name, each in found.items() if each is not None and _serves(each)}
         rows = [_row(worker, name := names.get(worker.url, "-"), found.get(name)) for worker in workers]
         missing = {name: found[name] for name in sorted(found.keys() - {row[1] for row in rows})}
         rows += [["-", name, "starting", *"------", "-"] for name in missing]
@@ -172,6 +191,15 @@ class Status(RayAddress, DatabaseSettings):
         print(*table(headings, rows), sep="\n")
         for name, each in missing.items():
             print(f"telegrad: {name} is not in the directory: {_reason(each)}", file=sys.stderr)
+
+
+def _actors(ray: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any] | None], dict[str, str]]:
+    """The actors of workers by name, what they tell of these, and the names of those that serve by address."""
+    if ray is None:
+        return {}, {}, {}
+    actors = ray_workers.running(ray)
+    found = ray_workers.described(ray, actors)
+    return actors, found, {each["url"]: name for name, each in found.items() if each is not None and _serves(each)}
 
 
 def _serves(found: dict[str, Any] | None) -> bool:
@@ -184,7 +212,7 @@ def _reason(found: dict[str, Any] | None) -> str:
     return found["failure"] or (f"it serves at {found['url']}, in another database" if found["url"] else "it starts")
 
 
-def _row(worker: Worker, name: str, found: dict[str, Any] | None) -> Sequence[str]:
+def _row(worker: Member, name: str, found: dict[str, Any] | None) -> Sequence[str]:
     report = worker.report
     state = f"silent for {worker.overdue_s:.0f} s" if worker.overdue_s > 0 else str(worker.state)
     return [
@@ -212,13 +240,17 @@ class Drain(RayAddress, DatabaseSettings):
 
     def cli_cmd(self) -> None:
         """Drain it; end with 1 if sessions are left."""
-        with _errors(), _directory(self) as directory, _ray(self.address()) as ray:
-            actors = {} if ray is None else ray_workers.running(ray)
-            found = {} if ray is None else ray_workers.described(ray, actors)
-            names = {each["url"]: name for name, each in found.items() if each is not None and _serves(each)}
-            worker = self._find(directory, names)
+        with _directory(self) as directory, _ray(self.address()) as ray:
+            actors, _, names = _actors(ray)
+            workers = directory.workers()
+            worker = next((w for w in workers if w.alive and self.worker in (w.id, names.get(w.url))), None)
+            if worker is None:
+                raise RayError(f"there is no worker {self.worker!r:.80}; `telegrad cluster status` lists them")
             directory.drain(worker.id)
-            left = self._wait(directory, worker.id)
+            deadline = time.monotonic() + self.wait_s
+            time.sleep(NOTICED_S)
+            while (left := directory.session_count(worker.id)) and time.monotonic() < deadline:
+                time.sleep(LOOK_S)
             name = names.get(worker.url)
             if left and not self.force:
                 sys.exit(
@@ -231,20 +263,6 @@ class Drain(RayAddress, DatabaseSettings):
                 ray_workers.stop(ray, {name: actors[name]}, 0)
         print(f"Worker {self.worker} is drained{' and has ended' if name else ', and can be stopped'}.")
 
-    def _find(self, directory: Directory, names: dict[str, str]) -> Worker:
-        for worker in directory.workers():
-            if worker.alive and self.worker in (worker.id, names.get(worker.url)):
-                return worker
-        raise RayError(f"there is no worker {self.worker!r:.80}; `telegrad cluster status` lists them")
-
-    def _wait(self, directory: Directory, worker_id: str) -> int:
-        """Wait until the worker has no sessions; how many it has left."""
-        time.sleep(NOTICED_S)
-        deadline = time.monotonic() + self.wait_s - NOTICED_S
-        while (left := directory.session_count(worker_id)) and time.monotonic() < deadline:
-            time.sleep(LOOK_S)
-        return left
-
 
 class Down(RayAddress):
     """End all workers on Ray, and the Ray that `telegrad cluster up` has started on this machine."""
@@ -253,15 +271,14 @@ class Down(RayAddress):
 
     def cli_cmd(self) -> None:
         """End them, and wait until they have ended."""
-        with _errors():
-            with _ray(self.address()) as ray:
-                if ray is None:
-                    raise RayError("no Ray runs in the background on this machine; --ray-address names another")
-                actors = ray_workers.running(ray)
-                ray_workers.stop(ray, actors, self.drain_s)
-            background = None if self.address() else local_ray.find_background()
-            if background is not None:
-                local_ray.stop_background(background)
+        with _ray(self.address()) as ray:
+            if ray is None:
+                raise RayError("no Ray runs in the background on this machine; --ray-address names another")
+            actors = ray_workers.running(ray)
+            ray_workers.stop(ray, actors, self.drain_s)
+        background = None if self.address() else ray_nodes.find_background()
+        if background is not None:
+            ray_nodes.stop_background(background)
         print(f"{len(actors)} workers have ended.")
 
 
@@ -276,31 +293,22 @@ class Join(RayAddress, WorkerSettings, ForegroundSettings):
 
     def cli_cmd(self) -> None:
         """Run until SIGTERM or SIGINT; end with 1 if Ray ends."""
-        from .join import join
-
-        with _errors():
-            address = self.address()
-            if address is None:
-                raise RayError("--ray-address, or RAY_ADDRESS, says which Ray cluster to join: HOST:PORT")
-            logs.configure(self.log_level, self.log_format)
-            if self.end_with_stdin:
-                stop_after(sys.stdin.fileno())
-            name = self.name or f"{socket.gethostname()}-{token_hex(2)}"
-            join(address, name, worker_environment(self) | self._listen(), self.gpus, self.resource, self.drain_s)
-
-    def _listen(self) -> dict[str, str]:
-        """The address that was given: in a container, health checks and Prometheus must know it."""
-        if "port" not in self.model_fields_set or not self.port:
-            return {}
-        return {"TELEGRAD_PORT": str(self.port)} | (
-            {"TELEGRAD_HOST": self.host} if "host" in self.model_fields_set else {}
-        )
+        self.begin()
+        address = self.address()
+        if address is None:
+            raise RayError("--ray-address, or RAY_ADDRESS, says which Ray cluster to join: HOST:PORT")
+        name = self.name or f"{socket.gethostname()}-{token_hex(2)}"
+        environment = worker_environment(self)
+        if self.port and "port" in self.model_fields_set:
+            # In a container, health checks and Prometheus must know the address.
+            environment["TELEGRAD_PORT"] = str(self.port)
+            if "host" in self.model_fields_set:
+                environment["TELEGRAD_HOST"] = self.host
+        ray_nodes.join(address, name, environment, self.gpus, self.resource, self.drain_s)
 
 
-class Cluster(BaseSettings):
+class Cluster(Group):
     """Start, list, drain and stop workers on Ray."""
-
-    model_config = SettingsConfigDict(cli_use_class_docs_for_groups=True)
 
     up: CliSubCommand[Up]
     status: CliSubCommand[Status]
@@ -308,63 +316,51 @@ class Cluster(BaseSettings):
     down: CliSubCommand[Down]
     join: CliSubCommand[Join]
 
-    def cli_cmd(self) -> None:
-        """Run the subcommand."""
-        CliApp.run_subcommand(self)
-
 
 # telegrad serve --workers ---------------------------------------------------------------------------------
 
 
 def serve_with_workers(settings: Settings, count: int) -> None:
-    """Serve as a gateway with so many workers on a Ray of our own, until SIGINT or SIGTERM; then stop all of them."""
+    """Serve as a gateway with so many workers as child processes, until SIGINT or SIGTERM; then stop all of them."""
+    from .gateway_app import run_gateway
+
     share: dict[str, object] = {
         "max_process_bytes": default_process_bytes() // count,
         "max_tenant_bytes": default_process_bytes() // 2 // count,
         "blas_threads": max(1, usable_cores() // count),
     }
     environment = worker_environment(settings, share)
-    specs = [WorkerSpec(f"worker-{i}", environment) for i in range(count)]
     given = {name: getattr(settings, name) for name in GatewaySettings.model_fields if hasattr(settings, name)}
-    with _errors():
-        workers = _Workers(local_ray.LocalRay(specs, settings.drain_s, settings.log_format))
-        try:
-            _run_gateway(GatewaySettings(**given), workers.ready)
-        finally:
-            workers.stop()
-        if workers.failure is not None:
-            raise workers.failure
-
-
-def _run_gateway(settings: GatewaySettings, workers: Future[None]) -> None:
-    from .gateway_app import run_gateway
-
-    run_gateway(settings, "serves at", workers)
+    workers = _Workers(worker_process.LocalWorkers(environment, count, settings.drain_s))
+    try:
+        run_gateway(GatewaySettings(**given), "serves at", workers.ready)
+    finally:
+        workers.stop()
+    if workers.failure is not None:
+        raise workers.failure
 
 
 class _Workers:
-    """The workers beside a gateway in this process, which starts at the same time and stops if they fail."""
+    """Waits for the workers beside a gateway in this process, and stops it if they fail."""
 
-    def __init__(self, ray: local_ray.LocalRay) -> None:
-        self.failure: RayError | None = None
+    def __init__(self, workers: worker_process.LocalWorkers) -> None:
+        self.failure: CommandFailed | None = None
         self.ready: Future[None] = Future()
         """Done when all of them serve."""
         self.ready.set_running_or_notify_cancel()  # a gateway that stops earlier cannot cancel it
-        self._ray, self._stopping = ray, threading.Event()
+        self._workers, self._stopping = workers, threading.Event()
         threading.Thread(target=self._watch, name="workers", daemon=True).start()
 
     def stop(self) -> None:
         """Stop the workers, after the gateway."""
         self._stopping.set()
-        self._ray.stop()
+        self._workers.stop()
 
     def _watch(self) -> None:
         try:
-            self._ray.wait_ready()
+            self._workers.wait_ready()
             self.ready.set_result(None)
-            code = self._ray.wait()
-            raise RayError(f"Ray has ended with code {code}, and with it the workers")
-        except RayError as error:
+        except CommandFailed as error:
             if not self._stopping.is_set():
                 self.failure = error
                 # To the main thread, which runs the gateway.

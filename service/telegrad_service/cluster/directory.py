@@ -25,6 +25,7 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    Update,
     delete,
     exists,
     func,
@@ -161,6 +162,16 @@ class Directory:
         clock = "(julianday('now') - 2440587.5) * 86400.0" if database.file else "extract(epoch from clock_timestamp())"
         self._now: ColumnElement[float] = literal_column(clock, Float(53))
 
+    def _write(self, statement: Executable) -> Any:
+        """Execute a statement that writes, and return the value that it returns; None if it has changed no row."""
+        with self.database.transaction(writes=True) as session:
+            return session.execute(statement).scalar()
+
+    def _read(self, query: Executable) -> Sequence[Any]:
+        """The rows that a query finds."""
+        with self.database.transaction() as session:
+            return session.execute(query).all()
+
     # Workers -------------------------------------------------------------------------------------
 
     def join(
@@ -183,48 +194,30 @@ class Directory:
             "keeps_sessions": keeps_sessions,
             **report._asdict(),
         }
-        with self.database.transaction(writes=True) as session:
-            session.execute(insert(WorkerRow).values(**row, lease_until=self._now + lease_s, started_at=self._now))
+        added = insert(WorkerRow).values(**row, lease_until=self._now + lease_s, started_at=self._now)
+        self._write(added.returning(WorkerRow.id))
 
     def renew(self, worker_id: str, lease_s: float, report: Report) -> WorkerState:
         """Renew a worker's lease, unless it was declared dead. Return its state."""
-        row = WorkerRow
-        with self.database.transaction(writes=True) as session:
-            renewed = session.execute(
-                update(row)
-                .where(row.id == worker_id, row.state != WorkerState.DEAD)
-                .values(lease_until=self._now + lease_s, **report._asdict())
-                .returning(row.state)
-            ).scalar()
-        return WorkerState.DEAD if renewed is None else WorkerState(renewed)
+        renewed = {"lease_until": self._now + lease_s, **report._asdict()}
+        state = self._write(_living(worker_id).values(**renewed).returning(WorkerRow.state))
+        return WorkerState.DEAD if state is None else WorkerState(state)
 
     def drain(self, worker_id: str) -> bool:
         """Have a worker take no new sessions and hand over those it has. Return whether there is such a worker."""
-        return self._change_state(worker_id, WorkerState.DRAINING)
+        return self._write(_living(worker_id).values(state=WorkerState.DRAINING).returning(WorkerRow.id)) is not None
 
     def leave(self, worker_id: str) -> bool:
         """Declare a worker dead that is known to have ended, or that is about to end. Return whether it was not yet."""
-        return self._change_state(worker_id, WorkerState.DEAD)
+        return self._write(_living(worker_id).values(state=WorkerState.DEAD).returning(WorkerRow.id)) is not None
 
     def declare_dead(self, worker_id: str, unrenewed_s: float, lease_s: float) -> bool:
         """Declare a worker dead that has not renewed its lease of ``lease_s`` seconds for ``unrenewed_s`` seconds.
 
         Return whether this call did.
         """
-        return self._change_state(
-            worker_id, WorkerState.DEAD, WorkerRow.lease_until - lease_s + unrenewed_s < self._now
-        )
-
-    def _change_state(self, worker_id: str, state: WorkerState, *conditions: ColumnElement[bool]) -> bool:
-        row = WorkerRow
-        with self.database.transaction(writes=True) as session:
-            found = session.execute(
-                update(row)
-                .where(row.id == worker_id, row.state != WorkerState.DEAD, *conditions)
-                .values(state=state)
-                .returning(row.id)
-            ).scalar()
-        return found is not None
+        overdue = _living(worker_id).where(WorkerRow.lease_until - lease_s + unrenewed_s < self._now)
+        return self._write(overdue.values(state=WorkerState.DEAD).returning(WorkerRow.id)) is not None
 
     def workers(self) -> list[Worker]:
         """All workers, also dead ones, in the order in which they joined."""
@@ -241,21 +234,11 @@ class Directory:
             row.started_at,
             *(getattr(row, name) for name in Report._fields),
         )
-        with self.database.transaction() as session:
-            found = session.execute(select(*columns).order_by(row.started_at, row.id)).all()
         return [
-            Worker(
-                worker_id,
-                url,
-                WorkerState(state),
-                version,
-                overdue,
-                keeps,
-                _devices(devices),
-                Report(*report),
-                started_at,
+            Worker(id, url, WorkerState(state), version, overdue, keeps, _devices(devices), Report(*report), started)
+            for id, url, state, version, overdue, keeps, devices, started, *report in self._read(
+                select(*columns).order_by(row.started_at, row.id)
             )
-            for worker_id, url, state, version, overdue, keeps, devices, started_at, *report in found
         ]
 
     def forget_dead(self) -> None:
@@ -303,9 +286,13 @@ class Directory:
             "creation_key": creation_key,
         }
         with self.database.transaction(writes=True) as session:
-            if most:
-                self._check_room(session, tenant, most)
-            self._write(session, insert(SessionRow).values(**values), tenant, reserved, session_id)
+            if most:  # no other process may add one meanwhile
+                if self.database.file is None:  # SQLite has one writer at a time
+                    session.execute(select(func.pg_advisory_xact_lock(TENANTS_LOCK, func.hashtext(tenant))))
+                count = session.scalar(select(func.count()).where(SessionRow.tenant == tenant, _there())) or 0
+                if count >= most:
+                    raise SessionLimit(f"this tenant has {most} sessions, as many as it may", quota="sessions")
+            self._write_name(session, insert(SessionRow).values(**values), tenant, reserved, session_id)
         return FIRST_EPOCH
 
     def add_found(
@@ -330,30 +317,20 @@ class Directory:
             is_there = session.scalar(select(row.number).where(row.id == session_id)) is not None
             entered = update(row).where(row.id == session_id, row.epoch < epoch) if is_there else insert(row)
             with suppress(IdempotencyConflict):  # another worker adds it at the same time
-                self._write(session, entered.values(**values), tenant, name, session_id)
+                self._write_name(session, entered.values(**values), tenant, name, session_id)
 
     def epochs(self) -> Mapping[str, int]:
         """The epochs of all sessions, by id."""
-        row = SessionRow
-        with self.database.transaction() as session:
-            return {found.id: found.epoch for found in session.execute(select(row.id, row.epoch))}
-
-    def _check_room(self, session: Session, tenant: str, most: int) -> None:
-        """Raise SessionLimit if a tenant has as many sessions as it may. No other process adds one meanwhile."""
-        if self.database.file is None:  # SQLite has one writer at a time
-            session.execute(select(func.pg_advisory_xact_lock(TENANTS_LOCK, func.hashtext(tenant))))
-        count = session.scalar(select(func.count()).where(SessionRow.tenant == tenant, _there())) or 0
-        if count >= most:
-            raise SessionLimit(f"this tenant has {most} sessions, as many as it may", quota="sessions")
+        return dict(self._read(select(SessionRow.id, SessionRow.epoch)))
 
     def rename(self, session_id: str, tenant: str, worker_id: str, name: str | None) -> None:
         """Note a durable session's new name. Raises SessionExists if the tenant has another one of this name."""
         row = SessionRow
         statement = update(row).where(row.id == session_id, row.worker == worker_id).values(reserved_name=name)
         with self.database.transaction(writes=True) as session:
-            self._write(session, statement, tenant, name, session_id)
+            self._write_name(session, statement, tenant, name, session_id)
 
-    def _write(self, session: Session, statement: Executable, tenant: str, name: str | None, own: str) -> None:
+    def _write_name(self, session: Session, statement: Executable, tenant: str, name: str | None, own: str) -> None:
         """Execute a statement that may take a name. Raises SessionExists or IdempotencyConflict."""
         taken = self._id_of_name(session, tenant, name, own)
         if taken is None:
@@ -389,77 +366,59 @@ class Directory:
         return self._find(SessionRow.tenant == tenant, SessionRow.creation_key == creation_key)
 
     def _find(self, *conditions: ColumnElement[bool]) -> Placed | None:
-        with self.database.transaction() as session:
-            found = session.scalar(select(SessionRow).where(*conditions))
-        return None if found is None else _placed(found)
+        found = self._placed(*conditions)
+        return found[0] if found else None
+
+    def _placed(self, *conditions: ColumnElement[bool]) -> Sequence[Placed]:
+        """The sessions that meet all conditions, in the order of their creation."""
+        rows = [row for (row,) in self._read(select(SessionRow).where(*conditions).order_by(SessionRow.number))]
+        return [
+            Placed(
+                **{name: getattr(row, name) for name in Placed._fields[:-1]}, description=json.loads(row.description)
+            )
+            for row in rows
+        ]
 
     def assign(self, placed: Placed, worker_id: str) -> Placed | None:
         """Give a session to another worker, under the next epoch. None if somebody else has moved it, or ended it."""
-        row = SessionRow
-        with self.database.transaction(writes=True) as session:
-            alive = select(WorkerRow.id).where(WorkerRow.id == worker_id, WorkerRow.state == WorkerState.READY)
-            found = session.scalar(
-                update(row)
-                .where(row.id == placed.id, row.epoch == placed.epoch, _belongs_to(placed.worker), alive.exists())
-                .values(worker=worker_id, epoch=placed.epoch + 1)
-                .returning(row.epoch)
-            )
-        return None if found is None else placed._replace(worker=worker_id, epoch=found)
+        alive = select(WorkerRow.id).where(WorkerRow.id == worker_id, WorkerRow.state == WorkerState.READY)
+        moved = update(SessionRow).where(*_unmoved(placed), alive.exists())
+        epoch = self._write(moved.values(worker=worker_id, epoch=placed.epoch + 1).returning(SessionRow.epoch))
+        return None if epoch is None else placed._replace(worker=worker_id, epoch=epoch)
 
     def release(self, session_id: str, worker_id: str, epoch: int) -> bool:
         """Note that a worker has handed a session over, so that another one may have it."""
         row = SessionRow
-        with self.database.transaction(writes=True) as session:
-            found = session.scalar(
-                update(row)
-                .where(row.id == session_id, row.worker == worker_id, row.epoch == epoch)
-                .values(worker=None)
-                .returning(row.id)
-            )
-        return found is not None
+        owned = update(row).where(row.id == session_id, row.worker == worker_id, row.epoch == epoch)
+        return self._write(owned.values(worker=None).returning(row.id)) is not None
 
     def remove(self, session_id: str, worker_id: str) -> None:
         """Remove a session that has ended, if the worker still has it."""
-        row = SessionRow
-        with self.database.transaction(writes=True) as session:
-            session.execute(delete(row).where(row.id == session_id, row.worker == worker_id))
+        owned = SessionRow.id == session_id, SessionRow.worker == worker_id
+        self._write(delete(SessionRow).where(*owned).returning(SessionRow.id))
 
     def remove_unmoved(self, placed: Placed) -> bool:
         """Remove a session that no worker has, unless one has got it since. Return whether it was removed."""
-        row = SessionRow
-        with self.database.transaction(writes=True) as session:
-            found = session.scalar(
-                delete(row)
-                .where(row.id == placed.id, row.epoch == placed.epoch, _belongs_to(placed.worker))
-                .returning(row.id)
-            )
-        return found is not None
+        return self._write(delete(SessionRow).where(*_unmoved(placed)).returning(SessionRow.id)) is not None
 
     def handed_over(self) -> Sequence[Placed]:
         """The sessions that are not durable and wait in the data folder for another worker."""
-        row = SessionRow
-        with self.database.transaction() as session:
-            found = session.scalars(select(row).where(row.worker.is_(None), row.durable.is_(False))).all()
-        return [_placed(each) for each in found]
+        return self._placed(SessionRow.worker.is_(None), SessionRow.durable.is_(False))
 
     def sessions(self, tenant: str) -> Sequence[Placed]:
         """The sessions of a tenant, in the order of their creation, without those that were lost with their worker."""
-        row = SessionRow
-        with self.database.transaction() as session:
-            found = session.scalars(select(row).where(row.tenant == tenant, _there()).order_by(row.number)).all()
-        return [_placed(each) for each in found]
+        return self._placed(SessionRow.tenant == tenant, _there())
 
     def session_count(self, worker_id: str) -> int:
         """How many sessions a worker has, of all tenants."""
-        with self.database.transaction() as session:
-            return session.scalar(select(func.count()).where(SessionRow.worker == worker_id)) or 0
+        [[count]] = self._read(select(func.count()).where(SessionRow.worker == worker_id))
+        return int(count)
 
     def counts(self, tenant: str) -> Mapping[str, int]:
         """How many sessions of a tenant each worker has."""
         row = SessionRow
         query = select(row.worker, func.count()).where(row.tenant == tenant, row.worker.is_not(None))
-        with self.database.transaction() as session:
-            return {worker: count for worker, count in session.execute(query.group_by(row.worker)) if worker}
+        return dict(self._read(query.group_by(row.worker)))
 
 
 def _there() -> ColumnElement[bool]:
@@ -473,13 +432,15 @@ def _devices(text: str) -> tuple[str, ...]:
     return tuple(json.loads(text))
 
 
-def _belongs_to(worker: str | None) -> ColumnElement[bool]:
-    return SessionRow.worker.is_(None) if worker is None else SessionRow.worker == worker
+def _living(worker_id: str) -> Update:
+    """An update of a worker, unless it was declared dead."""
+    return update(WorkerRow).where(WorkerRow.id == worker_id, WorkerRow.state != WorkerState.DEAD)
 
 
-def _placed(row: SessionRow) -> Placed:
-    description = json.loads(row.description)
-    return Placed(row.number, row.id, row.tenant, row.worker, row.epoch, row.durable, row.device, description)
+def _unmoved(placed: Placed) -> Sequence[ColumnElement[bool]]:
+    """The conditions that a session is where it was found."""
+    # SQLAlchemy writes `IS NULL` for None.
+    return SessionRow.id == placed.id, SessionRow.epoch == placed.epoch, SessionRow.worker == placed.worker
 
 
 async def guarded(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""The functions of the whole cluster: what one worker registers for the server, all workers have, later ones too."""
+"""The functions of a cluster: a function that is registered for the server is on all workers, also on later ones."""
 
 from __future__ import annotations
 

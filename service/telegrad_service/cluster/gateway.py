@@ -1,4 +1,4 @@
-"""A gateway: decides who makes a request, which worker has its session, and passes it on. It has no sessions itself."""
+"""A gateway: finds the worker that has the session of a request, and passes the request on. It hosts no sessions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..observability.request import REQUEST, note_route
 from ..tenants.principal import Principal, principal_of
 from . import placement, tokens
 from .directory import FIRST_EPOCH, Directory, Placed, Worker, guarded
-from .members import Members
+from .placement import Members
 from .proxy import UNAUTHENTICATED, Lost, Moved, Proxy, Refused, Request, Stopped, Unreachable
 from .tokens import FENCED, MOVED, Claims, Secrets, session_in
 from .tunnel import JOIN, TUNNEL, shake_hands
@@ -40,7 +40,7 @@ RENEWED_S = tokens.TOKEN_S / 2
 MAX_REPEATED = 2**16
 """The largest body, in bytes, that is read before it is passed on, so that it can be sent to another worker, too."""
 PATIENCE_S = 5.0
-"""Seconds in which a request that had no effect is sent again, to whoever has the session by then."""
+"""How long a request without effect is retried, in seconds, on the session's current worker."""
 PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.5)
 RETRY_AFTER_S = 1
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
@@ -52,18 +52,18 @@ KEY = re.compile(rb'"?([!-~]{1,255}?)"?')
 
 
 class Place(NamedTuple):
-    """Where a request goes."""
+    """The worker that gets a request."""
 
     worker: Worker
     placed: Placed | None
-    """Its session; None if it is for none, or for one that nobody has."""
+    """The session's placement; None if the request names no session or an unknown one."""
 
 
 class Creation(NamedTuple):
-    """What the request for a new session asks for, as far as the choice of a worker needs it."""
+    """The members of a request for a new session that the choice of a worker needs."""
 
     device: str | None = None
-    """None if any worker will do: the request has another device, or the worker will refuse it."""
+    """None for any worker: the request names an unknown device, or the worker will refuse the request."""
     durable: bool = False
     key: str | None = None
     """The digest of its Idempotency-Key."""
@@ -84,7 +84,7 @@ class Gateway:
         self.draining = False
         """Whether the gateway takes no more requests, as it is about to stop."""
         self.repeats = 0
-        """How many requests were sent again, as a worker could not be reached or had the session no more."""
+        """How many requests were sent again, because a worker could not be reached or no longer had the session."""
         self.moves = 0
         """How many sessions this gateway has given to other workers."""
 
@@ -113,7 +113,7 @@ class Gateway:
         return sum(map(len, self._tunnels.values()))
 
     def _cut(self, worker_id: str) -> None:
-        """End what goes on with a worker that is dead: it may stand still, and then answers nothing."""
+        """End the requests and streams of a dead worker, which may never answer."""
         self.proxy.cut(worker_id)
         for transport in self._tunnels.pop(worker_id, ()):
             transport.abort()
@@ -139,12 +139,13 @@ class Gateway:
                 self._forget(place)
                 raise
 
-        await self._persistently(attempt, _may_repeat(scope), body is not None)
+        is_safe = scope["method"] in SAFE or any(name in NUMBERED for name, _ in scope["headers"])
+        await self._persistently(attempt, is_safe, body is not None)
 
     async def _persistently(self, attempt: Callable[[], Awaitable[None]], is_safe: bool, is_whole: bool) -> None:
-        """Make an attempt again for a while, as long as that is safe, if a worker does not answer it.
+        """Repeat an attempt that a worker does not answer, for a while and as long as that is safe.
 
-        ``is_safe`` says that a request may be repeated though it may have had its effect, and ``is_whole`` that its
+        ``is_safe`` tells whether a request may be repeated even if it has had its effect, and ``is_whole`` whether its
         body can be sent again.
         """
         deadline, tries = time.monotonic() + PATIENCE_S, 0
@@ -221,7 +222,7 @@ class Gateway:
     # Places --------------------------------------------------------------------------------------
 
     async def _place(self, principal: Principal, session_id: str | None) -> Place:
-        """Where a request goes. A session whose worker is dead, or has handed it over, gets another worker.
+        """The worker for a request. A session whose worker is dead, or has handed it over, gets another worker.
 
         Raises SessionLost for a session that has died with its worker, and ServerBusy if there is no worker.
         """
@@ -253,7 +254,7 @@ class Gateway:
         return placed
 
     async def _move(self, known: Placed) -> Placed | None:
-        """Give a session to a worker, unless somebody else has done so; None if it has ended. Raises SessionLost."""
+        """Give a session to another worker, unless another gateway has; None if it has ended. Raises SessionLost."""
         placed: Placed | None = await guarded(self.directory.find, known.id)
         if placed == known:
             if not known.durable and known.worker is not None:  # else its last worker has handed it over
@@ -285,7 +286,7 @@ class Gateway:
         return min(found, key=lambda worker: (worker.report.load, worker.id))
 
     async def _place_of_new(self, principal: Principal, asked: Creation, request: Request) -> tuple[Place, Request]:
-        """Where the request for a new session goes, and the request in the form in which it does."""
+        """The worker for a request for a new session, and the request that it gets."""
         if asked.key is not None:
             found = await guarded(self.directory.created_with, principal.tenant, asked.key)
             if found is not None:
@@ -297,9 +298,9 @@ class Gateway:
         return Place(worker, None), request
 
     async def _place_of_repeated(self, principal: Principal, found: Placed, request: Request) -> tuple[Place, Request]:
-        """The same for a session that an earlier request with the same key has created.
+        """The same if an earlier request with the same key has created the session.
 
-        The worker that created it has the answer. If that worker is gone, the answer is the session as it is now.
+        The worker that created it has the answer. If that worker is gone, the answer is the session's present state.
         """
         creator = self.members.alive(found.worker)
         if creator is not None and found.epoch == FIRST_EPOCH:
@@ -349,11 +350,6 @@ class Gateway:
 
 def _busy(text: str) -> ServerBusy:
     return ServerBusy(text, retry_after_s=RETRY_AFTER_S)
-
-
-def _may_repeat(scope: Scope) -> bool:
-    """Whether a request may be repeated though it may have had its effect."""
-    return scope["method"] in SAFE or any(name in NUMBERED for name, _ in scope["headers"])
 
 
 async def _begin(scope: Scope, receive: Receive) -> tuple[bytes | None, Receive]:

@@ -1,4 +1,5 @@
-"""The application of a gateway: what it serves itself, and the gateway for all else."""
+"""The application of a gateway: what it serves itself, the lists that it puts together from several workers, its
+metrics; and the gateway for all else."""
 
 from __future__ import annotations
 
@@ -6,40 +7,41 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
-from pathlib import Path
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.routing import APIRouter
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import Metric
 from starlette.routing import Mount
 
 from telegrad_engine.errors import ServerBusy
 from telegrad_engine.session.memory_accounting import Accounts
 
 from .. import __version__, problems
-from ..catalogue.schemas import DevicePage
-from ..database.database import Database, DatabaseUnavailable
+from ..catalogue.schemas import DeviceEntry, DevicePage
+from ..database.database import Database
 from ..health.endpoints import Readiness, get_health
 from ..http.origins import check_origins
 from ..keys import endpoints as keys
 from ..observability.ledger import Ledger
-from ..observability.metrics import RequestCounts
+from ..observability.metrics import RequestCounts, build_info, counter, gauge, registry_of, request_counter
 from ..routing.dependencies import CurrentPrincipal
 from ..routing.idempotency import IdempotencyKeys
 from ..routing.pages import Paged
 from ..routing.route import Route
 from ..routing.route_table import RouteTable
 from ..server import NotServed, announce, check_exposure, serve
-from ..sessions.schemas import SessionPage
+from ..sessions.schemas import Session, SessionPage
 from ..tenants.authentication import Authentication
 from ..tenants.authenticator import Authenticator
-from ..usage.endpoints import Usage, get_metrics
-from .directory import Directory, WorkerState
+from ..usage.endpoints import TenantUsage, Usage, get_metrics
+from .directory import Directory, WorkerState, guarded
 from .gateway import Gateway
-from .gateway_metrics import GatewayCollector
-from .listing import devices_page, sessions_page, usage_page
 from .settings import GatewaySettings
 from .tokens import Secrets
 from .tunnel import TunnelProtocol
@@ -47,6 +49,9 @@ from .tunnel import TunnelProtocol
 MAX_BODY_BYTES = 2**28
 """The bytes of bodies that a gateway reads itself, all together."""
 POLL_S = 0.02
+ALL = "?limit=1000"
+"""One page of whatever a worker lists: it has fewer sessions of one tenant than that."""
+SUMMED = sorted(name for name in TenantUsage.model_fields if name != "tenant")
 router = APIRouter(route_class=Route)
 
 
@@ -81,25 +86,20 @@ class GatewayProcess:
         return True
 
 
-def _gateway(request: Request) -> Gateway:
+def get_gateway(request: Request) -> Gateway:
+    """The app's gateway."""
     gateway: Gateway = request.app.state.gateway
     return gateway
 
 
-router.get("/healthz", operation_id="get_health", summary="Is the gateway alive?")(get_health)
-router.get(
-    "/metrics",
-    operation_id="get_metrics",
-    summary="Read the metrics",
-    description="The metrics of this gateway. Those of programs and sessions are the workers'.",
-    response_class=Response,
-)(get_metrics)
+CurrentGateway = Annotated[Gateway, Depends(get_gateway)]
+router.get("/healthz")(get_health)
+router.get("/metrics", response_class=Response)(get_metrics)
 
 
-@router.get("/readyz", operation_id="get_readiness", summary="Does the cluster take work?")
-async def get_readiness(request: Request) -> Readiness:
+@router.get("/readyz")
+async def get_readiness(gateway: CurrentGateway) -> Readiness:
     """503 while the gateway stops, without a worker that is ready, and while the directory is out of reach."""
-    gateway = _gateway(request)
     if gateway.draining:
         raise ServerBusy("the gateway is about to stop")
     if not gateway.members.current:
@@ -114,30 +114,63 @@ async def get_readiness(request: Request) -> Readiness:
     )
 
 
-@router.get("/v1/sessions", operation_id="list_sessions", summary="List the sessions")
-async def list_sessions(request: Request, principal: CurrentPrincipal, page: Paged) -> SessionPage:
-    """The tenant's sessions on all workers, oldest first."""
-    return await sessions_page(_gateway(request), principal, page)
+@router.get("/v1/sessions")
+async def list_sessions(gateway: CurrentGateway, principal: CurrentPrincipal, page: Paged) -> SessionPage:
+    """The tenant's sessions, as their workers describe them; as they were created, if these do not answer."""
+    placed = await guarded(gateway.directory.sessions, principal.tenant)
+    found, following = page.of("sessions", placed, lambda each: each.number)
+    workers = {each.worker for each in found if each.worker is not None}
+    current: dict[str, Any] = {}
+    for answer in await gateway.ask(principal, f"/v1/sessions{ALL}", workers) if workers else ():
+        current |= {item["id"]: item for item in answer["items"]}
+    items = [Session(**current.get(each.id, each.description)) for each in found]
+    return SessionPage(items=items, next_cursor=following)
 
 
-@router.get("/v1/devices", operation_id="list_devices", summary="List the devices")
-async def list_devices(request: Request, principal: CurrentPrincipal, page: Paged) -> DevicePage:
-    """The possible values of `device` of a new session, on any worker, ordered by name."""
-    return await devices_page(_gateway(request), principal, page)
+@router.get("/v1/devices")
+async def list_devices(gateway: CurrentGateway, principal: CurrentPrincipal, page: Paged) -> DevicePage:
+    """The devices that any worker has, in the order of their names."""
+    answers = await gateway.ask(principal, f"/v1/devices{ALL}")
+    devices = {item["name"]: item for answer in answers for item in answer["items"]}
+    found, following = page.of("devices", sorted(devices), str)
+    return DevicePage(items=[DeviceEntry(**devices[name]) for name in found], next_cursor=following)
 
 
-@router.get("/v1/usage", operation_id="get_usage", summary="Read what was used")
-async def get_usage(request: Request, principal: CurrentPrincipal, page: Paged) -> Usage:
-    """What the tenant has used on all workers since they started; with `admin`, what every tenant has."""
-    return await usage_page(_gateway(request), principal, page)
+@router.get("/v1/usage")
+async def get_usage(gateway: CurrentGateway, principal: CurrentPrincipal, page: Paged) -> Usage:
+    """What tenants have used on all workers, in the order of their names."""
+    answers = await gateway.ask(principal, f"/v1/usage{ALL}")
+    totals: defaultdict[str, dict[str, Any]] = defaultdict(lambda: dict.fromkeys(SUMMED, 0))
+    for answer in answers:
+        for item in answer["items"]:
+            total = totals[item["tenant"] or ""]
+            for name in SUMMED:
+                total[name] += item[name]
+    found, following = page.of("usage", sorted(totals), str)
+    items = [TenantUsage(tenant=name or None, **totals[name]) for name in found]
+    since = min((answer["since"] for answer in answers), default=datetime.now(UTC))
+    return Usage(since=since, items=items, next_cursor=following)
 
 
-def _trusted(authorities: Path | None) -> ssl.SSLContext:
-    """What verifies the certificates of workers. Raises NotServed if the file of authorities cannot be read."""
-    try:
-        return ssl.create_default_context(cafile=authorities)
-    except OSError as error:
-        raise NotServed(f"the authorities of workers cannot be read from {authorities}: {error}") from error
+def gateway_metrics(gateway: Gateway, counts: RequestCounts) -> Iterator[Metric]:
+    """Every metric of a gateway with its current value."""
+    yield build_info(__version__, "gateway")
+    yield request_counter(counts)
+    problems_sent = {(slug,): number for slug, number in counts.problems.items()}
+    yield counter("telegrad_problems", "Problem documents of the gateway itself, by slug.", problems_sent, ("slug",))
+    states = Counter(str(worker.state) for worker in gateway.members.all)
+    workers = {(state,): states[state] for state in (WorkerState.READY, WorkerState.DRAINING)}
+    yield gauge("telegrad_workers", "Workers that are not dead, by state (ready, draining).", workers, ("state",))
+    sessions = sum(worker.report.sessions for worker in gateway.members.all)
+    for family, name, text, value in (
+        (gauge, "telegrad_sessions", "Open sessions of all workers.", sessions),
+        (gauge, "telegrad_gateway_streams", "Streams that pass through this gateway.", gateway.streams),
+        (gauge, "telegrad_gateway_under_way", "Requests that wait for a worker's answer.", gateway.proxy.waiting),
+        (counter, "telegrad_gateway_repeats", "Requests that were sent to a worker again.", gateway.repeats),
+        (counter, "telegrad_gateway_moves", "Sessions that this gateway gave to other workers.", gateway.moves),
+        (counter, "telegrad_gateway_deaths", "Workers that this gateway declared dead.", gateway.members.deaths),
+    ):
+        yield family(name, text, value)
 
 
 def create_gateway(settings: GatewaySettings, database: Database) -> FastAPI:
@@ -150,14 +183,17 @@ def create_gateway(settings: GatewaySettings, database: Database) -> FastAPI:
         lifespan=_lifespan,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
+    try:
+        tls = ssl.create_default_context(cafile=settings.worker_ca)
+    except OSError as error:
+        text = f"the authorities of workers cannot be read from {settings.worker_ca}: {error}"
+        raise NotServed(text) from error
     secrets = Secrets(database, settings.cluster_secret.get_secret_value())
-    gateway = Gateway(Directory(database), secrets, settings.worker_timeout_s, _trusted(settings.worker_ca))
+    gateway = Gateway(Directory(database), secrets, settings.worker_timeout_s, tls)
     app.state.settings, app.state.gateway = settings, gateway
     app.state.host = GatewayProcess(gateway)
     app.state.requests = RequestCounts()
-    app.state.metrics = CollectorRegistry(auto_describe=False)
-    app.state.metrics.register(GatewayCollector(gateway, app.state.requests))
-    ProcessCollector(registry=app.state.metrics)
+    app.state.metrics = registry_of(partial(gateway_metrics, gateway, app.state.requests))
     app.state.idempotency_keys = IdempotencyKeys()
     app.state.authenticator = Authenticator(settings)
     problems.install(app)
@@ -190,15 +226,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def run_gateway(settings: GatewaySettings, what: str, workers: Future[None] | None = None) -> None:
-    """Serve as a gateway until SIGINT or SIGTERM. Raises NotServed if the settings do not allow that.
+    """Serve as a gateway until SIGINT or SIGTERM. Raises CommandFailed if settings or database do not allow that.
 
     ``workers`` is done when there are workers. The gateway is announced, as ``what``, when it knows them.
     """
-    try:
-        database = Database(settings.database_url.get_secret_value())
-        database.open()
-    except DatabaseUnavailable as error:
-        raise NotServed(str(error)) from None
+    database = Database(settings.database_url.get_secret_value())
+    database.open()
     app = create_gateway(settings, database)
     check_exposure(app)
 

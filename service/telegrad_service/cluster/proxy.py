@@ -10,18 +10,19 @@ import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import httpcore
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
+from typing_extensions import override
 
 from ..observability.request import HEADER as REQUEST_ID
 from ..observability.request import REQUEST
 from .directory import Worker
-from .early_answer import SENDING, Sending, WorkerNetwork
 from .tokens import FENCED, MOVED
 
 logger = logging.getLogger(__name__)
@@ -131,6 +132,49 @@ def target_of(scope: Scope) -> bytes:
     return path + b"?" + query if query else path
 
 
+class _Sending:
+    """A request that is sent, of the task that sends it."""
+
+    connection: httpcore.AsyncNetworkStream | None = None
+    """The connection that it is sent on."""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the worker has answered, or has closed the connection. Never with TLS, which sends more than that."""
+        return self.connection is not None and bool(self.connection.get_extra_info("is_readable"))
+
+
+SENDING: ContextVar[_Sending | None] = ContextVar("sending", default=None)
+
+
+class _Connection:
+    """A connection that tells the request that is sent on it. Everything else is the stream's."""
+
+    def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def write(self, *arguments: Any, **options: Any) -> None:
+        if (sending := SENDING.get()) is not None:
+            sending.connection = self._stream
+        await self._stream.write(*arguments, **options)
+
+
+class _WorkerNetwork(httpcore.AnyIOBackend):
+    """Opens connections to workers.
+
+    A worker may answer before the end of a body that it refuses, so the proxy looks whether there is an answer while a
+    client takes its time to send the body.
+    """
+
+    @override
+    async def connect_tcp(self, *arguments: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+        stream = _Connection(await super().connect_tcp(*arguments, **options))
+        return cast(httpcore.AsyncNetworkStream, stream)
+
+
 class Proxy:
     """The connections of a gateway to its workers."""
 
@@ -140,7 +184,7 @@ class Proxy:
             max_connections=sys.maxsize,
             max_keepalive_connections=MAX_KEPT,
             keepalive_expiry=KEPT_S,
-            network_backend=WorkerNetwork(),
+            network_backend=_WorkerNetwork(),
         )
         self._passing: defaultdict[str, set[asyncio.Task[None]]] = defaultdict(set)
         """The requests that pass to each worker."""
@@ -284,8 +328,9 @@ class _Body:
     def __init__(self, request: Request) -> None:
         self._receive, self._whole = request.receive, request.body
         names = [name for name, _ in request.scope["headers"]]
-        self.exists = bool(self._whole) if self._whole is not None else _has_body(names)
-        self.sending = Sending()
+        whole = self._whole
+        self.exists = bool(whole) if whole is not None else b"content-length" in names or b"transfer-encoding" in names
+        self.sending = _Sending()
         self._read = asyncio.Event()
         """Set when the whole body has been read."""
         if not self.exists or self._whole is not None:
@@ -321,7 +366,3 @@ class _Body:
         await self._read.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass
-
-
-def _has_body(names: Sequence[bytes]) -> bool:
-    return b"content-length" in names or b"transfer-encoding" in names

@@ -1,43 +1,35 @@
 """Workers on Ray: the actor that runs a worker, and how workers are started, listed and stopped.
 
 Ray places an actor by the resources it asks for, and starts it again, without limit, if its process or its node dies.
-The actor runs ``telegrad worker`` as a process of its own, which no Ray thread shares, and starts that again if it
-ends. Only addresses and states pass through Ray; programs and tensors never do.
+The actor runs ``telegrad worker`` as a process of its own, which no Ray thread shares. Only addresses and states pass
+through Ray; programs and tensors never do.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import socket
-import subprocess
 import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import Any
+
+from ..observability.logs import CommandFailed
+from .worker_process import EXIT_S, WorkerProcess
 
 NAMESPACE = "telegrad"
 """Ray's namespace of the workers' names."""
 CALL_S = 5.0
 """Seconds that an actor gets to answer a question about its worker."""
-EXIT_S = 10.0
-"""Seconds that a worker gets to end, in addition to the time for its running programs."""
-PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
-"""Seconds before a worker that ended is started again: first, and at most, doubled while it fails to start."""
-STEADY_S = 30.0
-"""A worker that ran for this long is started again after the shortest pause."""
-TAIL = 20
-"""How many of the last lines of a worker's log its failure is explained with."""
-COMMAND = ("-m", "telegrad_service.cli", "worker", "--end-with-stdin=true")
+LOOK_S = 0.5
+"""Seconds between two attempts to reach Ray."""
 
 
-class RayError(Exception):
-    """Ray or a worker on it is not to be had; the text says why, and what to do."""
+class RayError(CommandFailed):
+    """Ray, or a worker on Ray, could not be started or reached; the text says why, and what to do."""
 
 
 def import_ray() -> Any:
@@ -73,127 +65,22 @@ class WorkerSpec:
     exclusive: bool = False
 
 
-# The actor ------------------------------------------------------------------------------------------------
-
-
-class WorkerActor:
-    """Runs one worker process, and starts it again whenever it ends."""
+class WorkerActor(WorkerProcess):
+    """Runs one worker process, on a Ray node."""
 
     def __init__(self, environment: Mapping[str, str], log: str | None) -> None:
         import ray
 
         self._host = ray.util.get_node_ip_address()
         self._gpus = [str(id) for id in ray.get_gpu_ids()]
-        self._environment = _worker_environment(environment)
-        self._address = _address_flags(environment, self._host)
-        self._log = _open_log(log)
-        self._lines: deque[str] = deque(maxlen=TAIL)
-        self._changed = threading.Condition()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._url: str | None = None
-        self._failure: str | None = None
-        self._starts = 0
-        self._stopping = False
-        threading.Thread(target=self._run_forever, name="worker", daemon=True).start()
+        own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        own.pop("OMP_NUM_THREADS", None)  # Ray sets it to 1; the worker has a setting for it
+        flags = _address_flags(environment, self._host)
+        super().__init__({**own, **environment}, flags, _open_log(log), own_session=False)  # Ray ends it with the actor
 
     def describe(self, wait_s: float) -> dict[str, Any]:
-        """The worker's address, process, GPUs and number of restarts; ``failure`` says why it did not start.
-
-        Waits for at most this time until the worker serves or has failed to start.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._url or self._failure or self._stopping, wait_s)
-            return {
-                "url": self._url,
-                "pid": None if self._process is None else self._process.pid,
-                "host": self._host,
-                "gpus": self._gpus,
-                "restarts": max(0, self._starts - 1),
-                "failure": self._failure,
-            }
-
-    def wait(self) -> None:
-        """Wait until the worker has been told to end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopping)
-
-    def stop(self, wait_s: float) -> None:
-        """End the worker for good: running programs get this time to finish."""
-        with self._changed:
-            self._stopping = True
-            process = self._process
-            self._changed.notify_all()
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(wait_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    def _run_forever(self) -> None:
-        pause = PAUSE_S
-        while self._start():
-            started = time.monotonic()
-            code = self._follow()
-            if time.monotonic() - started > STEADY_S:
-                pause = PAUSE_S
-            with self._changed:
-                self._process = self._url = None
-                self._failure = f"it ended with code {code}: {' '.join(self._lines)[-2000:] or 'it logged nothing'}"
-                self._changed.notify_all()
-                if self._changed.wait_for(lambda: self._stopping, pause):
-                    return
-            pause = min(2 * pause, LONGEST_PAUSE_S)
-
-    def _start(self) -> bool:
-        """Start the process, unless the worker is to end."""
-        with self._changed:
-            if self._stopping:
-                return False
-            # It reads its standard input, which ends with this process, however that ends.
-            self._process = subprocess.Popen(
-                [sys.executable, *COMMAND, *self._address],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=self._environment,
-            )
-            self._starts += 1
-            self._lines.clear()
-        return True
-
-    def _follow(self) -> int:
-        """Pass on what the process logs until it ends; its exit code."""
-        process = self._process
-        assert process is not None and process.stdin is not None and process.stdout is not None
-        logged = threading.Thread(target=self._pass_on, args=(process.stderr,), name="log", daemon=True)
-        logged.start()
-        with process.stdin, process.stdout:
-            for line in process.stdout:
-                found = re.search(r'https?://[^\s"]+', line.decode(errors="replace"))
-                if found and self._url is None:
-                    with self._changed:
-                        self._url, self._failure = found.group(), None
-                        self._changed.notify_all()
-            code = process.wait()
-        logged.join(EXIT_S)
-        return code
-
-    def _pass_on(self, log: IO[bytes]) -> None:
-        with log:
-            for line in log:
-                self._lines.append(line.decode(errors="replace").strip())
-                with suppress(OSError):  # nobody reads it any more
-                    os.write(self._log, line)
-
-
-def _worker_environment(given: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a worker's process: the node's without Ray's own variables, and what was given."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    own.pop("OMP_NUM_THREADS", None)  # Ray sets it to 1; the worker has a setting for it
-    return {**own, **given}
+        """The same, with the worker's host and GPUs."""
+        return super().describe(wait_s) | {"host": self._host, "gpus": self._gpus}
 
 
 def _address_flags(given: Mapping[str, str], node: str) -> list[str]:
@@ -236,7 +123,7 @@ def check_reachable(address: str, wait_s: float = CALL_S) -> None:
         except (OSError, OverflowError) as error:
             if time.monotonic() > deadline:
                 raise RayError(f"no Ray cluster answers at {address}: {error}") from None
-        time.sleep(PAUSE_S)
+        time.sleep(LOOK_S)
 
 
 def connect(ray: Any, address: str) -> None:

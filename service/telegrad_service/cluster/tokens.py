@@ -1,26 +1,32 @@
-"""What gateways and workers tell each other, above all in short-lived signed tokens (JWT).
+"""Short-lived signed tokens (JWT), in which gateways tell workers what they may serve.
 
 A token says who makes the request, for which session and epoch, and which worker may serve it. Its secret is the one of
-the settings, or one in the database: every process of a cluster uses the same ones. It blocks; not for the event loop.
-"""
+the settings, or one in the database: every process of a cluster uses the same ones."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import jwt
 from sqlalchemy import String, delete, select
 from sqlalchemy.orm import Mapped, mapped_column
+from typing_extensions import override
 
 from telegrad_engine.errors import InvalidValue, Unauthenticated
+from telegrad_engine.lru import LRU
 
 from ..database.database import Base, Database
+from ..settings import NetworkSettings
+from ..tenants.authenticator import SCHEME, Authenticator
 from ..tenants.principal import SCOPES, Principal
+from .directory import guarded
 
 ALGORITHM = "HS256"
 TOKEN_S = 300
@@ -34,13 +40,18 @@ OPERATOR = "operator"
 FENCED, MOVED, LOST = "telegrad-fenced", "moved", "lost"
 """The header by which a worker tells the gateway that it may not serve a request, and its values: the session is at
 another worker, and the request had no effect, or had one that is there, too; or it is unknown what became of it."""
+MAX_KNOWN = 4096
+"""The number of verified tokens that are remembered."""
+MISSING = "a worker serves what a gateway sends it, and direct requests with a session's token"
+CLOCK_SKEW_S = 30.0
+"""Seconds by which the clock of a gateway may differ from this machine's."""
 SESSION = re.compile(r"/v1/sessions/([^/]+)")
 NOT_SESSIONS = frozenset({"import"})
 REFUSED = "a worker serves what a gateway sends it; this request's token is "
 
 
 class ClusterSecret(Base):
-    """A secret that signs tokens."""
+    """A secret that signs"""
 
     __tablename__ = "cluster_secrets"
 
@@ -175,3 +186,39 @@ def session_in(path: str) -> str | None:
     """The id of the session that a path is about."""
     found = SESSION.match(path)
     return None if found is None or found[1] in NOT_SESSIONS else found[1]
+
+
+class TokenAuthenticator(Authenticator):
+    """Authenticates requests to a worker by the token that the gateway signed, and others by API keys."""
+
+    def __init__(self, settings: NetworkSettings, secrets: Secrets) -> None:
+        super().__init__(settings)
+        self._secrets = secrets
+        self._tokens: LRU[bytes, tuple[Claims, float]] = LRU(MAX_KNOWN)
+        """The claims of tokens, and the times at which they expire, by the digests of the headers."""
+
+    async def claims(self, header: bytes | None) -> Claims:
+        """The claims of the token in an Authorization header. Raises Unauthenticated, and ServerBusy if the database
+        cannot be read."""
+        known = self._known_claims(header)
+        if known is not None:
+            return known
+        if header is None or header[: len(SCHEME)].lower() != SCHEME:
+            raise Unauthenticated(MISSING)
+        token = header[len(SCHEME) :].strip().decode("latin-1")
+        secret_id = secret_id_of(token)
+        secret = self._secrets.known(secret_id) or await guarded(self._secrets.find, secret_id)
+        if secret is None:
+            raise Unauthenticated(REFUSED + "signed by nobody that is known here")
+        claims, expires = await asyncio.to_thread(read, token, secret, CLOCK_SKEW_S)
+        self._tokens[sha256(header).digest()] = claims, expires + CLOCK_SKEW_S
+        return claims
+
+    def _known_claims(self, header: bytes | None) -> Claims | None:
+        known: tuple[Claims, float] | None = None if header is None else self._tokens.get(sha256(header).digest())
+        return known[0] if known is not None and time.time() < known[1] else None
+
+    @override
+    def remembered(self, header: bytes | None) -> Principal | None:
+        known = self._known_claims(header)
+        return super().remembered(header) if known is None else known.principal

@@ -1,8 +1,8 @@
-"""Streams through a gateway: after the handshake, the bytes of both connections pass unread.
+"""Streams through a gateway: after the handshake, the gateway copies bytes between two connections, unread.
 
-The gateway reads the client's request, checks it and passes it on; the worker answers it, and from then on whatever
-arrives at one end leaves at the other, as fast as its reader takes it. Frames, pings and their limits are the worker's
-and the client's, so a stream costs the gateway two copies, and no message is held.
+The gateway reads the client's request, checks it and passes it on. After the worker's answer, it sends whatever one end
+sends to the other end, as fast as that reads. The worker and the client handle frames, pings and limits themselves, so
+a stream costs the gateway two copies, and it holds no message.
 """
 
 from __future__ import annotations
@@ -132,8 +132,10 @@ class _Far(_End):
 
 
 def _unread(transport: asyncio.Transport) -> bytes:
-    """What a worker sent before it closed its connection, if the error of sending more came before the reading of it:
-    why it did. The socket is still open while the transport says that the connection is lost."""
+    """Return the bytes that the worker sent before it closed the connection; they may say why.
+
+    They are unread if sending to the worker failed first. The socket is open while the transport reports the loss.
+    """
     if transport.get_extra_info("sslcontext") is not None:
         return b""
     unread = b""

@@ -1,67 +1,288 @@
-"""A worker: the same application as a server's, whose sessions are in the directory of a cluster."""
+"""A worker: the application of a server, whose sessions are in the directory of a cluster.
+
+Its lease, renewed every second, proves that the directory still counts on this worker. A worker that could not renew
+its lease in time, as when its process was stopped, answers nothing until it has. If the directory has declared it dead
+by then, other workers may have its sessions, and it joins again under a new id.
+
+Its middleware serves requests with a token for this worker, and drops answers after the lease has ended. If a request
+is for a session, the token has the epoch under which this worker has it; the worker takes the session over if it has an
+earlier one. The lease is checked when a request begins and again before its answer leaves: between the two, this
+process may have been stopped while others took its sessions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from telegrad_engine.errors import ServerBusy, SessionMoved, TelegradError, Unauthenticated
 
 from .. import __version__
 from ..app import create_app
 from ..database.database import Database, DatabaseUnavailable
 from ..hosting.devices import device_names
+from ..hosting.session_handle import GOING_AWAY
+from ..http.origins import refuse
+from ..observability import logs
+from ..observability.request import REQUEST
 from ..server import NotServed, serve
-from .directory import Directory
-from .lease import Lease, Member
-from .role import WorkerRole
+from ..streaming.websocket import ANSWER_WITH, PROMPT
+from ..tenants.authentication import authorization_of
+from .directory import RENEW_S, Directory, WorkerState
 from .settings import WorkerSettings
-from .tokens import Secrets
-from .verification import TokenAuthenticator
-from .worker_host import WorkerHost
+from .tokens import FENCED, LOST, MOVED, REFUSED, Claims, Secrets, TokenAuthenticator, session_in
+from .worker_host import CREATION_KEY, WorkerHost
 
-Joined = Callable[[str, str], None]
-"""Called with the worker's id and its address once gateways can use it."""
+logger = logging.getLogger(__name__)
+OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
+"""Paths that are served without a token."""
+LAPSED = "this worker has lost touch with the directory of sessions"
+RETRY_AFTER_S = 1
+Lasts = Callable[[], bool]
+"""Whether the lease lasts with which a request began."""
+STARTS = frozenset({"http.response.start", "websocket.http.response.start"})
 
 
-def run_worker(settings: WorkerSettings, joined: Joined | None = None) -> None:
-    """Serve as a worker until SIGINT or SIGTERM, then hand its sessions over to others.
+class Member(NamedTuple):
+    """What a worker tells the directory once."""
 
-    Raises NotServed if its settings do not allow that, and TelegradError if its data folder cannot be used.
+    url: str
+    version: str
+    devices: Sequence[str]
+    keeps_sessions: bool
+
+
+class Lease:
+    """Joins the directory for a host and renews its lease, on a thread that a busy event loop does not delay.
+
+    A worker that drains gets ``drain_s`` seconds for programs that run.
+    """
+
+    def __init__(self, directory: Directory, host: WorkerHost, seconds: float, drain_s: float) -> None:
+        self._directory, self._host, self._seconds, self._drain_s = directory, host, seconds, drain_s
+        self._member: Member | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._until = 0.0
+        """The monotonic time at which the lease ends."""
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="telegrad-lease", daemon=True)
+
+    def lasts(self, worker_id: str) -> bool:
+        """Whether the lease of the worker of this id lasts: until its end nobody declares that worker dead."""
+        return time.monotonic() < self._until and worker_id == self._host.worker_id
+
+    def start(self, member: Member) -> None:
+        """Join, and renew from now on. Called on the host's event loop. Raises DatabaseUnavailable."""
+        self._member, self._loop = member, asyncio.get_running_loop()
+        self._join(member)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Renew no more, and tell the directory that this worker has ended."""
+        if self._member is None:
+            return
+        self._stopped.set()
+        self._thread.join()
+        self._until = 0.0
+        try:
+            self._directory.leave(self._host.worker_id)
+        except DatabaseUnavailable as error:
+            logger.warning("the directory was not told that this worker ends: %s", error)
+
+    def _join(self, member: Member) -> None:
+        begun = time.monotonic()
+        self._host.worker_id = secrets.token_urlsafe(12)
+        self._directory.join(self._host.worker_id, *member, self._seconds, self._host.report())
+        self._until = begun + self._seconds
+
+    def _run(self) -> None:
+        while not self._stopped.wait(RENEW_S):
+            try:
+                self._renew()
+            except DatabaseUnavailable as error:
+                logger.warning("the worker's lease could not be renewed: %s", error)
+            except Exception:
+                logger.exception("the worker's lease could not be renewed")
+
+    def _renew(self) -> None:
+        assert self._loop is not None and self._member is not None
+        begun = time.monotonic()  # before the database's clock is read, so that this end is the earlier one
+        state = self._directory.renew(self._host.worker_id, self._seconds, self._host.report())
+        if state is WorkerState.DEAD:
+            self._until = 0.0
+            logger.warning("this worker was declared dead; it drops its sessions and joins again")
+            asyncio.run_coroutine_threadsafe(self._host.drop_all(), self._loop).result()
+            self._join(self._member)
+            return
+        self._until = begun + self._seconds
+        self._host.library.refresh()
+        if state is WorkerState.DRAINING:
+            self._loop.call_soon_threadsafe(self._host.begin_handover, self._drain_s)
+
+
+class LeaseGuard:
+    """ASGI middleware: passes to ``app`` what the worker may serve, and its answers while the lease lasts."""
+
+    def __init__(self, app: ASGIApp, host: WorkerHost, authenticator: TokenAuthenticator, lease: Lease) -> None:
+        self._app, self._host, self._authenticator, self._lease = app, host, authenticator, lease
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] not in ("http", "websocket") or (scope["type"] == "http" and scope["path"] in OPEN):
+            await self._app(scope, receive, send)
+            return
+        session_id = session_in(scope["path"])
+        try:
+            claims = await self._authenticator.claims(authorization_of(scope))
+            self._check(claims, session_id)
+        except TelegradError as error:
+            await _refuse(error, scope, receive, send)
+            return
+        if not claims.direct:
+            for name, value in scope["headers"]:
+                if name == b"x-forwarded-for":  # the gateway sets it
+                    scope["client"] = value.decode("latin-1"), 0
+        CREATION_KEY.set(claims.creation_key)  # each request has a task, and so a context, of its own
+        if session_id is None or claims.session is None:
+            await self._app(*self._guarded(scope, receive, send, claims.worker))
+            return
+        with self._host.serving(session_id):
+            try:
+                await self._host.take(session_id, claims.epoch, claims.durable)
+            except TelegradError as error:
+                await _refuse(error, scope, receive, send)
+                return
+            await self._app(*self._guarded(scope, receive, send, claims.worker))
+
+    def _check(self, claims: Claims, session_id: str | None) -> None:
+        """Raise unless this worker may serve a request with these claims."""
+        if claims.worker != self._host.worker_id:
+            raise SessionMoved("another worker has answered here until now")
+        if not self._lease.lasts(claims.worker):
+            raise SessionMoved(LAPSED)
+        if claims.version != __version__:
+            raise ServerBusy(f"this worker has version {__version__}, and the gateway {claims.version}")
+        if claims.session not in (session_id, None) or (claims.direct and claims.session is None):
+            raise Unauthenticated(REFUSED + "for another session")
+
+    def _guarded(self, scope: Scope, receive: Receive, send: Send, worker_id: str) -> tuple[Scope, Receive, Send]:
+        """The same, but ``send`` drops answers if the lease with which the request began has ended."""
+        lasts = partial(self._lease.lasts, worker_id)
+        if scope["type"] == "http":
+            return scope, receive, _guarded_answer(lasts, scope, receive, send)
+        extension = scope.get("extensions", {}).get(PROMPT)
+        if extension is not None:
+            prompts = {**extension, ANSWER_WITH: _guarded_prompts(lasts, extension[ANSWER_WITH])}
+            scope = {**scope, "extensions": {**scope["extensions"], PROMPT: prompts}}
+        return scope, receive, _guarded_stream(lasts, send)
+
+
+def _guarded_answer(lasts: Lasts, scope: Scope, receive: Receive, send: Send) -> Send:
+    ended = endless = False
+
+    async def guarded(message: Message) -> None:
+        nonlocal ended, endless
+        if ended:
+            return
+        if message["type"] in STARTS:
+            if not lasts():
+                ended = True
+                await refuse(ServerBusy(LAPSED, retry_after_s=RETRY_AFTER_S), {FENCED: LOST})(scope, receive, send)
+                return
+            _mark_moved(message)
+            endless = all(name != b"content-length" for name, _ in message.get("headers", ()))
+        elif endless and not lasts():
+            ended, message = True, {"type": message["type"], "body": b"", "more_body": False}
+        await send(message)
+
+    return guarded
+
+
+def _guarded_stream(lasts: Lasts, send: Send) -> Send:
+    async def guarded(message: Message) -> None:
+        if message["type"] == "websocket.send" and not lasts():
+            message = {"type": "websocket.close", "code": GOING_AWAY, "reason": LAPSED}
+        elif message["type"] in STARTS:
+            _mark_moved(message)
+        await send(message)
+
+    return guarded
+
+
+def _guarded_prompts(lasts: Lasts, answer_with: Callable[..., None]) -> Callable[..., None]:
+    """Answer messages at once only while the lease lasts.
+
+    The application gets the others, and those during which the lease ended, whose answers are in the record.
+    """
+
+    def guarded(prompt: Callable[[memoryview], Any], *rest: Any) -> None:
+        def answered(message: memoryview) -> Any:
+            answer = prompt(message) if lasts() else None
+            return answer if lasts() else None
+
+        answer_with(answered, *rest)
+
+    return guarded
+
+
+async def _refuse(error: TelegradError, scope: Scope, receive: Receive, send: Send) -> None:
+    headers = {FENCED: MOVED} if isinstance(error, SessionMoved) else {}
+    await refuse(error, headers)(scope, receive, send)
+
+
+def _mark_moved(start: Message) -> None:
+    """Tell the gateway, without the body, if the answer is that the session has moved.
+
+    Without Retry-After, the new owner may have found what the request did in the journal.
+    """
+    request = REQUEST.get()
+    if request is None or request.slug != SessionMoved.slug:
+        return
+    headers = [*start.get("headers", ())]
+    known = MOVED if any(name == b"retry-after" for name, _ in headers) else LOST
+    start["headers"] = [*headers, (FENCED.encode(), known.encode())]
+
+
+def run_worker(settings: WorkerSettings) -> None:
+    """Serve as a worker until SIGINT or SIGTERM, then hand its sessions over to others. Announce its id and address.
+
+    Raises CommandFailed if its settings or its database do not allow that, and TelegradError if its data folder cannot
+    be used.
     """
     database = Database(settings.database_url.get_secret_value())
     directory = Directory(database)
     secrets = Secrets(database, settings.cluster_secret.get_secret_value())
     if settings.advertise is not None:
-        settings = settings.model_copy(update={"allowed_host": [*settings.allowed_host, _host_of(settings.advertise)]})
-    try:
-        database.open()
-        host = WorkerHost(settings, directory, secrets)
-        host.discover()
-    except DatabaseUnavailable as error:
-        raise NotServed(str(error)) from None
+        parts = urlsplit(settings.advertise)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
+            raise NotServed(f"--advertise is an address such as http://10.0.0.7:8000, not {settings.advertise!r:.80}")
+        settings = settings.model_copy(update={"allowed_host": [*settings.allowed_host, parts.hostname]})
+    database.open()
+    host = WorkerHost(settings, directory, secrets)
+    host.discover()
     lease = Lease(directory, host, settings.worker_timeout_s, settings.drain_s)
     authenticator = TokenAuthenticator(settings, secrets)
     app = create_app(settings, host, authenticator)
-    app.add_middleware(WorkerRole, host=host, authenticator=authenticator, lease=lease)
-
+    app.add_middleware(LeaseGuard, host=host, authenticator=authenticator, lease=lease)
     devices = device_names()
 
     def announce(url: str) -> None:
         address = settings.advertise or url
         host.url = address
         lease.start(Member(address, __version__, devices, settings.data_dir is not None))
-        if joined is not None:
-            joined(host.worker_id, address)
+        logs.announce(f"Telegrad {__version__} is worker {host.worker_id} at {address}")
 
     try:
         serve(app, settings, announce)
     finally:
         lease.stop()
         database.close()
-
-
-def _host_of(url: str) -> str:
-    """The host in an address. Raises NotServed for anything else."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
-        raise NotServed(f"--advertise is an address such as http://10.0.0.7:8000, not {url!r:.80}")
-    return parts.hostname

@@ -1,4 +1,4 @@
-"""The session host of a worker: what it hosts is in the directory, and it hosts what the directory gives it."""
+"""Session host of a cluster worker. The directory decides which sessions it has."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from functools import partial
 
 from typing_extensions import override
 
 from telegrad_engine.errors import (
     ServerBusy,
+    SessionExists,
     SessionLimit,
     SessionLost,
     SessionMoved,
@@ -32,11 +34,11 @@ from ..hosting import handover_files
 from ..hosting.host import Endpoint, SessionHost
 from ..hosting.session_handle import GOING_AWAY, SessionHandle, SessionOptions
 from ..journal.files import DataFolder
+from ..journal.store import Manifest
 from ..sessions import service
 from ..sessions.schemas import Session
 from ..tenants.principal import ANYONE, Principal
 from .directory import FIRST_EPOCH, Directory, Report, guarded
-from .discovery import discover
 from .functions import ClusterLibrary
 from .settings import WorkerSettings
 from .tokens import TOKEN_S, Claims, Secrets, sign
@@ -87,12 +89,51 @@ class WorkerHost(SessionHost):
         """When sessions that were handed over were last looked through."""
 
     def discover(self) -> None:
-        """Add the data folder's sessions to the directory, if this is the first worker of the cluster.
+        """Add durable sessions of the data folder, which the directory does not have or has under an older epoch.
+
+        There are some if a server without a cluster had the folder, or if the directory's database was lost. Only the
+        first worker of a cluster looks for them, before it joins: after that, only workers write to the folder.
 
         Raises DatabaseUnavailable, and ServerBusy if the folder cannot be read.
         """
-        if self._data is not None:
-            discover(self._directory, self._data, self._settings.heartbeat_ttl_s)
+        if self._data is None or any(each.alive and each.overdue_s < 0 for each in self._directory.workers()):
+            return
+        begun, known, count = time.time(), self._directory.epochs(), 0
+        for manifest in self._data.manifests():
+            # A session with a known epoch is as its last worker left it. A new one is about to be added by its worker.
+            if manifest.epoch > known.get(manifest.id, -1) and manifest.created_at < begun:
+                count += self._add_found(manifest)
+        if count:
+            logger.info("%s durable sessions in the data folder are now in the directory", count)
+
+    def _add_found(self, manifest: Manifest) -> bool:
+        """Add a session of the data folder to the directory. Return whether its name was free."""
+        description = Session(
+            id=manifest.id,
+            tenant=manifest.tenant,
+            name=manifest.name,
+            device=manifest.device,
+            dtype=manifest.dtype,
+            created_at=datetime.fromtimestamp(manifest.created_at, UTC),
+            last_used_at=datetime.fromtimestamp(manifest.last_used_at, UTC),
+            expires_at=datetime.fromtimestamp(manifest.last_used_at + manifest.ttl_s, UTC),
+            ttl_s=manifest.ttl_s,
+            heartbeat_ttl_s=self._settings.heartbeat_ttl_s if manifest.heartbeats else None,
+            durable=True,
+            sequence=0,  # its journal has it, which is read when the session is used
+        ).model_dump(mode="json")
+        facts = manifest.id, manifest.tenant, manifest.epoch, manifest.device, description, manifest.name
+        try:
+            self._directory.add_found(*facts)
+        except SessionExists:
+            logger.error(
+                "session %.6s… in the data folder is not in the directory, which has another one of its tenant that is "
+                "called %r; `telegrad serve` on this folder can rename it",
+                manifest.id,
+                manifest.name,
+            )
+            return False
+        return True
 
     def report(self) -> Report:
         """What the directory is told of this worker. Any thread may call it."""
@@ -123,7 +164,7 @@ class WorkerHost(SessionHost):
             raise ServerBusy("this worker takes no new sessions", retry_after_s=RETRY_AFTER_S)
 
     async def _registered(self, handle: SessionHandle) -> SessionHandle:
-        """Put a new session into the directory, before anyone knows of it; end it if that is not possible."""
+        """Add a new session to the directory before its creator gets its id; end it if that fails."""
         description = Session(**service.facts(handle)).model_dump(mode="json")
         arguments = handle.tenant, self.worker_id, handle.device, description, handle.name, handle.durable
         most = 0 if handle.tenant == ANYONE.tenant else self._settings.max_sessions_per_tenant
@@ -144,7 +185,7 @@ class WorkerHost(SessionHost):
 
     @override
     def check_name(self, tenant: str, name: str | None) -> None:
-        """Raise nothing: whose a name is, the directory says when the session is registered."""
+        """Raise nothing: the directory checks the name when the session is registered."""
 
     @override
     async def rename(self, handle: SessionHandle, name: str | None) -> None:
@@ -162,9 +203,9 @@ class WorkerHost(SessionHost):
     # Sessions that move --------------------------------------------------------------------------
 
     async def take(self, session_id: str, epoch: int, durable: bool) -> None:
-        """Make sure that a session is here, which the directory has given to this worker under an epoch.
+        """Open a session that the directory has given to this worker under an epoch, unless it is open.
 
-        Raises SessionMoved if it has been given to somebody else since.
+        Raises SessionMoved if another worker has got it since.
         """
         if self._has(session_id, epoch):
             return
@@ -214,7 +255,7 @@ class WorkerHost(SessionHost):
         self.resume(options, session, manifest)
 
     def _has(self, session_id: str, epoch: int) -> bool:
-        """Whether a session is here under an epoch. Raises SessionMoved if it is not to be here under that."""
+        """Whether a session is here under an epoch. Raises SessionMoved if this worker may not have it under that."""
         latest = self.epochs.get(session_id) or self._handed_over.get(session_id) or 0
         if latest > epoch or session_id in self._moving or (latest == epoch and session_id not in self.epochs):
             raise SessionMoved(MOVING)
@@ -237,7 +278,7 @@ class WorkerHost(SessionHost):
         super()._forget(session_id)
 
     async def drop_all(self) -> None:
-        """Forget all sessions: the directory has given them to others, or calls them lost."""
+        """Forget all sessions: the directory has given them to other workers, or they are lost."""
         for handle in list(self._sessions.values()):
             self.epochs.pop(handle.id, None)
             super()._forget(handle.id)
@@ -258,8 +299,12 @@ class WorkerHost(SessionHost):
 
         async def hand_over(handle: SessionHandle) -> None:
             async with room:
-                if handle.durable or (time.monotonic() < deadline and await self._can_move(handle)):
-                    await self._hand_over(handle, deadline)
+                if not handle.durable:  # it moves by files, unless it has no snapshot now
+                    if self._data is None or time.monotonic() >= deadline:
+                        return
+                    if await handle.inspect(snapshot.refusal) is not None:
+                        return
+                await self._hand_over(handle, deadline)
 
         for done in await asyncio.gather(*map(hand_over, [*self._sessions.values()]), return_exceptions=True):
             if isinstance(done, TelegradError):
@@ -267,12 +312,8 @@ class WorkerHost(SessionHost):
             elif isinstance(done, BaseException):
                 raise done
 
-    async def _can_move(self, handle: SessionHandle) -> bool:
-        """Whether a session that is not durable can be handed over, as far as is known while it is used."""
-        return self._data is not None and await handle.inspect(snapshot.refusal) is None
-
     async def _hand_over(self, handle: SessionHandle, deadline: float) -> None:
-        """Let a session's programs finish, save it, and tell the directory that anyone may have it."""
+        """Let a session's programs finish, save it, and release it in the directory for other workers."""
         self._moving.add(handle.id)
         try:
             handle.stop_streams(GOING_AWAY, MOVING)

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Self
 
 from alembic import command
 from alembic.config import Config
@@ -21,6 +21,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.types import TypeDecorator
 
+from ..observability.logs import CommandFailed
 from ..settings import default_database_path
 
 MIGRATIONS = Path(__file__).parent / "migrations"
@@ -33,7 +34,7 @@ WRITES = "telegrad_writes"
 DRIVERS = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 
 
-class DatabaseUnavailable(Exception):
+class DatabaseUnavailable(CommandFailed):
     """The database cannot be opened; the text says why, without the URL's password."""
 
 
@@ -84,6 +85,14 @@ class Database:
 
     def __str__(self) -> str:
         return self.url.render_as_string(hide_password=True)
+
+    def __enter__(self) -> Self:
+        """Open the database for a block. Raises DatabaseUnavailable."""
+        self.open()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     @property
     def file(self) -> Path | None:

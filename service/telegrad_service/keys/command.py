@@ -9,11 +9,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, CliApp, CliPositionalArg, CliSubCommand, SettingsConfigDict
+from pydantic_settings import CliPositionalArg, CliSubCommand
 
-from telegrad_engine.errors import TelegradError
-
-from ..remote import table
+from ..commands import Group, table
+from ..observability.logs import CommandFailed
 from ..settings import DatabaseSettings, Names
 
 if TYPE_CHECKING:
@@ -66,44 +65,29 @@ class RevokeKey(DatabaseSettings):
         """Revoke it."""
         with _store(self, creates=False) as store:
             if not store.revoke(self.id):
-                sys.exit(f"telegrad: there is no key {self.id[:40]!r}; `telegrad keys list` shows them")
+                raise CommandFailed(f"there is no key {self.id[:40]!r}; `telegrad keys list` shows them")
         print(f"Key {self.id} is revoked. Servers refuse it within seconds, and go on requiring a key.")
 
 
-class Keys(BaseSettings):
+class Keys(Group):
     """Create, list and revoke API keys."""
-
-    model_config = SettingsConfigDict(cli_use_class_docs_for_groups=True)
 
     create: CliSubCommand[CreateKey]
     list: CliSubCommand[ListKeys]
     revoke: CliSubCommand[RevokeKey]
 
-    def cli_cmd(self) -> None:
-        """Run the subcommand."""
-        CliApp.run_subcommand(self)
-
 
 @contextmanager
 def _store(settings: DatabaseSettings, creates: bool = True) -> Iterator[KeyStore]:
-    """The store of keys; errors end the process with their text."""
-    from ..database.database import Database, DatabaseUnavailable
+    """The store of keys. Raises CommandFailed if there is no database, unless this command ``creates`` it."""
+    from ..database.database import Database
     from ..tenants.store import KeyStore
 
-    database = None
-    try:
-        database = Database(settings.database_url.get_secret_value())
-        if not creates and not database.exists():
-            sys.exit(
-                f"telegrad: there are no keys yet: {database.file} does not exist; `telegrad keys create` makes it"
-            )
-        database.open()
+    database = Database(settings.database_url.get_secret_value())
+    if not creates and not database.exists():
+        raise CommandFailed(f"there are no keys yet: {database.file} does not exist; `telegrad keys create` makes it")
+    with database:
         yield KeyStore(database)
-    except (DatabaseUnavailable, TelegradError) as error:
-        sys.exit(f"telegrad: {error}")
-    finally:
-        if database is not None:
-            database.close()
 
 
 def _row(key: ApiKey) -> Sequence[str]:

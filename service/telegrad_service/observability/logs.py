@@ -25,6 +25,10 @@ logger = logging.getLogger(__package__.partition(".")[0])
 STDOUT, STDERR = 1, 2
 
 
+class CommandFailed(Exception):
+    """An error that ends a command of the operator. Its text says why, and what to do."""
+
+
 class _Text(logging.Formatter):
     """One line per record, with the request's id at its end."""
 
@@ -79,6 +83,11 @@ def announce(text: str, descriptor: int = STDOUT) -> None:
         text = formatter.format(record)
     with suppress(OSError):
         os.write(descriptor, f"{text}\n".encode())
+
+
+def progress(text: str) -> None:
+    """Tell on standard error what a command is doing."""
+    announce(f"telegrad: {text}", STDERR)
 
 
 def fail(reason: object) -> NoReturn:

@@ -8,9 +8,10 @@ from typing import Any
 from urllib.parse import quote
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, CliApp, CliPositionalArg, CliSubCommand, SettingsConfigDict
+from pydantic_settings import CliPositionalArg, CliSubCommand
 
-from ..remote import ServerSettings, table
+from ..admin_client import ServerSettings
+from ..commands import Group, table
 
 
 class ListSessions(ServerSettings):
@@ -18,9 +19,7 @@ class ListSessions(ServerSettings):
 
     def cli_cmd(self) -> None:
         """Print a table."""
-        with self.server() as server:
-            found = server.items("/v1/sessions")
-        rows = [_row(session) for session in found]
+        rows = [_row(session) for session in self.server().items("/v1/sessions")]
         print(*table(["ID", "TENANT", "NAME", "DEVICE", "DURABLE", "CREATED", "IDLE", "EXPIRES IN"], rows), sep="\n")
 
 
@@ -31,23 +30,17 @@ class KillSessions(ServerSettings):
 
     def cli_cmd(self) -> None:
         """End them; end with 1 at the first that does not exist."""
-        with self.server() as server:
-            for name in self.ids:
-                server.delete(f"/v1/sessions/{quote(name, safe='')}")
-                print(f"Session {name} has ended.")
+        server = self.server()
+        for name in self.ids:
+            server.delete(f"/v1/sessions/{quote(name, safe='')}")
+            print(f"Session {name} has ended.")
 
 
-class Sessions(BaseSettings):
+class Sessions(Group):
     """List and end the sessions of a running server."""
-
-    model_config = SettingsConfigDict(cli_use_class_docs_for_groups=True)
 
     list: CliSubCommand[ListSessions]
     kill: CliSubCommand[KillSessions]
-
-    def cli_cmd(self) -> None:
-        """Run the subcommand."""
-        CliApp.run_subcommand(self)
 
 
 def _row(session: dict[str, Any]) -> Sequence[str]:

@@ -25,6 +25,14 @@ ORIGIN_OF_KEYS = (
 )
 
 
+def authorization_of(scope: Scope) -> bytes | None:
+    """The Authorization header of a request. Raises MalformedRequest if it has several."""
+    found = [value for name, value in scope["headers"] if name == b"authorization"]
+    if len(found) > 1:
+        raise MalformedRequest("a request has one Authorization header")
+    return found[0] if found else None
+
+
 def is_public(path: str) -> bool:
     """Whether requests for a path need no key."""
     return path in PUBLIC or path.startswith(ASSETS)
@@ -55,12 +63,7 @@ class Authentication:
         await self._app(scope, receive, send)
 
     async def _principal(self, scope: Scope) -> Principal:
-        header: bytes | None = None
-        for name, value in scope["headers"]:
-            if name == b"authorization":
-                if header is not None:
-                    raise MalformedRequest("a request has one Authorization header")
-                header = value
+        header = authorization_of(scope)
         known = self._authenticator.remembered(header)
         if known is not None:
             return known

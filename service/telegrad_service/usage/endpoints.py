@@ -8,14 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from prometheus_client import CollectorRegistry
 from pydantic import Field
 
 from ..hosting.host import SessionHost
 from ..http.media import speaks
-from ..observability import metrics
 from ..observability.ledger import TenantTotals
-from ..observability.metrics import CONTENT_TYPES, OPENMETRICS, TEXT, RequestCounts, Source, render
+from ..observability.metrics import CONTENT_TYPES, OPENMETRICS, TEXT, render
 from ..routing.dependencies import Accepted, CurrentPrincipal, Host
 from ..routing.pages import Page, Paged, PageRequest
 from ..routing.route import Route
@@ -46,20 +44,6 @@ class Usage(Page[TenantUsage]):
     """What tenants have used, in the order of their names."""
 
     since: datetime = Field(description="When the server started to count.", examples=["2026-01-01T12:00:00Z"])
-
-
-def registry_of(requests: RequestCounts, host: SessionHost) -> CollectorRegistry:
-    """The registry of a server's metrics."""
-    return metrics.registry_of(
-        Source(
-            requests,
-            host.ledger,
-            host.gauges,
-            sessions=lambda: len(host.sessions()),
-            streams=lambda: sum(len(handle.streams) for handle in host.sessions()),
-            listeners=lambda: sum(len(handle.feed.listeners) for handle in host.sessions()),
-        )
-    )
 
 
 def page(host: SessionHost, tenant: str | None, request: PageRequest) -> Usage:

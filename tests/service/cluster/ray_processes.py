@@ -23,6 +23,19 @@ HEAD = "127.0.0.2"
 """The head's address: Ray takes 127.0.0.1 for another name of the machine's."""
 
 
+def telegrad(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """A command, and what it printed."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TELEGRAD_", "RAY_"))}
+    return subprocess.run(
+        [*CLI, *arguments], capture_output=True, text=True, timeout=2 * WAIT_S, env=inherited | (env or {})
+    )
+
+
+def rows(table: str) -> list[list[str]]:
+    """The cells of a table, without its headings."""
+    return [re.split(r"  +", line) for line in table.splitlines()[1:]]
+
+
 def wait_for_the_end(processes: list[Process]) -> None:
     """Wait until these processes have ended; end those that do not."""
     try:
@@ -59,7 +72,7 @@ class Head:
         ]
         flags += ["--min-worker-port=0", "--max-worker-port=0", f"--object-store-memory={80 * 2**20}"]
         # Within our process for a Ray node, which ends with this one.
-        command = [sys.executable, "-m", "telegrad_service.cluster.join", str(os.getpid()), "start", *flags]
+        command = [sys.executable, "-m", "telegrad_service.cluster.ray_nodes", str(os.getpid()), "start", *flags]
         with open(self._folder / "head.log", "a") as log:
             self._process = subprocess.Popen(command, env=self._env, stdout=log, stderr=log)
 

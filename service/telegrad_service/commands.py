@@ -1,12 +1,13 @@
-"""The help of the ``telegrad`` command: flags in groups, by the class that declares each, and types in plain words."""
+"""Commands that consist of subcommands; their help, with flags in groups and types in plain words; tables."""
 
 from __future__ import annotations
 
 import re
 from argparse import ArgumentParser
+from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
-from pydantic_settings import BaseSettings, CliSettingsSource
+from pydantic_settings import BaseSettings, CliApp, CliSettingsSource, SettingsConfigDict
 
 from .settings import Address
 
@@ -14,6 +15,24 @@ TYPES = {"int": "NUMBER", "float": "NUMBER", "Path": "FILE", "bool": "{true,fals
 """How the help names the types of values; others are TEXT, but for choices."""
 UNSAID = re.compile(r" \(default(: (null|\[\]|{}|False|)| factory: .*)\)$")
 """Defaults that are nothing, or that the description has in words."""
+
+
+class Group(BaseSettings):
+    """A command whose fields are its subcommands. Each is listed in the help with its docstring."""
+
+    model_config = SettingsConfigDict(cli_use_class_docs_for_groups=True)
+
+    def cli_cmd(self) -> None:
+        """Run the subcommand."""
+        CliApp.run_subcommand(self)
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table, its columns as wide as their widest cell."""
+    lines = [headings, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
 def command_line(model: type[BaseSettings]) -> CliSettingsSource[Any]:

@@ -1,15 +1,11 @@
-"""A running server, as the ``telegrad`` commands ask it over HTTP, and the tables that they print."""
+"""The client of a running server for the ``telegrad`` commands that ask one."""
 
 from __future__ import annotations
 
 import json
 import ssl
-import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -17,12 +13,15 @@ from urllib.parse import quote, urlsplit
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from .observability.logs import CommandFailed
+from .process import is_loopback
+
 TIMEOUT_S = 10.0
 PER_PAGE = 1000
 
 
-class NoAnswer(Exception):
-    """The server cannot be asked; the text says why."""
+class NoAnswer(CommandFailed):
+    """The server did not answer; the text says why."""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -30,14 +29,6 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         """Follow none."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, which is reached without a proxy."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 class Server:
@@ -73,7 +64,11 @@ class Server:
                 text: str = answer.read().decode()
                 return text
         except urllib.error.HTTPError as error:
-            raise NoAnswer(f"{self.url}{path}: {error.code} {_detail(error.read())}") from None
+            try:
+                detail = str(json.loads(error.read())["detail"])
+            except (ValueError, KeyError, TypeError):
+                detail = "is no answer of a Telegrad server"
+            raise NoAnswer(f"{self.url}{path}: {error.code} {detail}") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise NoAnswer(f"cannot reach {self.url}: {reason}. Is a server running there?") from None
@@ -84,25 +79,15 @@ class Server:
         cursor: str | None = None
         while True:
             query = "" if cursor is None else f"&cursor={quote(cursor, safe='')}"
-            page = self._json(f"{path}{'&' if '?' in path else '?'}limit={PER_PAGE}{query}")
-            items += page["items"]
-            if page["next_cursor"] is None:
+            address = f"{path}{'&' if '?' in path else '?'}limit={PER_PAGE}{query}"
+            try:
+                page = json.loads(self.get(address))
+                items += page["items"]
+                cursor = page["next_cursor"]
+            except (ValueError, KeyError, TypeError):
+                raise NoAnswer(f"{self.url}{address} does not answer as a Telegrad server") from None
+            if cursor is None:
                 return items
-            cursor = page["next_cursor"]
-
-    def _json(self, path: str) -> dict[str, Any]:
-        try:
-            found = json.loads(self.get(path))
-            return {"items": found["items"], "next_cursor": found["next_cursor"]}
-        except (ValueError, KeyError, TypeError):
-            raise NoAnswer(f"{self.url}{path} does not answer as a Telegrad server") from None
-
-
-def _detail(body: bytes) -> str:
-    try:
-        return str(json.loads(body)["detail"])
-    except (ValueError, KeyError, TypeError):
-        return "is no answer of a Telegrad server"
 
 
 class ServerSettings(BaseSettings):
@@ -118,18 +103,6 @@ class ServerSettings(BaseSettings):
         default=None, description="PEM file of the authority that signed the server's certificate, if it is your own"
     )
 
-    @contextmanager
-    def server(self) -> Iterator[Server]:
-        """The server; an error ends the process with its text."""
-        try:
-            yield Server(self.url, None if self.api_key is None else self.api_key.get_secret_value(), self.ca)
-        except NoAnswer as error:
-            sys.exit(f"telegrad: {error}")
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The lines of a table, its columns as wide as their widest cell."""
-    lines = [headings, *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+    def server(self) -> Server:
+        """The server. Raises NoAnswer if the address or the authority's file cannot be used."""
+        return Server(self.url, None if self.api_key is None else self.api_key.get_secret_value(), self.ca)

@@ -1,0 +1,382 @@
+"""Ray nodes that we start: the one of a private Ray on this machine, and one that joins a Ray cluster.
+
+``telegrad cluster up`` starts a private Ray if there is no other: a process in the background, the keeper, starts it,
+and stops it with its workers. It listens on loopback alone, wants a token of each process that connects, and reports no
+usage. ``telegrad cluster join``, as in the main process of a container, starts a Ray node that joins a cluster, and an
+actor that runs one worker on this node and nowhere else. Both end with it. This module is run as the process of the
+keeper, and of the Ray node.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import IO, Any, NamedTuple, NoReturn
+
+from filelock import FileLock, Timeout
+from platformdirs import user_state_path
+
+from ..observability import logs
+from ..process import usable_cores
+from . import ray_workers
+from .ray_workers import RayError, WorkerSpec
+from .worker_process import READY_S, inherited_environment
+
+STOP_S = 15.0
+"""Seconds that a Ray node gets to stop."""
+OBJECT_STORE_BYTES = 80 * 2**20
+"""Ray's object store, of which nothing is used, near the least that Ray takes."""
+SOCKET_ROOM = 48
+"""The longest temporary folder in whose depths Ray's sockets still have paths that Linux takes."""
+OURS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Workers limit their memory themselves.
+    "RAY_memory_monitor_refresh_ms": "0",
+    # A worker ends by itself once its actor is gone, after it has handed over its sessions.
+    "RAY_kill_child_processes_on_worker_exit": "0",
+    # A node waits for nobody else when it ends: its worker has ended before.
+    "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+}
+"""Variables of the Ray nodes that we start."""
+PRIVATE = OURS | {
+    # Without clusters Ray takes 127.0.0.1 for the node's address, and then listens on it alone, on Linux too.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_AUTH_MODE": "token",
+    # Workers see the GPUs that a server without Ray would see.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+"""Variables of a Ray of our own, and of the processes that connect to it."""
+ELSEWHERE = ("RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH", "RAY_NAMESPACE", "RAY_JOB_CONFIG_JSON_ENV_VAR")
+"""Variables that lead to another Ray."""
+KEEPER = "keep"
+"""The first argument of the keeper's process. A Ray node's is the id of its parent process."""
+LABEL = "telegrad-worker"
+"""The label of the Ray node that joins, by which it is found among those of the cluster."""
+PR_SET_PDEATHSIG = 1
+CHECK_S = 0.2
+ATTEMPTS = 3
+"""How often a Ray node is started: one that starts at the same time as another on its machine may fail."""
+
+
+def private_environment(token: str) -> dict[str, str]:
+    """This process's environment for a Ray of our own and its workers."""
+    own = {name: value for name, value in inherited_environment().items() if name not in ELSEWHERE}
+    return own | PRIVATE | {"RAY_AUTH_TOKEN": token}
+
+
+class Background(NamedTuple):
+    """A Ray of our own that runs in the background."""
+
+    pid: int
+    """The keeper's process id."""
+    address: str
+    token: str
+    log: str
+    """The named pipe for the logs of workers."""
+
+
+def _state() -> Path:
+    """The file that says where the Ray in the background is, readable for this user alone."""
+    return user_state_path("telegrad", appauthor=False, ensure_exists=True) / "cluster.json"
+
+
+def find_background() -> Background | None:
+    """The Ray that runs in the background on this machine, started by this user."""
+    lock = FileLock(_state().with_suffix(".lock"), timeout=0)
+    try:
+        with lock:
+            return None  # the keeper would hold it
+    except Timeout:
+        with suppress(OSError, ValueError, TypeError):
+            return Background(**json.loads(_state().read_text()))
+        return None
+
+
+def start_background(drain_s: float) -> Background:
+    """Start a Ray without workers in the background. Raises RayError if it does not start, or is not installed."""
+    ray_workers.check_installed()
+    # In the system's folder for such files, or in /tmp if that is too deep for sockets.
+    parent = None if len(tempfile.gettempdir()) <= SOCKET_ROOM else "/tmp"
+    folder = tempfile.mkdtemp(prefix="telegrad-ray-", dir=parent)
+    log = _state().with_suffix(".log")
+    with open(log, "wb") as file:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", __name__, KEEPER, folder, str(drain_s)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            env=private_environment(secrets.token_hex(32)),
+            start_new_session=True,
+        )
+    assert keeper.stdout is not None
+    with keeper.stdout as ready:
+        found = find_background() if ready.readline() else None
+    if found is None:
+        raise RayError(f"Ray has not started; {log} says why")
+    return found
+
+
+def stop_background(found: Background) -> None:
+    """Stop the Ray that runs in the background, with its workers, and wait for its end."""
+    os.kill(found.pid, signal.SIGTERM)
+    with FileLock(_state().with_suffix(".lock")):
+        pass  # the keeper has held it until now
+
+
+# The keeper -----------------------------------------------------------------------------------------------
+
+
+def _run_keeper(folder: Path, drain_s: float) -> None:
+    """Start Ray, print when it is ready, and stop it with its workers on SIGTERM."""
+    logs.configure("warning", "text")
+    signal.signal(signal.SIGTERM, _exit)
+    state = _state()
+    try:
+        with FileLock(state.with_suffix(".lock"), timeout=0):
+            try:
+                _keep(folder, drain_s, state)
+            finally:
+                state.unlink(missing_ok=True)
+    except Timeout:
+        logs.fail("there is a Ray in the background already")
+    except RayError as error:
+        logs.fail(error)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _keep(folder: Path, drain_s: float, state: Path) -> None:
+    began = time.monotonic()
+    log = shared_log(folder)
+    logs.progress("Ray starts")
+    ray = ray_workers.import_ray()
+    try:
+        ray.init(
+            address="local",
+            num_cpus=usable_cores(),
+            object_store_memory=OBJECT_STORE_BYTES,
+            include_dashboard=False,
+            configure_logging=False,
+            log_to_driver=False,
+            _temp_dir=str(folder),
+        )
+        signal.signal(signal.SIGTERM, _exit)  # Ray has its own
+        logs.progress(f"ready after {time.monotonic() - began:.1f} s")
+        address = ray.get_runtime_context().gcs_address
+        state.unlink(missing_ok=True)
+        with open(os.open(state, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump(Background(os.getpid(), address, os.environ["RAY_AUTH_TOKEN"], log)._asdict(), file)
+        print("ready", flush=True)
+        threading.Event().wait()  # until a signal
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if ray.is_initialized():
+            ray_workers.stop(ray, ray_workers.running(ray), drain_s)
+            ray.shutdown()
+
+
+def _exit(*_: object) -> NoReturn:
+    sys.exit(0)
+
+
+def shared_log(folder: Path) -> str:
+    """A named pipe for the workers' logs, which are copied to standard error."""
+    pipe = folder / "log"
+    os.mkfifo(pipe, 0o600)
+    # Also open for writing, so that it does not end with the last writer.
+    descriptor = os.open(pipe, os.O_RDWR)
+
+    def copy() -> None:
+        while True:
+            piece = os.read(descriptor, 2**16)
+            with suppress(OSError):
+                os.write(2, piece)
+
+    threading.Thread(target=copy, name="log", daemon=True).start()
+    return str(pipe)
+
+
+# A node that joins a cluster ------------------------------------------------------------------------------
+
+
+def join(
+    address: str,
+    name: str,
+    environment: dict[str, str],
+    gpus: float | None,
+    resources: dict[str, float],
+    drain_s: float,
+) -> None:
+    """Run a worker on a Ray node of this machine until SIGTERM or SIGINT, or until the worker is taken down.
+
+    ``gpus`` is how many GPUs the worker takes, by default all of the node. Raises RayError if the node or the worker
+    does not start, and if the node ends.
+    """
+    os.environ.update(OURS)
+    ray = ray_workers.import_ray()
+    label = token_hex(8)
+    stopping = threading.Event()
+
+    def stop(*_: object) -> NoReturn:
+        stopping.set()
+        sys.exit(0)
+
+    _on_signals(stop)
+    ray_workers.check_reachable(address, READY_S)
+    with tempfile.TemporaryDirectory(prefix="telegrad-") as folder:
+        node = _start_node(address, label, resources)
+        actors: dict[str, Any] = {}
+        try:
+            found = _connect(ray, address, label)
+            devices = found["Resources"].get("GPU", 0.0) if gpus is None else gpus
+            log = shared_log(Path(folder))
+            spec = WorkerSpec(
+                name, environment, gpus=devices, resources=resources, log=log, node=found["NodeID"], exclusive=True
+            )
+            actors = ray_workers.start(ray, [spec])
+            ray_workers.wait_ready(
+                ray,
+                actors,
+                time.monotonic() + READY_S,
+                lambda name, found: logs.announce(f"Telegrad worker {name} serves at {found['url']}"),
+            )
+            _on_signals(stop)  # Ray has its own
+            _follow(ray, actors[name], node)
+        except SystemExit:
+            # One that is raised while Ray waits comes out of it with another exit code.
+            if not stopping.is_set():
+                raise
+        finally:
+            _on_signals(signal.SIG_IGN)
+            if ray.is_initialized():
+                ray_workers.stop(ray, actors, drain_s)
+                ray.shutdown()
+            _stop_node(node)
+
+
+def _on_signals(handler: Any) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handler)
+
+
+def _start_node(address: str, label: str, resources: dict[str, float]) -> subprocess.Popen[str]:
+    """Start a Ray node, and wait until it has started. Raises RayError if it does not, at each of several attempts."""
+    flags = [f"--address={address}", "--block", "--disable-usage-stats", f"--labels={LABEL}={label}"]
+    flags += [f"--object-store-memory={OBJECT_STORE_BYTES}", f"--resources={json.dumps(resources)}"]
+    logs.progress(f"a Ray node joins {address}")
+    left = ATTEMPTS
+    while True:
+        node = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(os.getpid()), "start", *flags],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,  # Ctrl-C in a terminal is for us
+        )
+        try:
+            failure = _failure_of(node)
+        except BaseException:
+            _stop_node(node)
+            raise
+        if failure is None:
+            return node
+        left -= 1
+        if not left:
+            raise RayError(f"the Ray node has not joined {address}: {failure}")
+        logs.progress(f"the Ray node has not joined, and starts again: {failure}")
+
+
+def _failure_of(node: subprocess.Popen[str]) -> str | None:
+    """Wait until a Ray node has started; None. If it ends instead, what it said last."""
+    printed: list[str] = []
+    assert node.stdout is not None
+    for line in node.stdout:
+        printed.append(line.strip())
+        if "--block" in line:  # it has started
+            threading.Thread(target=_read, args=(node.stdout,), name="node", daemon=True).start()
+            return None
+    node.stdout.close()
+    code, text = node.wait(), " ".join(line for line in printed if line)
+    return f"it ended with code {code}: {text[-500:]}"
+
+
+def _connect(ray: Any, address: str, label: str) -> dict[str, Any]:
+    """Connect to Ray, and return what it knows of our node."""
+    ray_workers.connect(ray, address)
+    deadline = time.monotonic() + READY_S
+    while time.monotonic() < deadline:
+        for found in ray.nodes():
+            if found["Alive"] and found.get("Labels", {}).get(LABEL) == label:
+                return dict(found)
+        time.sleep(CHECK_S)
+    raise RayError(f"Ray at {address} does not list the node of this machine")
+
+
+def _read(pipe: IO[str]) -> None:
+    """Read what is printed, so that the pipe does not fill."""
+    with pipe:
+        for _ in pipe:
+            pass
+
+
+def _follow(ray: Any, actor: Any, node: subprocess.Popen[str]) -> None:
+    """Return when the worker has been taken down. Raises RayError when the node has ended."""
+    ended: Any = None
+    while True:
+        if node.poll() is not None:
+            raise RayError(f"the Ray node has ended with code {node.returncode}")
+        ended = ended or actor.wait.remote()
+        done, _ = ray.wait([ended], timeout=1)
+        if done:
+            try:
+                ray.get(ended)
+                return
+            except ray.exceptions.ActorDiedError:
+                return
+            except ray.exceptions.RayError:
+                ended = None  # Ray starts the actor again
+                time.sleep(CHECK_S)
+
+
+def _stop_node(node: subprocess.Popen[str]) -> None:
+    node.terminate()
+    try:
+        node.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        node.kill()
+        node.wait()
+
+
+# The node's process ---------------------------------------------------------------------------------------
+
+
+def _run_node(parent: int, *arguments: str) -> None:
+    """Run Ray's command with these arguments; end when the parent ends."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit("telegrad: the process that started this one has ended")
+    from ray.scripts.scripts import cli as ray_command
+
+    with suppress(KeyboardInterrupt):
+        ray_command(arguments)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == KEEPER:
+        _run_keeper(Path(sys.argv[2]), float(sys.argv[3]))
+    else:
+        _run_node(int(sys.argv[1]), *sys.argv[2:])
