@@ -65,10 +65,15 @@ def multi_head_attention_forward(
     mask, padding = None if hint else _as_added(attn_mask, query), _as_added(key_padding_mask, query)
     separate = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
     q, k, v = _projected(query, key, value, in_proj_weight, separate, in_proj_bias)
-    heads = [_by_head(x, num_heads) for x in (q, k, v)]
+    by_head = [x.reshape(*x.shape[:2], num_heads, embed_dim // num_heads) for x in (q, k, v)]
+    heads = [x.permute(1, 2, 0, 3) for x in by_head]  # (N, heads, L, E / heads)
     for place, static in ((1, static_k), (2, static_v)):
         if static is not None:
-            heads[place] = _static(static, f"static_{' kv'[place]}", batch, num_heads, embed_dim // num_heads)
+            for dim, wanted in ((0, batch * num_heads), (2, embed_dim // num_heads)):
+                if static.shape[dim] != wanted:
+                    name = f"static_{' kv'[place]}.size({dim})"
+                    raise InvalidChoice(f"expecting {name} of {wanted}, but got {static.shape[dim]}")
+            heads[place] = static.reshape(batch, num_heads, static.shape[1], embed_dim // num_heads)
     for extra in _extra_keys(bias_k, bias_v, add_zero_attn, heads[1], static_k, static_v):
         heads[1:] = [functions.cat([x, more], 2) for x, more in zip(heads[1:], extra, strict=True)]
         mask, padding = (None if x is None else functions.constant_pad_nd(x, (0, 1)) for x in (mask, padding))
@@ -118,18 +123,6 @@ def _projected(query: Tensor, key: Tensor, value: Tensor, packed: Any, separate:
             raise InvalidChoice(f"use_separate_proj_weight is True but {name}_proj_weight is None")
     biases: Any = (None,) * 3 if bias is None else bias.chunk(3)
     return [OPS.linear(*each) for each in zip((query, key, value), separate, biases, strict=True)]
-
-
-def _by_head(x: Tensor, heads: int) -> Tensor:
-    """Rearrange (L, N, E) to (N, heads, L, E / heads)."""
-    return x.reshape(x.shape[0], x.shape[1], heads, x.shape[2] // heads).permute(1, 2, 0, 3)
-
-
-def _static(static: Tensor, name: str, batch: int, heads: int, size: int) -> Tensor:
-    for dim, wanted in ((0, batch * heads), (2, size)):
-        if static.shape[dim] != wanted:
-            raise InvalidChoice(f"expecting {name}.size({dim}) of {wanted}, but got {static.shape[dim]}")
-    return static.reshape(batch, heads, static.shape[1], size)
 
 
 def _extra_keys(

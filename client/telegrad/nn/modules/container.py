@@ -275,18 +275,18 @@ class _Holder(Module):
         setattr(self, name, value)
         self._names[name] = None
 
-    def _describe(self, name: str, dtype_name: Any) -> str:
+    def _describe(self, name: str) -> str:
         value = getattr(self, name)
         if not isinstance(value, Tensor):
             return f"({name}): Object of type: {type(value).__name__}"
         kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
         size = "x".join(map(str, value.shape))
-        return f"({name}): {kind} containing: [{dtype_name(value.dtype)} of size {size}]"
+        return f"({name}): {kind} containing: [{self.dtype_name(value.dtype)} of size {size}]"
 
     dtype_name = staticmethod(lambda dtype: f"torch.{dtype.name}")
 
     def extra_repr(self) -> str:
-        return "\n".join(f"  {self._describe(name, self.dtype_name)}" for name in self._names)
+        return "\n".join(f"  {self._describe(name)}" for name in self._names)
 
 
 class ParameterList(_Holder):

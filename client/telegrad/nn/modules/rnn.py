@@ -122,9 +122,6 @@ class RNNBase(Module):
     def _zeros(self, input: Tensor, batch: int) -> list[Tensor]:
         return [functions.zeros(shape, dtype=input.dtype) for shape in self._state_shapes(batch)]
 
-    def _batch(self, input: Tensor) -> int:
-        return int(input.shape[0 if self.batch_first else 1])
-
     def _check_input(self, input: Any) -> None:
         if input.dim() not in (2, 3):
             kind = " tensor" if type(self) is RNN else ""
@@ -165,8 +162,9 @@ class RNNBase(Module):
         if not batched:
             input = input.unsqueeze(0 if self.batch_first else 1)
             states = None if states is None else [state.unsqueeze(1) for state in states]
-        states = self._zeros(input, self._batch(input)) if states is None else states
-        self._check_sizes(input, states, self._batch(input))
+        batch = input.shape[0 if self.batch_first else 1]
+        states = self._zeros(input, batch) if states is None else states
+        self._check_sizes(input, states, batch)
         output, *ends = self._run(input, states)
         if batched:
             return [output, *ends]

@@ -216,7 +216,10 @@ class Saved:
             elif not assign:
                 tensor.copy_(in_session_of(tensor, value))
             else:
-                setattr(self, name, _assigned(tensor, in_session_of(tensor, value)))
+                own = in_session_of(tensor, value)
+                if isinstance(tensor, Parameter) and not isinstance(own, Parameter):
+                    own = Parameter(own, requires_grad=tensor.requires_grad)
+                setattr(self, name, own.requires_grad_(tensor.requires_grad))
         extra = prefix + EXTRA
         if type(self).set_extra_state is not Saved.set_extra_state:
             if extra in state_dict:
@@ -230,13 +233,6 @@ class Saved:
                 name, dot, _ = key[len(prefix) :].partition(".")
                 if name not in (self._modules if dot else members):
                     unexpected_keys.append(key)
-
-
-def _assigned(tensor: Tensor, value: Tensor) -> Tensor:
-    """Return ``value`` as a replacement for ``tensor``: a Parameter if that is one, with its ``requires_grad``."""
-    if isinstance(tensor, Parameter) and not isinstance(value, Parameter):
-        return Parameter(value, requires_grad=tensor.requires_grad)
-    return value.requires_grad_(tensor.requires_grad)
 
 
 def _misfit(name: str, tensor: Tensor, value: Any) -> str | None:

@@ -58,34 +58,11 @@ def weight_norm(module: Module, name: str = "weight", dim: int = 0) -> Module:
     return module
 
 
-class PowerMethod:
-    """Estimates a weight's largest singular value by power iteration on its singular vectors ``_u`` and ``_v``."""
+class _SpectralNorm(Module):
+    """Divides a weight by its largest singular value (Miyato et al. 2018).
 
-    _u: Tensor
-    _v: Tensor
-    eps: float
-    dim: int
-
-    def as_matrix(self, weight: Tensor) -> Tensor:
-        """Return the weight as a matrix, with ``dim`` first and the other dimensions flattened."""
-        if self.dim != 0:
-            weight = weight.permute(self.dim, *[d for d in range(weight.dim()) if d != self.dim])
-        return weight.flatten(1)
-
-    @no_grad()
-    def improve(self, matrix: Tensor, iterations: int) -> None:
-        """Run power iterations that update the buffers ``_u`` and ``_v`` in place."""
-        for _ in range(iterations):
-            self._u.copy_(F.normalize(matrix.mv(self._v), dim=0, eps=self.eps))
-            self._v.copy_(F.normalize(matrix.t().mv(self._u), dim=0, eps=self.eps))
-
-    def norm(self, matrix: Tensor) -> Tensor:
-        """Return the estimated singular value. The vectors are copied because the next use changes them."""
-        return self._u.clone().dot(matrix.mv(self._v.clone()))
-
-
-class _SpectralNorm(PowerMethod, Module):
-    """Divides a weight by its largest singular value (Miyato et al. 2018)."""
+    It is estimated by power iteration on the singular vectors, the buffers ``_u`` and ``_v``.
+    """
 
     def __init__(self, weight: Tensor, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12) -> None:
         super().__init__()
@@ -107,6 +84,19 @@ class _SpectralNorm(PowerMethod, Module):
                 self.register_buffer(name, F.normalize(drawn, dim=0, eps=eps))
             self.improve(matrix, 15)
 
+    def as_matrix(self, weight: Tensor) -> Tensor:
+        """Return the weight as a matrix, with ``dim`` first and the other dimensions flattened."""
+        if self.dim != 0:
+            weight = weight.permute(self.dim, *[d for d in range(weight.dim()) if d != self.dim])
+        return weight.flatten(1)
+
+    @no_grad()
+    def improve(self, matrix: Tensor, iterations: int) -> None:
+        """Run power iterations that update the buffers ``_u`` and ``_v`` in place."""
+        for _ in range(iterations):
+            self._u.copy_(F.normalize(matrix.mv(self._v), dim=0, eps=self.eps))
+            self._v.copy_(F.normalize(matrix.t().mv(self._u), dim=0, eps=self.eps))
+
     def forward(self, weight: Tensor) -> Tensor:
         """Return the weight divided by its norm."""
         if weight.dim() == 1:
@@ -114,7 +104,8 @@ class _SpectralNorm(PowerMethod, Module):
         matrix = self.as_matrix(weight)
         if self.training:
             self.improve(matrix, self.n_power_iterations)
-        return weight / self.norm(matrix)
+        u, v = self._u.clone(), self._v.clone()  # the next use changes the buffers
+        return weight.div(u.dot(matrix.mv(v)))
 
     def right_inverse(self, value: Tensor) -> Tensor:
         """Return the value itself."""
@@ -160,11 +151,6 @@ def matrix_exp(matrix: Tensor) -> Tensor:
         power = power @ power
     result: Tensor = power.to(matrix.dtype)
     return result
-
-
-def _cayley(matrix: Tensor) -> Tensor:
-    identity = functions.eye(matrix.shape[-1], dtype=matrix.dtype)
-    return linalg.solve(identity - matrix / 2, identity + matrix / 2)
 
 
 def _product_of_reflections(vectors: Tensor) -> Tensor:
@@ -213,7 +199,11 @@ class _Orthogonal(Module):
             if n != k:
                 X = functions.cat([X, X.new_zeros((*X.shape[:-1], n - k))], -1)
             skew = X - X.transpose(-2, -1)
-            q = (matrix_exp(skew) if self.orthogonal_map == "matrix_exp" else _cayley(skew))[..., :k]
+            if self.orthogonal_map == "matrix_exp":
+                q = matrix_exp(skew)[..., :k]
+            else:  # Cayley's transform
+                identity = functions.eye(n, dtype=X.dtype)
+                q = linalg.solve(identity - skew / 2, identity + skew / 2)[..., :k]
         if self.use_trivialization and self.base is not None:
             q = self.base @ q
         return q.transpose(-2, -1) if transposed else q

@@ -63,7 +63,9 @@ class ReduceLROnPlateau(LRScheduler):
         if epoch is not None:
             warnings.warn(EPOCH_GIVEN, UserWarning, stacklevel=2)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        if self._is_better(current, self.best):
+        sign, best = -1.0 if self.mode == "min" else 1.0, self.best
+        bar = best * (1.0 + sign * self.threshold) if self.threshold_mode == "rel" else best + sign * self.threshold
+        if current < bar if self.mode == "min" else current > bar:
             self.best = current
             self.num_bad_epochs = 0
         else:
@@ -97,11 +99,6 @@ class ReduceLROnPlateau(LRScheduler):
     def in_cooldown(self) -> bool:
         """Whether bad steps do not count because of a recent reduction."""
         return self.cooldown_counter > 0
-
-    def _is_better(self, a: float, best: float) -> bool:
-        sign = -1.0 if self.mode == "min" else 1.0
-        bar = best * (1.0 + sign * self.threshold) if self.threshold_mode == "rel" else best + sign * self.threshold
-        return a < bar if self.mode == "min" else a > bar
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load a ``state_dict()`` of this library or of torch."""
