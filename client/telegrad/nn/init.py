@@ -19,24 +19,26 @@ from ..sessions.generators import Generator
 from ..tensor.handle import OPS, Tensor, functions
 
 P = ParamSpec("P")
+Random = Generator | None
+"""Where random numbers come from; None for the session's own generator."""
 _GAINS = {"sigmoid": 1.0, "relu": math.sqrt(2.0), "tanh": 5.0 / 3.0, "selu": 3.0 / 4.0}
 _LINEAR = {"linear", *(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))}
 
 
-def _draw(method: Callable[..., Any], *bounds: float, generator: Generator | None) -> None:
+def _draw(method: Callable[..., Any], *bounds: float, generator: Random) -> None:
     """Call an in-place random method; typed loosely because the engine's stubs have no ``generator`` parameter."""
     method(*bounds, generator=generator)
 
 
 @no_grad()
-def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Random = None) -> Tensor:
     """Fill ``tensor`` with uniform numbers from [a, b)."""
     _draw(tensor.uniform_, a, b, generator=generator)
     return tensor
 
 
 @no_grad()
-def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Random = None) -> Tensor:
     """Fill ``tensor`` with normal numbers of the given mean and standard deviation."""
     _draw(tensor.normal_, mean, std, generator=generator)
     return tensor
@@ -44,12 +46,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Gene
 
 @no_grad()
 def trunc_normal_(
-    tensor: Tensor,
-    mean: float = 0.0,
-    std: float = 1.0,
-    a: float = -2.0,
-    b: float = 2.0,
-    generator: Generator | None = None,
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Random = None
 ) -> Tensor:
     """Fill ``tensor`` with normal numbers of the given mean and standard deviation, truncated to [a, b].
 
@@ -112,7 +109,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 
 @no_grad()
-def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Random = None) -> Tensor:
     """Fill a matrix with normal numbers of mean 0 and set a fraction ``sparsity`` of each column to 0 (Martens 2010).
 
     Raises ValueError unless ``tensor`` has 2 dimensions.
@@ -127,7 +124,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 
 
 @no_grad()
-def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Random = None) -> Tensor:
     """Fill ``tensor``, flattened to a matrix, with a (semi-)orthogonal matrix times ``gain`` (Saxe et al. 2013).
 
     The matrix is Q of a QR decomposition of normal numbers, with signs such that R's diagonal is positive. Raises
@@ -181,11 +178,7 @@ def _kaiming_deviation(tensor: Tensor, a: float, mode: str, nonlinearity: str) -
 
 
 def kaiming_uniform_(
-    tensor: Tensor,
-    a: float = 0.0,
-    mode: str = "fan_in",
-    nonlinearity: str = "leaky_relu",
-    generator: Generator | None = None,
+    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Random = None
 ) -> Tensor:
     """Fill with uniform numbers within ±gain·√(3 / fan), which keeps the variance across layers (He et al. 2015).
 
@@ -199,24 +192,20 @@ def kaiming_uniform_(
 
 
 def kaiming_normal_(
-    tensor: Tensor,
-    a: float = 0.0,
-    mode: str = "fan_in",
-    nonlinearity: str = "leaky_relu",
-    generator: Generator | None = None,
+    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Random = None
 ) -> Tensor:
     """Fill with normal numbers of deviation gain / √fan, which keeps the variance across layers (He et al. 2015)."""
     deviation = _kaiming_deviation(tensor, a, mode, nonlinearity)
     return tensor if deviation is None else normal_(tensor, 0.0, deviation, generator)
 
 
-def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Random = None) -> Tensor:
     """Fill with uniform numbers within ±gain·√(6 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
     bound = gain * math.sqrt(6.0 / max(sum(fan_in_and_out(tensor)), 1))
     return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Random = None) -> Tensor:
     """Fill with normal numbers of deviation gain·√(2 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
     deviation = gain * math.sqrt(2.0 / max(sum(fan_in_and_out(tensor)), 1))
     return normal_(tensor, 0.0, deviation, generator)

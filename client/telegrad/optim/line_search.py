@@ -24,8 +24,11 @@ class Trial(NamedTuple):
     slope: float
 
 
+Evaluate = Callable[[float], Trial]
+
+
 def strong_wolfe(
-    evaluate: Callable[[float], Trial], start: Trial, t: float, reach: float, tolerance: float, limit: int
+    evaluate: Evaluate, start: Trial, t: float, reach: float, tolerance: float, limit: int
 ) -> tuple[Trial, int]:
     """Return the chosen point on the line from ``start``, whose ``t`` is 0, and the number of calls of ``evaluate``.
 
@@ -51,13 +54,7 @@ def strong_wolfe(
 
 
 def _zoom(
-    evaluate: Callable[[float], Trial],
-    start: Trial,
-    bracket: list[Trial],
-    reach: float,
-    tolerance: float,
-    tried: int,
-    limit: int,
+    evaluate: Evaluate, start: Trial, bracket: list[Trial], reach: float, tolerance: float, tried: int, limit: int
 ) -> tuple[Trial, int]:
     """Narrow the bracket down to a point that satisfies the conditions, or to the best one found."""
     low, high = _order(bracket)

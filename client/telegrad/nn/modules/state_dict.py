@@ -150,7 +150,7 @@ class Saved:
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
         keys, errors = IncompatibleKeys([], []), list[str]()
         metadata = getattr(state_dict, "_metadata", None) or {}
-        self._load(OrderedDict(state_dict), "", metadata, strict, assign, keys, errors)
+        self._load(OrderedDict(state_dict), "", metadata, assign, keys, errors)
         problems = []
         if strict:
             for title, names in (("Missing", keys.missing_keys), ("Unexpected", keys.unexpected_keys)):
@@ -163,14 +163,7 @@ class Saved:
         return keys
 
     def _load(
-        self,
-        state_dict: Any,
-        prefix: str,
-        metadata: Mapping[str, Any],
-        strict: bool,
-        assign: bool,
-        keys: IncompatibleKeys,
-        errors: list[str],
+        self, state_dict: Any, prefix: str, metadata: Any, assign: bool, keys: IncompatibleKeys, errors: list[str]
     ) -> None:
         """Load the module and its submodules."""
         own = dict(metadata.get(prefix[:-1], {}))
@@ -181,7 +174,7 @@ class Saved:
             if module is not None:
                 below = f"{prefix}{name}."
                 part = OrderedDict((key, value) for key, value in state_dict.items() if key.startswith(below))
-                module._load(part, below, metadata, strict, assign, keys, errors)
+                module._load(part, below, metadata, assign, keys, errors)
         for hook in self._load_state_dict_post_hooks.values():
             if hook(self, keys) is not None:
                 raise InvalidChoice(

@@ -19,6 +19,9 @@ from .module import Module
 from .multihead_attention import MultiheadAttention
 from .normalization import LayerNorm
 
+Mask = Tensor | None
+"""A mask, as for MultiheadAttention, or None."""
+
 
 class _TransformerLayer(Module):
     """Attention blocks and a feed-forward block, each with dropout, a residual connection and its own norm.
@@ -67,9 +70,7 @@ class _TransformerLayer(Module):
         """Apply a block and its residual connection, with the norm before or after."""
         return x + block(norm(x), *args) if self.norm_first else norm(x + block(x, *args))
 
-    def _sa_block(
-        self, x: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
-    ) -> Tensor:
+    def _sa_block(self, x: Tensor, attn_mask: Mask, key_padding_mask: Mask, is_causal: bool = False) -> Tensor:
         """Apply the self-attention block."""
         attended = self.self_attn(x, x, x, key_padding_mask, False, attn_mask, is_causal=is_causal)
         return cast(Tensor, self.dropout1(attended[0]))
@@ -90,11 +91,7 @@ class TransformerEncoderLayer(_TransformerLayer):
     attentions = ("self_attn",)
 
     def forward(
-        self,
-        src: Tensor,
-        src_mask: Tensor | None = None,
-        src_key_padding_mask: Tensor | None = None,
-        is_causal: bool = False,
+        self, src: Tensor, src_mask: Mask = None, src_key_padding_mask: Mask = None, is_causal: bool = False
     ) -> Tensor:
         """Return the encoded sequence, with the shape of ``src``; the masks are those of MultiheadAttention."""
         x = self._add(src, self.norm1, self._sa_block, src_mask, src_key_padding_mask, is_causal)
@@ -122,11 +119,7 @@ class TransformerEncoder(Module):
         self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
 
     def forward(
-        self,
-        src: Tensor,
-        mask: Tensor | None = None,
-        src_key_padding_mask: Tensor | None = None,
-        is_causal: bool | None = None,
+        self, src: Tensor, mask: Mask = None, src_key_padding_mask: Mask = None, is_causal: bool | None = None
     ) -> Tensor:
         """Return the encoded sequence, shaped like ``src``; all layers use the same masks, as in MultiheadAttention."""
         for layer in self.layers:
@@ -149,10 +142,10 @@ class TransformerDecoderLayer(_TransformerLayer):
         self,
         tgt: Tensor,
         memory: Tensor,
-        tgt_mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        tgt_key_padding_mask: Tensor | None = None,
-        memory_key_padding_mask: Tensor | None = None,
+        tgt_mask: Mask = None,
+        memory_mask: Mask = None,
+        tgt_key_padding_mask: Mask = None,
+        memory_key_padding_mask: Mask = None,
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
@@ -162,7 +155,7 @@ class TransformerDecoderLayer(_TransformerLayer):
         return self._add(x, self.norm3, self._ff_block)
 
     def _mha_block(
-        self, x: Tensor, mem: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool = False
+        self, x: Tensor, mem: Tensor, attn_mask: Mask, key_padding_mask: Mask, is_causal: bool = False
     ) -> Tensor:
         """Apply attention to the encoder's output."""
         attended = self.multihead_attn(x, mem, mem, key_padding_mask, False, attn_mask, is_causal=is_causal)
@@ -181,10 +174,10 @@ class TransformerDecoder(Module):
         self,
         tgt: Tensor,
         memory: Tensor,
-        tgt_mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        tgt_key_padding_mask: Tensor | None = None,
-        memory_key_padding_mask: Tensor | None = None,
+        tgt_mask: Mask = None,
+        memory_mask: Mask = None,
+        tgt_key_padding_mask: Mask = None,
+        memory_key_padding_mask: Mask = None,
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
@@ -253,12 +246,12 @@ class Transformer(Module):
         self,
         src: Tensor,
         tgt: Tensor,
-        src_mask: Tensor | None = None,
-        tgt_mask: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        src_key_padding_mask: Tensor | None = None,
-        tgt_key_padding_mask: Tensor | None = None,
-        memory_key_padding_mask: Tensor | None = None,
+        src_mask: Mask = None,
+        tgt_mask: Mask = None,
+        memory_mask: Mask = None,
+        src_key_padding_mask: Mask = None,
+        tgt_key_padding_mask: Mask = None,
+        memory_key_padding_mask: Mask = None,
         src_is_causal: bool | None = None,
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,

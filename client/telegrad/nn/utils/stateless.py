@@ -37,14 +37,7 @@ def functional_call(
     return call_with(module, parameters_and_buffers, args, kwargs, tie_weights, strict)
 
 
-def call_with(
-    module: Module,
-    given: dict[str, Tensor],
-    args: Any,
-    kwargs: Mapping[str, Any] | None,
-    tie_weights: bool,
-    strict: bool,
-) -> Any:
+def call_with(module: Module, given: dict[str, Tensor], args: Any, kwargs: Any, tie_weights: bool, strict: bool) -> Any:
     """Return ``module(*args, **kwargs)`` computed with these tensors as its parameters and buffers."""
     positional = () if args is None else args if isinstance(args, tuple) else (args,)
     with _replaced(module, given, tie_weights, strict):
