@@ -6,16 +6,13 @@ import functools
 import re
 from typing import Any
 
+from telegrad_engine.amp.autocast import DEVICE_TYPES
 from telegrad_engine.arrays import is_on
 from telegrad_engine.errors import InvalidArgument, InvalidChoice, InvalidOperation
 
 from ..sessions.session import current
 
-NAMES = (
-    "cpu, cuda, ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, xla, lazy, vulkan, mps, meta, hpu, mtia, "
-    "privateuseone"
-)
-KNOWN = (*NAMES.split(", "), "gpu")
+KNOWN = (*DEVICE_TYPES.split(", "), "gpu")
 NO_CUDA = (
     "Torch not compiled with CUDA enabled. The session computes on {}: tg.connect(url, device='cuda') opens one on a "
     "GPU, where the server has one."
@@ -82,7 +79,7 @@ def _parsed(name: str, index: int | None) -> tuple[str, int | None]:
     if colon and not re.fullmatch(r"0|[1-9]\d*", number):
         raise InvalidOperation(f"Invalid device string: '{name}'")
     if kind not in KNOWN:
-        raise InvalidOperation(f"Expected one of {NAMES} device type at start of device string: {kind}")
+        raise InvalidOperation(f"Expected one of {DEVICE_TYPES} device type at start of device string: {kind}")
     if colon and index is not None:
         raise InvalidOperation(f"type (string) must not include an index because index was passed explicitly: {name}")
     return kind, int(number) if colon else index

@@ -26,10 +26,11 @@ _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 _LOWER = (dtypes.bfloat16, dtypes.float16)
 DEFAULTS: dict[str, DType] = {"cpu": dtypes.bfloat16, "cuda": dtypes.float16}
 """The default autocast dtype of each device type."""
-_DEVICES = (
+DEVICE_TYPES = (
     "cpu, cuda, ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, xla, lazy, vulkan, mps, meta, hpu, mtia, "
     "privateuseone"
 )
+"""The device types that torch knows."""
 _UNSAFE = (
     "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
     "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
@@ -229,8 +230,8 @@ def check_device(device_type: Any) -> str:
     if not isinstance(device_type, str):
         raise InvalidValue(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
     kind = device_type.partition(":")[0]
-    if kind not in _DEVICES.split(", "):
-        raise InvalidOperation(f"Expected one of {_DEVICES} device type at start of device string: {device_type}")
+    if kind not in DEVICE_TYPES.split(", "):
+        raise InvalidOperation(f"Expected one of {DEVICE_TYPES} device type at start of device string: {device_type}")
     if kind not in DEFAULTS:
         raise InvalidOperation(f"User specified an unsupported autocast device_type '{kind}'")
     return kind
