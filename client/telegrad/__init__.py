@@ -35,7 +35,7 @@ from telegrad_engine.memory_layout import (
 from telegrad_engine.shapes import Size
 from telegrad_engine.tensor.formatting import set_printoptions
 
-from . import amp, autograd, draws, linalg, ops, random, version
+from . import amp, autograd, generator_arguments, linalg, ops, random, version
 from .amp import (
     GradScaler,
     autocast,
@@ -118,7 +118,7 @@ bindings.register_post_accumulate_grad_hook = hooks.register_post_accumulate
 bindings.register_node_hook = hooks.register_on_node
 bindings.legacy_tensor = legacy_constructors.construct
 bindings.copy_into_fork, bindings.take = copies.in_fork, copies.take
-draws.install(Tensor, OPS)
+generator_arguments.install(Tensor, OPS)
 out_arguments.install(OPS)
 __version__ = version.__version__
 newaxis = None

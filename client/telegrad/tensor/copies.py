@@ -13,7 +13,7 @@ from telegrad_engine.tensor.inference import InferenceVersion, is_marked
 
 from ..sessions.session import COPIES, Copies
 from ..tape.recorder import Recorder
-from ..transport.base import Described
+from ..transport.base import TensorInfo
 from .handle import Tensor, handle
 
 
@@ -59,7 +59,7 @@ def _copied_counter(counter: list[int], copies: Copies) -> list[int]:
     return copies.counters.setdefault(id(counter), [*counter])
 
 
-def take(recorder: Recorder, tensor: Described) -> Tensor:
+def take(recorder: Recorder, tensor: TensorInfo) -> Tensor:
     """Return a handle of a session's tensor that is a leaf. The tensor keeps its name when the handle is dropped."""
     description: Mapping[str, Any] = tensor.description
     spec = Spec(tuple(description["shape"]), dtypes.parse(description["dtype"]).numpy)

@@ -51,7 +51,7 @@ from .notebook import show_values, tensor_html
 _new = object.__new__
 
 
-class _Place:
+class _LazyNode:
     """A tensor's node in the client graph before it is set: built on access from the lazy graph, or None."""
 
     def __get__(self, tensor: Tensor, _: type[Tensor]) -> Any:
@@ -95,7 +95,7 @@ class Tensor(HostValues, Tracked):
     """Whether the session's tensor has a gradient; its handle is created on access."""
     _grad_history: Tracked | None = None
     """The position of that gradient in the graph, if it was computed with create_graph."""
-    _node: Node | None = _Place()  # type: ignore[assignment]
+    _node: Node | None = _LazyNode()  # type: ignore[assignment]
     _given: tuple[Any, list[int]] | None = None
     """The values of a small uploaded integer tensor, valid while this is its version counter, at 0."""
     _graph_class = Meta

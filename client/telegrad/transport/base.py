@@ -19,7 +19,7 @@ ID_PREFIX = "t"
 """The prefix of tensor ids."""
 
 
-class Described(NamedTuple):
+class TensorInfo(NamedTuple):
     """A tensor of a session: its description, as in answers, and whether it has a gradient."""
 
     description: dict[str, Any]
@@ -96,7 +96,7 @@ class Transport(Protocol):
         """The session's snapshot, the content of a file. Raises as :meth:`fork`."""
         ...
 
-    def described(self) -> list[Described]:
+    def described(self) -> list[TensorInfo]:
         """The tensors of the session that have an id."""
         ...
 

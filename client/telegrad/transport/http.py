@@ -22,7 +22,7 @@ from telegrad_engine.program.result import Answer
 from telegrad_engine.program.wire import SAFETENSORS, Outgoing, decode_answer
 
 from . import progress
-from .base import ID_PREFIX, Described, Verify
+from .base import ID_PREFIX, TensorInfo, Verify
 from .connection import (
     CONNECT_S,
     Credentials,
@@ -35,7 +35,7 @@ from .connection import (
 )
 from .http_fallback import HttpFallback
 from .retries import RETRY_S, refusal, repeated
-from .stream import DELAYS_S, Place, Stream
+from .stream import DELAYS_S, Stream, WorkerAddress
 from .tracing import tracing_to
 from .websocket import Refused
 
@@ -72,7 +72,7 @@ def _beat(client: httpx.Client, path: str, period_s: float, stopped: threading.E
             pass
 
 
-class Labelled(NamedTuple):
+class LabelledMessage(NamedTuple):
     """A message with its labels, ready to be sent."""
 
     message: Outgoing
@@ -151,12 +151,16 @@ class HTTPTransport:
         body = {k: v.name if isinstance(v, DType) else v for k, v in options.items() if v is not None}
         try:
             if snapshot is not None:
-                found = self._import(snapshot)
+                with progress.waiting(f"sending a snapshot to {self.url}"):
+                    media = {"content-type": SAFETENSORS}
+                    found = self._made("/v1/sessions/import", media, params={"heartbeats": "true"}, content=snapshot)
             elif session is None:
                 with progress.waiting(f"connecting to {self.url}"):
                     found = self._made("/v1/sessions", json={"heartbeats": not self._stays, **body})
+            elif fork:
+                found = self._made(f"/v1/sessions/{session}/fork", json={"heartbeats": True})
             else:
-                found = self._fork(session) if fork else self._find(session)
+                found = self._find(session)
             self.session_id: str = found["id"]
             self.device: str = found["device"]
             self.dtype = parse(found["dtype"])
@@ -200,24 +204,24 @@ class HTTPTransport:
                     raise errors.ConnectionFailed(text) from None
         return HttpFallback(self.url, f"{path}/programs", self._client, self._compressed, self._retry_s)
 
-    def _locate(self) -> Place | None:
+    def _locate(self) -> WorkerAddress | None:
         """Where the session's worker is; None if the server is none of several, or does not say."""
         try:
             found = self._client.get(f"/v1/sessions/{self.session_id}/endpoint", timeout=CONNECT_S)
             place = found.json() if found.status_code == httpx.codes.OK else {}
-            return Place(str(place["url"]), str(place["token"])) if place.get("url") else None
+            return WorkerAddress(str(place["url"]), str(place["token"])) if place.get("url") else None
         except (httpx.HTTPError, ValueError, KeyError, AttributeError):
             return None
 
-    def pack(self, message: Outgoing) -> Labelled:
+    def pack(self, message: Outgoing) -> LabelledMessage:
         """Return the message as a safetensors container."""
         labels = self._programs.labels
         if self._tracing is None:
-            return Labelled(message, labels, message.pieces(labels))
+            return LabelledMessage(message, labels, message.pieces(labels))
         span = self._tracing.start(message)
-        return Labelled(message, labels, message.pieces({**labels, **self._tracing.labels(span)}), span)
+        return LabelledMessage(message, labels, message.pieces({**labels, **self._tracing.labels(span)}), span)
 
-    def send(self, packed: Labelled) -> None:
+    def send(self, packed: LabelledMessage) -> None:
         """Send a message."""
         if packed.labels.get("sequence") != self._programs.labels.get("sequence"):
             packed = self.pack(packed.message)  # others were sent again since, with new numbers
@@ -295,7 +299,7 @@ class HTTPTransport:
         """The session's snapshot."""
         return self._response("GET", f"/v1/sessions/{self.session_id}/snapshot").content
 
-    def described(self) -> list[Described]:
+    def described(self) -> list[TensorInfo]:
         """The tensors of the session that have an id."""
         path, cursor = f"/v1/sessions/{self.session_id}/tensors", None
         found = []
@@ -303,7 +307,7 @@ class HTTPTransport:
             page = self._request("GET", path, params={"limit": 1000} if cursor is None else {"cursor": cursor})
             for item in page["items"]:
                 differentiable = item["requires_grad"] and item["is_leaf"]
-                found.append(Described(item, differentiable and self._has_grad(f"{path}/{item['id']}")))
+                found.append(TensorInfo(item, differentiable and self._has_grad(f"{path}/{item['id']}")))
             cursor = page["next_cursor"]
             if cursor is None:
                 return found
@@ -353,14 +357,6 @@ class HTTPTransport:
         """The JSON data at a path of the session."""
         return self._request("GET", f"/v1/sessions/{self.session_id}/{path}")
 
-    def _fork(self, session: str) -> Any:
-        return self._made(f"/v1/sessions/{session}/fork", json={"heartbeats": True})
-
-    def _import(self, snapshot: bytes) -> Any:
-        with progress.waiting(f"sending a snapshot to {self.url}"):
-            headers = {"content-type": SAFETENSORS}
-            return self._made("/v1/sessions/import", headers, params={"heartbeats": "true"}, content=snapshot)
-
     def _made(self, path: str, headers: Mapping[str, str] = {}, **content: Any) -> Any:
         """Make a session. The request has a key, so that it makes one session even if its answer is lost."""
         return self._request("POST", path, headers={**headers, KEY_HEADER: secrets.token_urlsafe(16)}, **content)
@@ -409,20 +405,15 @@ class HTTPTransport:
         while True:
             try:
                 response = self._client.request(method, path, **content)
-                if not delays or not self._is_being_answered(response):
+                if not delays or response.status_code != errors.IdempotencyConflict.status:
+                    return response
+                problem = problem_to_error(self.url, response.status_code, response.content)
+                if not isinstance(problem, errors.IdempotencyConflict):
                     return response
             except httpx.TransportError as error:
                 if not delays or isinstance(error, (httpx.ConnectError, httpx.TimeoutException)):
                     raise
             time.sleep(delays.pop(0))
-
-    def _is_being_answered(self, response: httpx.Response) -> bool:
-        """Whether an earlier request with the same key has not been answered."""
-        if response.status_code != errors.IdempotencyConflict.status:
-            return False
-        return isinstance(
-            problem_to_error(self.url, response.status_code, response.content), errors.IdempotencyConflict
-        )
 
     def _request(self, method: str, path: str, **content: Any) -> Any:
         """The answer to a request, as JSON data."""

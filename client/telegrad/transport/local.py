@@ -18,7 +18,7 @@ from telegrad_engine.program.wire import Call, Message, Outgoing
 from telegrad_engine.session import snapshot
 from telegrad_engine.session.session import Session
 
-from .base import ID_PREFIX, Described
+from .base import ID_PREFIX, TensorInfo
 
 PLANNER = Compiler()
 """Plans the recurring programs of all sessions in this process."""
@@ -114,9 +114,9 @@ class LocalTransport:
         """The session's snapshot."""
         return snapshot.save(self.session)
 
-    def described(self) -> list[Described]:
+    def described(self) -> list[TensorInfo]:
         """The tensors of the session that have an id."""
-        return [Described(describe(name, x), x.grad is not None) for name, x in self.session.tensors.items()]
+        return [TensorInfo(describe(name, x), x.grad is not None) for name, x in self.session.tensors.items()]
 
     def abandon(self) -> None:
         """Do nothing: a forked child has a copy of the session."""

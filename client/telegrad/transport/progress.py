@@ -63,17 +63,13 @@ class Line:
 def moving(what: str, size: int, watched: bool) -> Iterator[Callable[[int], None]]:
     """Show a line while the block moves ``size`` bytes and reports to the yielded function how many are done."""
     if not watched or size < LARGE:
-        yield _unseen
+        yield lambda done: None
         return
     line = Line(what, size)
     try:
         yield line.update
     finally:
         line.close()
-
-
-def _unseen(done: int) -> None:
-    """Ignore the progress of a block that is not shown."""
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from telegrad_engine.program.safetensors import Container, joined
 
 from . import progress
 from .connection import Reply, failure, problem_to_error
-from .retries import JITTER, RETRY_S, Refusal, repeated
+from .retries import JITTER, RETRY_S, repeated
 from .websocket import Closed, Refused, WebSocket
 
 DELAYS_S = (0.0, 0.05, 0.25, 1.0)
@@ -34,14 +34,14 @@ NO_MEMORY: Mapping[int, type[TelegradError]] = {1013: ServerBusy, QUOTA_USED_UP:
 """The close codes of a server, and of a tenant, that has no memory left for a program."""
 
 
-class Place(NamedTuple):
+class WorkerAddress(NamedTuple):
     """The address of a session's worker, and the token that it takes."""
 
     url: str
     token: str
 
 
-Locate = Callable[[], Place | None]
+Locate = Callable[[], WorkerAddress | None]
 
 
 class _Sent:
@@ -221,7 +221,12 @@ class Stream:
                 break
             self._tries += 1
             try:
-                last = repeated(self._opened, _refusal, urlsplit(self._url).netloc, self._retry_s)
+                last = repeated(
+                    self._opened,
+                    lambda opened: opened.refusal if isinstance(opened, Refused) else None,
+                    urlsplit(self._url).netloc,
+                    self._retry_s,
+                )
                 if isinstance(last, Refused):
                     raise last
                 self._ran = last
@@ -310,10 +315,6 @@ class Stream:
 
 def _says_full(error: OSError) -> bool:
     return isinstance(error, Closed) and error.code in NO_MEMORY
-
-
-def _refusal(opened: int | Refused) -> Refusal | None:
-    return opened.refusal if isinstance(opened, Refused) else None
 
 
 def _object(frame: str | bytes | memoryview) -> dict[str, Any]:
