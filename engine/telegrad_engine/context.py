@@ -20,7 +20,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _O = TypeVar("_O", bound=Observer)
 
 
-class Grantor(Protocol):
+class MemoryBudget(Protocol):
     """Grants memory: ``session.memory_accounting.Accounts``, whose module imports this one."""
 
     def reserve(self, nbytes: int) -> None:
@@ -61,7 +61,7 @@ class _State(threading.local):
     """The settings of autocast (``amp.autocast.Autocast``), or None if it is off."""
     device: Any = None
     """The device where tensors are created and ops run (``devices.Device``); None is the CPU with NumPy."""
-    memory: Grantor | None = None
+    memory: MemoryBudget | None = None
     """The grantor of memory for ops; None outside of sessions."""
     room: int = 2**48
     """The maximum bytes of one result: the unused part of the session's limit."""

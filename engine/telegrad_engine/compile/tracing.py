@@ -15,7 +15,7 @@ import numpy as np
 
 from ..arrays.numpy_tracer import TapingBackend
 from ..arrays.symbolic import Untraceable, has_traced, is_traced
-from ..context import Grantor
+from ..context import MemoryBudget
 from ..devices import Device
 from ..dtypes import DType
 from ..errors import TelegradError
@@ -165,7 +165,7 @@ class Applied(SessionLibrary):
         self._functions.update(functions)
 
     def apply(
-        self, name: str, tensors: Sequence[Any], parameters: Mapping[str, Any], memory: Grantor
+        self, name: str, tensors: Sequence[Any], parameters: Mapping[str, Any], memory: MemoryBudget
     ) -> tuple[Sequence[Any], list[bool]]:
         """Call a function."""
         return self.find(name).call(tensors, parameters, DataAlone()), []

@@ -16,7 +16,7 @@ from weakref import ref
 
 from numpy import ndarray
 
-from ..context import Grantor, observers, state
+from ..context import MemoryBudget, observers, state
 from ..dtypes import FLOATING, from_numpy
 from ..errors import VersionConflict
 from ..schema.derivative_plan import Plan, Save
@@ -340,7 +340,7 @@ def metadata_of(value: Any, which: str) -> Any:
     return data.shape if which == "shape" else from_numpy(data.dtype)
 
 
-def count_saved(memory: Grantor, outputs: Iterable[Any], begun: int) -> None:
+def count_saved(memory: MemoryBudget, outputs: Iterable[Any], begun: int) -> None:
     """Count the saved arrays in the graph of these tensors, in nodes with a sequence number of at least ``begun``."""
     waiting = [node for output in outputs if (node := getattr(output, "_node", None)) is not None]
     seen: set[Any] = set()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any, NamedTuple
 
-from ..context import Grantor
+from ..context import MemoryBudget
 from ..errors import TooLarge
 from ..tensor.eager import Tensor
 from . import safetensors
@@ -49,7 +49,7 @@ def fetch(
     tensors: Mapping[str, Tensor],
     values: dict[str, Value],
     most: int,
-    memory: Grantor,
+    memory: MemoryBudget,
     copy: bool = False,
 ) -> None:
     """Add the tensors of a ``fetch`` to the ``values`` of its program, which may take ``most`` bytes in total.

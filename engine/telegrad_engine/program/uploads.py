@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..context import Grantor
+from ..context import MemoryBudget
 from ..dtypes import DType
 from ..tensor.conversion import as_array
 from ..tensor.eager import Tensor, upload
@@ -29,7 +29,7 @@ def stays(array: Any, dtype: DType | None) -> bool:
     )
 
 
-def uploaded(array: Any, dtype: DType | None, memory: Grantor) -> Tensor:
+def uploaded(array: Any, dtype: DType | None, memory: MemoryBudget) -> Tensor:
     """Return a tensor of an array: of a copy, or of the array itself if :func:`stays`. Raises TooLarge."""
     if not stays(array, dtype):
         array = as_array(array, dtype)

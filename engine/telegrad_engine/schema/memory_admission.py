@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from ..context import Grantor, state
+from ..context import MemoryBudget, state
 
 if TYPE_CHECKING:
     from .op import Op
@@ -25,7 +25,7 @@ OBJECT_BYTES = 640
 """The bytes that a tensor takes besides its elements: the object, its name, its version counter and its node."""
 
 
-def count_large(memory: Grantor, arrays: Iterable[Any]) -> None:
+def count_large(memory: MemoryBudget, arrays: Iterable[Any]) -> None:
     """Count the arrays that take more than ``LARGE`` bytes."""
     for array in arrays:
         if getattr(array, "nbytes", 0) > LARGE:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from ..arrays import NUMPY
-from ..context import Grantor, state
+from ..context import MemoryBudget, state
 from ..devices import Device
 from ..dtypes import DType
 from ..errors import InvalidArgument
@@ -29,7 +29,7 @@ class Environment:
         self._generator = generator
 
     @contextmanager
-    def entered(self, largest: int, memory: Grantor | None = None) -> Iterator[None]:
+    def entered(self, largest: int, memory: MemoryBudget | None = None) -> Iterator[None]:
         """Enter the environment on this thread, with ``memory`` of a session; a view may span ``largest`` bytes."""
         saved = state.grad_enabled, state.default_dtype, state.generator, state.room, state.largest
         placed = state.device, state.memory

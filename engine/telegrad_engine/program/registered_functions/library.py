@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from threading import Lock, local
 from typing import Any
 
-from ...context import Grantor, state
+from ...context import MemoryBudget, state
 from ...devices import on
 from ...errors import FunctionExists, InvalidFunction, InvalidValue, LimitExceeded, MissingScope, UnknownFunction
 from ...schema.op import CATALOGUE
@@ -148,7 +148,7 @@ class SessionLibrary(Library):
         library.add(function)
 
     def apply(
-        self, name: str, tensors: Sequence[Tensor], parameters: Mapping[str, Any], memory: Grantor
+        self, name: str, tensors: Sequence[Tensor], parameters: Mapping[str, Any], memory: MemoryBudget
     ) -> tuple[Sequence[Tensor], list[bool]]:
         """Call a function. Return its outputs, and the decisions that depended on values.
 
