@@ -12,20 +12,20 @@ from contextlib import nullcontext
 from typing import Any
 
 from telegrad_engine import autograd as engine_autograd
-from telegrad_engine.autograd.suspension import Derivation
+from telegrad_engine.autograd.suspension import new_pass
 from telegrad_engine.context import state
 from telegrad_engine.errors import InvalidOperation
-from telegrad_engine.graph.differentiation import listed
+from telegrad_engine.graph.differentiation import Derivation, listed
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
-from telegrad_engine.transforms.batched_gradients import check_rows
+from telegrad_engine.transforms.batched_gradients import check_rows, one_by_one
 
 from ..tape.effects import Effect
 from ..tape.lazy_graph import pass_over
 from ..tape.recorder import NO_ATTRS, Recorder
 from ..tape.transform_stack import active
-from ..tensor.handle import Tensor, functions, handle, recorder_of, refs
-from . import anomaly_mode, backward_callbacks
+from ..tensor.handle import Tensor, handle, recorder_of, refs
+from . import anomaly_mode, suspension
 
 BOTH_NAMES = (
     "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. "
@@ -57,7 +57,7 @@ def backward(
         return  # torch does nothing here, either
     recorder = recorder_of(tuple(tensors))
     if inputs is not None:
-        backward_callbacks.check_partial(recorder, tensors, inputs)
+        suspension.check_partial(recorder, tensors, inputs)
 
     def record(given: Sequence[str] = (), next_stop: Mapping[str, Any] = NO_ATTRS) -> None:
         names: list[Any] = [refs(tensors)]
@@ -76,7 +76,7 @@ def backward(
         if _went_over(tensors, None, *arguments[1:]):
             record()
         elif recorder.stops:
-            backward_callbacks.run(recorder, Derivation.of_backward(*arguments), record)
+            suspension.run(recorder, Derivation.of_backward(*arguments), record)
         else:
             engine_autograd.backward(*arguments)
             record()
@@ -131,7 +131,7 @@ def _record_grad(
     if is_grads_batched:
         return _grad_rows(outs, ins, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
     recorder = recorder_of(outs or ins)
-    backward_callbacks.check_partial(recorder, outs, ins)
+    suspension.check_partial(recorder, outs, ins)
     # An unused input's id is allocated but never bound.
     names = [recorder.new_id() for _ in ins]
 
@@ -153,7 +153,7 @@ def _record_grad(
             stand_ins = tuple(ins)
             record()
         elif recorder.stops:
-            stand_ins = backward_callbacks.run(recorder, Derivation.of_grad(*arguments), record)
+            stand_ins = suspension.run(recorder, Derivation.of_grad(*arguments), record)
         else:
             stand_ins = engine_autograd.grad(*arguments)
             record()
@@ -173,25 +173,14 @@ def _grad_rows(
     recorder = recorder_of(outs or ins)
     gradients: list[Any] = [None] * len(outs) if grad_outputs is None else listed(grad_outputs)
     count = check_rows(outs, gradients)
-    backward_callbacks.check_partial(recorder, outs, ins)
+    suspension.check_partial(recorder, outs, ins)
     one = [Meta(Spec(g._data.shape[1:], g._data.dtype)) for g in gradients]
     arguments = outs, ins, one, retain_graph, False, allow_unused, materialize_grads
-    stops = bool(recorder.stops) and Derivation.of_grad(*arguments).new_pass().may_stop
+    stops = bool(recorder.stops) and new_pass(Derivation.of_grad(*arguments)).may_stop
     if create_graph or stops or state.anomaly is not None:
         keep = create_graph if retain_graph is None else retain_graph
-        rows = [
-            grad(
-                outs,
-                ins,
-                [g[i] for g in gradients],
-                keep or i + 1 < count,
-                create_graph,
-                allow_unused=allow_unused,
-                materialize_grads=materialize_grads,
-            )
-            for i in range(count)
-        ]
-        return tuple([None if r[0] is None else functions.stack(list(r)) for r in zip(*rows, strict=True)])
+        rest: dict[str, Any] = {"allow_unused": allow_unused, "materialize_grads": materialize_grads}
+        return tuple(one_by_one(grad, outs, ins, gradients, count, keep, create_graph, **rest))
     found = engine_autograd.grad(*arguments)
     names = [recorder.new_id() for _ in ins]
     options = _options(

@@ -14,7 +14,7 @@ from telegrad_engine.graph.node import accumulator, walk
 from ..exclusions import attribute_of
 from ..tensor.handle import Tensor, handle
 from ..tensor.nodes import shown
-from . import backward_callbacks
+from . import suspension
 from .saved_tensors import (
     allow_mutation_on_saved_tensors,
     disable_saved_tensors_hooks,
@@ -160,8 +160,8 @@ class _Any:
         """The hook on one tensor."""
 
         def hook(grad: Any) -> None:
-            if self.derivation is not backward_callbacks.current.derivation:
-                self.derivation = backward_callbacks.current.derivation
+            if self.derivation is not suspension.current.derivation:
+                self.derivation = suspension.current.derivation
                 self.fn(grad)
 
         return hook
@@ -181,8 +181,8 @@ class _All:
         """The hook on one tensor."""
 
         def hook(grad: Any) -> None:
-            if self.derivation is not backward_callbacks.current.derivation:
-                self.derivation = backward_callbacks.current.derivation
+            if self.derivation is not suspension.current.derivation:
+                self.derivation = suspension.current.derivation
                 self.waiting = self._expected()
                 self.grads = [None] * len(self.places)
             self.grads[index] = grad

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +11,7 @@ from telegrad_engine.dtypes import FLOATING
 from telegrad_engine.errors import DTypeMismatch, InvalidOperation, InvalidValue
 from telegrad_engine.graph.node import walk
 from telegrad_engine.tensor.base import ONLY_FLOATING
+from telegrad_engine.transforms.batched_gradients import basis_rows
 
 from ..tape.transform_stack import active, levels
 from ..tensor.handle import Tensor, functions
@@ -137,42 +137,18 @@ class Outputs:
 
     def pull_basis(self, index: int, chunk: int | None, create: bool = False) -> list[Tensor]:
         """Return each argument's gradients of every element of one output, as rows (elements, *argument.shape)."""
-        raw, own = self.raws[index], len(self.arguments.levels)
-        shape = tuple(self.tensors[index].shape)
-        count = math.prod(shape)
+        raw, own, count = self.raws[index], len(self.arguments.levels), self.tensors[index].numel()
         create = create or self._needs_history(None)
         with outside(levels()), set_grad_enabled(create):
-            if not raw.requires_grad or not count:
-                blocks = [functions.new_zeros(r.detach(), (count, *r.shape)) for r in self.arguments.raws]
-            else:
-                blocks = self._basis_rows(raw, own, shape, count, chunk or count, create)
+            raws, rows = self.arguments.raws, [None] * len(self.arguments.raws)
+            if raw.requires_grad and count:
+                rows = basis_rows(grad, raw, raws, create, chunk, own)
+            blocks = [
+                functions.new_zeros(r.detach(), (count, *r.shape)) if g is None else g
+                for g, r in zip(rows, raws, strict=True)
+            ]
             moved = [b.permute((*range(1, own + 1), 0, *range(own + 1, b.dim()))) if own else b for b in blocks]
         return [wrapped(b, self.arguments.levels) for b in moved]
-
-    def _basis_rows(
-        self, raw: Tensor, own: int, shape: tuple[int, ...], count: int, chunk: int, create: bool
-    ) -> list[Any]:
-        arguments = self.arguments.raws
-        options = {"retain_graph": True, "create_graph": create, "allow_unused": True}
-        if count == 1:
-            found = grad([raw], arguments, [functions.ones_like(raw)], **options)
-            return [
-                functions.zeros_like(r.detach()).unsqueeze(0) if g is None else g.unsqueeze(0)
-                for g, r in zip(found, arguments, strict=True)
-            ]
-        parts: list[list[Any]] = []
-        for start in range(0, count, chunk):
-            some = min(chunk, count - start)
-            eye = functions.eye(count, dtype=raw.dtype).narrow(0, start, some)
-            basis = eye.reshape((some, *(1,) * own, *shape)).expand((some, *raw.shape))
-            found = grad([raw], arguments, [basis], is_grads_batched=True, **options)
-            parts.append(
-                [
-                    functions.new_zeros(r.detach(), (some, *r.shape)) if g is None else g
-                    for g, r in zip(found, arguments, strict=True)
-                ]
-            )
-        return parts[0] if len(parts) == 1 else [functions.cat(list(p)) for p in zip(*parts, strict=True)]
 
 
 def _is_batched(values: Sequence[Any] | None, level: Level) -> bool:

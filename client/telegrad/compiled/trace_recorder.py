@@ -16,7 +16,7 @@ from telegrad_engine.graph.node import next_sequence
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.verbs import VERBS
 
-from ..autograd.backward_callbacks import may_stop
+from ..autograd.suspension import may_stop
 from ..call_site import Line, users_line
 from ..sessions.generators import default_generator
 from ..tape.effects import Effect

@@ -22,7 +22,7 @@ from telegrad_engine.context import chain, no_grad, observed_by
 from telegrad_engine.errors import CheckpointError, NotSupported
 from telegrad_engine.instrumentation import Observer
 
-from ..autograd.backward_callbacks import mark_whole
+from ..autograd.suspension import mark_whole
 from ..exclusions import attribute_of
 from ..tape.transform_stack import active, entered
 from ..tensor.handle import Tensor, recorder_of, refs

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self
 
 from ..errors import GradRequired, InvalidOperation, InvalidValue, ShapeMismatch
 from ..shapes import Spec, torch_size
@@ -30,40 +30,11 @@ def backward(
     tensors that do not require grad, shapes that do not match and freed graphs.
     """
     tensors, inputs = listed(tensors), None if inputs is None else listed(inputs)
-    if not tensors and inputs != []:
-        return  # torch raises no error either
-    roots, values, keep, inputs, wanted = plan_backward(tensors, grad_tensors, retain_graph, create_graph, inputs)
-    with values:
-        captured = run(
-            roots, values, keep_graph=keep, wanted=wanted, accumulate=values.accumulate, stores=inputs is not None
-        )
-        run_hooks_of_ends(values, wanted or (), captured)
+    if tensors or inputs == []:  # torch raises no error for no tensors either
+        Derivation.of_backward(tensors, grad_tensors, retain_graph, create_graph, inputs).run()
 
 
-def plan_backward(
-    tensors: Any, gradients: Any, retain_graph: bool | None, create_graph: bool, inputs: Any
-) -> tuple[list[Root], Any, bool, Any, list[Place] | None]:
-    """Check the arguments of ``backward``; return roots, values, whether to keep the graph, inputs and their places."""
-    if inputs is not None:
-        inputs = listed(inputs)
-        if not inputs:
-            raise InvalidOperation("`inputs` argument to `backward()` cannot be empty.")
-        for tensor in inputs:
-            if not tensor.requires_grad:
-                raise GradRequired("One of the differentiated Tensors does not require grad")
-    tensors = listed(tensors)
-    if hasattr(gradients, "_data"):
-        gradients = [gradients]
-    values = tensors[0]._values(create_graph)
-    roots = _roots(tensors, gradients, values, create_graph)
-    keep = create_graph if retain_graph is None else retain_graph
-    wanted = None if inputs is None else [place(t) for t in inputs]
-    for tensor in inputs or ():
-        tensor.retain_grad()  # as in torch, this gives a non-leaf its gradient
-    return roots, values, keep, inputs, wanted
-
-
-def run_hooks_of_ends(values: Any, wanted: Sequence[Place], captured: dict[Place, Any]) -> None:
+def _run_hooks_of_ends(values: Any, wanted: Sequence[Place], captured: dict[Place, Any]) -> None:
     """Run the hooks of the nodes where ``backward(inputs=…)`` ended."""
     for node, output_nr in wanted:
         found = (node, output_nr) in captured and node.hooks is not None
@@ -91,30 +62,100 @@ def grad(
     There is one tensor per input, with its shape and dtype. For an unused input it is None with ``allow_unused``, or
     zeros with ``materialize_grads``.
     """
-    roots, values, keep, inputs, wanted = plan_grad(
+    return Derivation.of_grad(
         outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
-    )
-    with values:
-        captured = run(roots, values, keep_graph=keep, wanted=wanted, accumulate=values.accumulate)
-    return collect(values, inputs, wanted, captured, create_graph, allow_unused, materialize_grads)
+    ).run()
 
 
-def plan_grad(
-    outputs: Any,
-    inputs: Any,
-    grad_outputs: Any,
-    retain_graph: bool | None,
-    create_graph: bool,
-    allow_unused: bool | None,
-    materialize_grads: bool,
-) -> tuple[list[Root], Any, bool, list[Any], list[Place]]:
-    """Check the arguments of ``grad``; return roots, values, whether to keep the graph, inputs and their places."""
-    outputs, inputs, grad_outputs, values = check_grad(
-        outputs, inputs, grad_outputs, create_graph, allow_unused, materialize_grads
-    )
-    roots = _roots(outputs, grad_outputs, values, create_graph)
-    keep = create_graph if retain_graph is None else retain_graph
-    return roots, values, keep, inputs, [place(t) for t in inputs]
+class Derivation(NamedTuple):
+    """A checked call of ``backward`` or ``grad``: the arguments of its pass, and the function that ends it."""
+
+    roots: list[Root]
+    values: Any
+    keep_graph: bool
+    wanted: list[Place] | None
+    stores: bool
+    """Whether captured gradients of leaves are accumulated, as for ``backward`` with ``inputs``."""
+    width: int
+    """The number of results that ``finish`` returns."""
+    finish: Callable[[dict[Place, Any]], tuple[Any, ...]]
+    """Returns the results from the captured gradients; it runs inside ``values``."""
+
+    @classmethod
+    def of_backward(
+        cls, tensors: Any, gradients: Any, retain_graph: bool | None, create_graph: bool, inputs: Any
+    ) -> Self:
+        """Check and prepare ``backward`` with these arguments. Raises the errors that it raises before its pass."""
+        if inputs is not None:
+            inputs = listed(inputs)
+            if not inputs:
+                raise InvalidOperation("`inputs` argument to `backward()` cannot be empty.")
+            for tensor in inputs:
+                if not tensor.requires_grad:
+                    raise GradRequired("One of the differentiated Tensors does not require grad")
+        tensors = listed(tensors)
+        if hasattr(gradients, "_data"):
+            gradients = [gradients]
+        values = tensors[0]._values(create_graph)
+        roots = _roots(tensors, gradients, values, create_graph)
+        keep = create_graph if retain_graph is None else retain_graph
+        wanted = None if inputs is None else [place(t) for t in inputs]
+        for tensor in inputs or ():
+            tensor.retain_grad()  # as in torch, this gives a non-leaf its gradient
+
+        def finish(captured: dict[Place, Any]) -> tuple[Any, ...]:
+            _run_hooks_of_ends(values, wanted or (), captured)
+            return ()
+
+        return cls(roots, values, keep, wanted, inputs is not None, 0, finish)
+
+    @classmethod
+    def of_grad(
+        cls,
+        outputs: Any,
+        inputs: Any,
+        grad_outputs: Any,
+        retain_graph: bool | None,
+        create_graph: bool,
+        allow_unused: bool | None,
+        materialize_grads: bool,
+    ) -> Self:
+        """Check and prepare ``grad`` with these arguments. Raises the errors that it raises before its pass."""
+        outputs, inputs, grad_outputs, values = check_grad(
+            outputs, inputs, grad_outputs, create_graph, allow_unused, materialize_grads
+        )
+        roots = _roots(outputs, grad_outputs, values, create_graph)
+        keep = create_graph if retain_graph is None else retain_graph
+        wanted = [place(t) for t in inputs]
+
+        def finish(captured: dict[Place, Any]) -> tuple[Any, ...]:
+            results = []
+            for index, (tensor, target) in enumerate(zip(inputs, wanted, strict=True)):
+                if target in captured:
+                    results.append(values.wrap(captured[target]))
+                elif materialize_grads:
+                    results.append(tensor._zeros_like().requires_grad_(create_graph))
+                elif allow_unused:
+                    results.append(None)
+                else:
+                    raise unused(index)
+            return tuple(results)
+
+        return cls(roots, values, keep, wanted, False, len(inputs), finish)
+
+    def run(self) -> tuple[Any, ...]:
+        """Run the pass, and return its results."""
+        values = self.values
+        with values:
+            captured = run(
+                self.roots,
+                values,
+                keep_graph=self.keep_graph,
+                wanted=self.wanted,
+                accumulate=values.accumulate,
+                stores=self.stores,
+            )
+            return self.finish(captured)
 
 
 def check_grad(
@@ -142,29 +183,6 @@ def check_grad(
         if not tensor.requires_grad:
             raise GradRequired("One of the differentiated Tensors does not require grad")
     return outputs, inputs, grad_outputs, values
-
-
-def collect(
-    values: Any,
-    inputs: Sequence[Any],
-    wanted: Sequence[Place],
-    captured: dict[Place, Any],
-    create_graph: bool,
-    allow_unused: bool | None,
-    materialize_grads: bool,
-) -> tuple[Any, ...]:
-    """Return the result of ``grad`` from the gradients that the pass captured."""
-    results = []
-    for index, (tensor, target) in enumerate(zip(inputs, wanted, strict=True)):
-        if target in captured:
-            results.append(values.wrap(captured[target]))
-        elif materialize_grads:
-            results.append(tensor._zeros_like().requires_grad_(create_graph))
-        elif allow_unused:
-            results.append(None)
-        else:
-            raise unused(index)
-    return tuple(results)
 
 
 def unused(index: int) -> GradRequired:

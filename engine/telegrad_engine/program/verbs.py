@@ -16,11 +16,10 @@ import numpy as np
 from .. import autograd, random_state
 from ..amp.autocast import autocast_to
 from ..autograd.anomaly import located, under
-from ..autograd.suspension.derivation import Derivation
 from ..context import generator
 from ..dtypes import FLOATING, from_numpy
 from ..errors import DTypeMismatch, GradRequired, InvalidArgument, InvalidValue
-from ..graph.differentiation import node_at, spec_of
+from ..graph.differentiation import Derivation, node_at, spec_of
 from ..optim import algorithms
 from ..schema.parameters import (
     Array,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
-from ..autograd.checkpoint.frame import Frame
+from ..autograd.checkpoint import Call, Frame
 from ..context import state
 from ..errors import InvalidOperation, NotSupported
 from ..graph.node import Node, record
@@ -183,7 +183,7 @@ class Sections:
         if len(self.open) == MAX_OPEN:
             raise InvalidOperation(f"at most {MAX_OPEN} checkpoints can be open inside each other")
         section = Section(self, inputs, selective)
-        frame = Frame(section.run, tuple(inputs), {}, around=nullcontext(), **options)
+        frame = Frame(Call(section.run, tuple(inputs), {}, nullcontext(), **options))
         self.reopen(Open(check_id(name), section, frame))
 
     def reopen(self, entered: Open) -> None:

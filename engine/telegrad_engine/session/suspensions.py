@@ -8,9 +8,8 @@ from weakref import WeakValueDictionary
 
 from ..autograd.anomaly import under
 from ..autograd.custom_function.ctx import FunctionCtx, FunctionOp, is_tensor
-from ..autograd.custom_function.outputs import Outputs
-from ..autograd.suspension.derivation import Derivation
-from ..autograd.suspension.passes import (
+from ..autograd.custom_function.node import Outputs
+from ..autograd.suspension import (
     HOOK,
     NODE_HOOK,
     NODE_PREHOOK,
@@ -18,10 +17,11 @@ from ..autograd.suspension.passes import (
     ClientHook,
     ClientNode,
     Stop,
+    new_pass,
 )
 from ..context import state
 from ..errors import GradRequired, InvalidOperation, InvalidValue, UnknownCall
-from ..graph.differentiation import node_at
+from ..graph.differentiation import Derivation, node_at
 from ..graph.hooks import Hooks, around, check_replacement
 from ..program.instructions import Instruction, check_id
 
@@ -141,7 +141,7 @@ class Suspensions:
 
     def differentiate(self, session: Any, derivation: Derivation, out: Sequence[str] | None) -> Sequence[Any]:
         """Run ``backward`` or ``grad`` and return its results. Raises Suspended if it must wait for the client."""
-        run = derivation.new_pass()
+        run = new_pass(derivation)
         with derivation.values:
             stop = run.begin()
             if stop is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from ..graph.node import Node, walk
 from ..graph.node_evaluation import wants
 from ..ops.batching.batched_call import BatchedCall, Lanes
 from ..ops.batching.families import apply_to_batch
+from ..ops.batching.linear_rules import matmul
 from ..schema.op import NO_ATTRS, Op
 from ..shapes import Spec, torch_size
 from ..tensor import eager
@@ -76,7 +78,9 @@ def grad_rows(
     count = check_rows(outputs, grad_outputs)
     keep = create_graph if retain_graph is None else retain_graph
     if create_graph or not _serves(outputs, inputs):
-        results = _one_by_one(outputs, inputs, grad_outputs, count, keep, create_graph)
+        results = one_by_one(
+            differentiation.grad, outputs, inputs, grad_outputs, count, keep, create_graph, allow_unused=True
+        )
     else:
         results = _in_batches(outputs, inputs, [g._data for g in grad_outputs], count, keep)
     for index, (tensor, result) in enumerate(zip(inputs, results, strict=True)):
@@ -87,16 +91,39 @@ def grad_rows(
     return tuple(results)
 
 
-def rows(output: Any, inputs: Sequence[Any]) -> list[Any] | None:
+def basis_rows(
+    grad: Callable[..., Sequence[Any]],
+    output: Any,
+    inputs: Sequence[Any],
+    create_graph: bool,
+    chunk_size: int | None = None,
+    levels: int = 0,
+) -> list[Any]:
     """Return, for each input, the gradients of each element of ``output``: (elements, *input.shape), or None if unused.
 
-    The graph is kept. Returns None if the rows must be computed one by one.
+    ``grad`` is that of the tensors' kind, and the graph is kept. At most ``chunk_size`` rows are computed together. The
+    first ``levels`` dimensions of ``output`` are batches of ``vmap``: each row has a gradient for every sample.
     """
-    if not _serves([output], inputs):
-        return None
-    count = output.numel()
-    seeds = np.eye(count, dtype=output._data.dtype).reshape(count, *output._data.shape)
-    return _in_batches([output], inputs, [seeds], count, True)
+    F, shape = _functions_of(type(output)._apply), tuple(output.shape)[levels:]
+    count = math.prod(shape)
+    options = {"retain_graph": True, "create_graph": create_graph, "allow_unused": True}
+    if count == 1:
+        found = grad((output,), inputs, (F.ones_like(output),), **options)
+        return [None if row is None else row.unsqueeze(0) for row in found]
+    basis, parts = F.eye(count, dtype=output.dtype), []
+    for start in range(0, count, chunk_size or count):
+        size = min(chunk_size or count, count - start)
+        seeds = basis if size == count else basis.narrow(0, start, size)
+        seeds = seeds.reshape((size, *(1,) * levels, *shape))
+        seeds = seeds.expand((size, *output.shape)) if levels else seeds
+        parts.append(grad((output,), inputs, (seeds,), is_grads_batched=True, **options))
+    return [
+        None if part[0] is None else part[0] if len(part) == 1 else F.cat(list(part))
+        for part in zip(*parts, strict=True)
+    ]
+
+
+_functions_of = cache(Functions)
 
 
 def _serves(outputs: Sequence[Any], inputs: Sequence[Any]) -> bool:
@@ -147,17 +174,22 @@ def check_rows(outputs: Sequence[Any], grad_outputs: Sequence[Any]) -> int:
     return int(sizes[0])
 
 
-def _one_by_one(
-    outputs: Sequence[Any], inputs: Sequence[Any], seeds: Sequence[Any], count: int, keep: bool, create_graph: bool
+def one_by_one(
+    grad: Callable[..., Sequence[Any]],
+    outputs: Sequence[Any],
+    inputs: Sequence[Any],
+    seeds: Sequence[Any],
+    count: int,
+    keep: bool,
+    create_graph: bool,
+    **options: Any,
 ) -> list[Any]:
-    """Compute each row in a pass of its own."""
+    """Compute each row in a pass of its own, by the function ``grad`` with these options."""
     found = [
-        differentiation.grad(
-            outputs, inputs, [s[i] for s in seeds], keep or i + 1 < count, create_graph, allow_unused=True
-        )
+        grad(outputs, inputs, [s[i] for s in seeds], keep or i + 1 < count, create_graph, **options)
         for i in range(count)
     ]
-    stack = Functions(type(outputs[0])._apply).stack
+    stack = _functions_of(type(outputs[0])._apply).stack
     return [None if row[0] is None else stack(list(row)) for row in zip(*found, strict=True)]
 
 
@@ -205,7 +237,7 @@ class Row(Tracked):
 
     @staticmethod
     def _apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-        if (op.pointwise or op.view) and (arrays := _arrays(op, inputs)) is not None:
+        if (op.pointwise or op.view or op.batching is matmul) and (arrays := _arrays(op, inputs)) is not None:
             batched = any(type(x) is Row and x.batched for x in inputs)
             return _mapped(lambda array: Row(np.asarray(array), batched), op.kernel(NUMPY, *arrays, **attrs))
         lanes = _mapped(_lanes, inputs)
@@ -226,8 +258,14 @@ functions = Functions(Row._apply)
 def _arrays(op: Op, inputs: tuple[Any, ...]) -> list[Any] | None:
     """Return the arrays of a call that needs no batching rule: none is batched, or they broadcast as one row's do."""
     rows = [x for x in inputs if type(x) is Row]
+    ndims = [len(x._data.shape) for x in rows if x.batched]
+    if ndims and op.batching is matmul:
+        shared = [len(x._data.shape) for x in rows if not x.batched]
+        if shared != [2] if shared else ndims[0] != ndims[1]:
+            return None
+        return None if rows[1].batched and ndims[-1] < 2 else [x.array for x in rows]
     ndim = max([len(x._data.shape) for x in rows]) if op.pointwise else -1
-    if any(x.batched and len(x._data.shape) != ndim for x in rows):
+    if any(n != ndim for n in ndims):
         return None
     return [x.array if type(x) is Row else x for x in inputs]
 

@@ -105,6 +105,13 @@ class Packed:
             )
         return tensor
 
+    def rebuild(self, cls: type[Any]) -> Any:
+        """Return a new tensor of this class with the value that the hook unpacks."""
+        tensor = object.__new__(cls)
+        tensor._data, tensor._version_counter = self.unpack()._data, [0]
+        tensor._lie_as(tensor._strided())
+        return tensor
+
 
 class _Packing(Observer):
     """Packs the saved tensors of each node with the innermost pair of hooks only."""

@@ -1,7 +1,7 @@
 """User-defined operations, as in ``torch.autograd.function``.
 
-``apply`` runs the user's forward on tensors of any kind (:mod:`.define`), adds the outputs to the graph
-(:mod:`.outputs`) and records a node (:mod:`.node`) with the values that the user saved for backward (:mod:`.ctx`).
+``apply`` runs the user's forward on tensors of any kind (:mod:`.define`), and adds the outputs to the graph with a node
+(:mod:`.node`), which has the values that the user saved for backward (:mod:`.ctx`).
 """
 
 from .ctx import FunctionCtx

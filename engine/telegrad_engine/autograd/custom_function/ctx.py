@@ -66,9 +66,7 @@ class PackedSaved:
 
     def unpack(self, node: Node | None) -> Any:
         """Return the tensor that the hooks unpack, at its place in the graph."""
-        tensor = object.__new__(self.cls)
-        tensor._data, tensor._version_counter = self.packed.unpack()._data, [0]
-        tensor._lie_as(tensor._strided())
+        tensor = self.packed.rebuild(self.cls)
         if self.requires_grad:
             place = node if self.place is None else self.place
             tensor._node, tensor._output_nr, tensor._requires_grad = place, self.output_nr, True

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from ...context import no_grad, state
 from ...errors import InvalidArgument, InvalidOperation, MethodMissing
 from .ctx import FunctionCtx, is_tensor
-from .outputs import Outputs
+from .node import Outputs
 
 
 class Function:

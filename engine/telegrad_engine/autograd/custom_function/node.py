@@ -1,17 +1,25 @@
-"""The node of one call of a Function, which runs the user's ``backward``."""
+"""The node of one call of a Function, and how the outputs of its forward are added to the graph.
+
+An input that is returned unmodified becomes a view of itself, an input that forward modified gets a new history, and
+non-differentiable outputs stay outside the graph. A view that a Function returns may not be modified in place, because
+rewriting its history would bypass the user's backward.
+"""
 
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from ...context import state
-from ...errors import InvalidOperation, ShapeMismatch
+from ...context import observers, state
+from ...dtypes import FLOATING
+from ...errors import InplaceOnLeaf, InvalidOperation, ShapeMismatch
 from ...graph.backward_pass import _Pass
-from ...graph.node import MultiOutputNode, next_sequence
+from ...graph.node import MultiOutputNode, announce, next_sequence
 from ...schema.derivative_plan import Plan, Step
 from ...schema.op import NO_ATTRS
+from ...tensor.in_place import ONE_OF_SEVERAL
 from .ctx import FunctionCtx, is_tensor
 
 
@@ -143,3 +151,157 @@ class FunctionNode(MultiOutputNode):
                 f"Function {self.name()} returned an invalid gradient at index {edge} - got {list(given)} "
                 f"but expected shape compatible with {list(shape)}"
             )
+
+
+# The outputs ---------------------------------------------------------------------------------------------
+
+
+IN_FUNCTION = (
+    "This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to "
+    "handle view+inplace would override the custom backward associated with the custom Function, leading to incorrect "
+    "gradients. This behavior is forbidden. You can fix this by cloning the output of the custom Function."
+)
+
+
+_NOTHING: set[int] = set()
+
+
+class Outputs:
+    """The results of one call of forward. Like forward, ``enter`` runs without recording."""
+
+    node_class: ClassVar[type[FunctionNode]] = FunctionNode
+
+    def __init__(self, ctx: FunctionCtx, args: tuple[Any, ...], result: Any, recording: bool, separate: bool) -> None:
+        self.several = isinstance(result, tuple)
+        results: tuple[Any, ...] = result if self.several else (result,)
+        self.ctx = ctx
+        self.args = args
+        self.results = results
+        self.recording = recording
+        self.inputs = _ids(args)
+        self.dirty = _ids(_marked(ctx.dirty_tensors, "mark_dirty can only accept variables, but argument "))
+        self.constant = _ids(
+            _marked(ctx.non_differentiable, "mark_non_differentiable only accepts variable arguments, but got ")
+        )
+        self.tensors = [r for r in results if is_tensor(r)]
+        self.node = self.node_class(ctx, results) if recording else None
+        if recording and separate and any(self._is_plain_input(t) for t in ctx.to_save):
+            raise InvalidOperation(
+                "An input that has been returned as-is as output is being saved for backward. This is not supported if "
+                "you override setup_context. You should return and save a view of the input instead, e.g. with "
+                "x.view_as(x) or setup ctx inside the forward function itself."
+            )
+
+    def enter(self) -> None:
+        """Set ``outputs`` to the tensors that ``apply`` returns, and add them to the graph if the call is recorded."""
+        self._note_dirty()
+        if not self.ctx._materialize_non_diff_grads:
+            self.ctx._without_gradient = frozenset(
+                [i for i, r in enumerate(self.results) if not (is_tensor(r) and self._differentiable(r))]
+            )
+        self.outputs = tuple(
+            [self._output(r, output_nr) if is_tensor(r) else r for output_nr, r in enumerate(self.results)]
+        )
+
+    def save(self) -> None:
+        """Save the tensors that forward requested; it runs in the caller's grad mode, unlike ``enter``."""
+        if self.node is not None:
+            self.ctx._pack(self.node)
+            if observers:
+                announce(self.node, self.args, self.tensors)
+        self.ctx._forget()
+
+    def _is_plain_input(self, tensor: Any) -> bool:
+        """Whether ``tensor`` is an input that was returned unmodified."""
+        known = id(tensor)
+        return known in self.inputs and known not in self.dirty and any(tensor is t for t in self.tensors)
+
+    def _note_dirty(self) -> None:
+        """Bump the versions of the inputs marked as dirty. Raises InvalidOperation unless all of them are outputs."""
+        if not self.dirty:
+            return
+        if not self.dirty <= _ids(self.tensors):
+            raise InvalidOperation(
+                "Some elements marked as dirty during the forward method were not returned as output. The inputs that "
+                "are modified inplace must all be outputs of the Function."
+            )
+        for tensor in {id(t): t for t in self.ctx.dirty_tensors}.values():
+            tensor._version_counter[0] += 1
+            if id(tensor) not in self.inputs:
+                warnings.warn(
+                    "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been "
+                    "mutated should be passed to ctx.mark_dirty().",
+                    UserWarning,
+                    stacklevel=5,
+                )
+
+    def _differentiable(self, tensor: Any) -> bool:
+        return self.recording and id(tensor) not in self.constant and tensor._data.dtype in FLOATING
+
+    def _output(self, tensor: Any, output_nr: int) -> Any:
+        is_input, is_dirty = id(tensor) in self.inputs, id(tensor) in self.dirty
+        if not self._differentiable(tensor):
+            return self._outside(tensor, is_input, is_dirty)
+        if is_dirty:
+            self._replace_history(tensor, output_nr)
+            return tensor
+        if is_input:
+            tensor = _view_as_self(tensor)
+        self._place(tensor, output_nr)
+        if tensor._base is not None:
+            several = sum(self._differentiable(t) for t in self.tensors) > 1
+            tensor._sealed = ONE_OF_SEVERAL if several else IN_FUNCTION
+        return tensor
+
+    def _place(self, tensor: Any, output_nr: int) -> None:
+        tensor._node, tensor._output_nr, tensor._requires_grad = self.node, output_nr, True
+
+    def _outside(self, tensor: Any, is_input: bool, is_dirty: bool) -> Any:
+        """Return a non-differentiable result outside the graph; the object of an input is never changed."""
+        if tensor._requires_grad and (is_input or tensor._base is None):
+            return tensor.detach() if is_input else tensor.detach_()
+        if is_input:
+            return tensor if is_dirty else _view_as_self(tensor)
+        if self.recording and tensor._base is not None:
+            tensor._sealed = IN_FUNCTION
+        return tensor
+
+    def _replace_history(self, tensor: Any, output_nr: int) -> None:
+        """Set the new history of an input that forward modified in place, and of its base if it is a view."""
+        base = tensor._base
+        if base is not None and len(self.tensors) > 1:
+            raise InvalidOperation(
+                "If your Function modifies inplace an input that is a view of another Tensor, your Function cannot "
+                "return more than one Tensor. This is not supported by the current autograd engine. You should either "
+                "make sure the input is not a view (using .clone() for example) or make your Function only return one "
+                "Tensor (potentially splitting it into two Functions: one doing the inplace that returns a single "
+                "Tensor and a second one that does the other operations). You can ask on the forum "
+                "https://discuss.pytorch.org/ if you need help to do this change."
+            )
+        if base is not None and base._requires_grad and base._node is None:
+            raise InplaceOnLeaf("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+        if tensor._requires_grad and tensor._node is None:
+            raise InplaceOnLeaf("a leaf Variable that requires grad has been used in an in-place operation.")
+        old, base_old = tensor._alias(), None if base is None else base._alias()
+        self._place(tensor, output_nr)
+        tensor._rewrite_history(old, base_old)
+
+
+def _ids(values: Any) -> set[int]:
+    return {id(v) for v in values if is_tensor(v)} if values else _NOTHING
+
+
+def _marked(tensors: tuple[Any, ...], text: str) -> tuple[Any, ...]:
+    """Return the arguments of a ctx method. Raises InvalidOperation with ``text`` unless all are tensors."""
+    if tensors and not all(is_tensor(t) for t in tensors):
+        raise InvalidOperation(text)
+    return tensors
+
+
+def _view_as_self(tensor: Any) -> Any:
+    """Return another tensor object that is a view of the whole of ``tensor``."""
+    view = tensor.detach()
+    view._become_view(tensor)
+    view._view_chain = tensor._view_chain
+    view._seen_version = view._version_counter[0]
+    return view

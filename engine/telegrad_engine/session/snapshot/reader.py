@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ... import dtypes, random_state
-from ...autograd.checkpoint.frame import Frame, Kept, RandomState
+from ...autograd.checkpoint import Frame, Kept, RandomState
 from ...autograd.custom_function.ctx import FunctionCtx, PackedSaved, Saved
 from ...autograd.custom_function.define import Error
 from ...autograd.custom_function.node import FunctionNode, _plan
-from ...autograd.suspension.passes import ClientHook, ClientNode
+from ...autograd.suspension import ClientHook, ClientNode
 from ...errors import InvalidFunction, MalformedRequest, TooLarge
 from ...graph.data import NOWHERE, Identity, NodeData, make_nodes
 from ...graph.hooks import Hooks, NodeHooks, TensorHooks

@@ -10,12 +10,11 @@ from contextlib import nullcontext
 from typing import Any
 
 from ... import random_state
-from ...autograd.checkpoint.frame import Frame, Kept
+from ...autograd.checkpoint import Frame, Kept
 from ...autograd.custom_function.ctx import PackedSaved, Saved
 from ...autograd.custom_function.define import Error
-from ...autograd.custom_function.node import FunctionNode
-from ...autograd.custom_function.outputs import IN_FUNCTION
-from ...autograd.suspension.passes import ClientHook, ClientNode
+from ...autograd.custom_function.node import IN_FUNCTION, FunctionNode
+from ...autograd.suspension import ClientHook, ClientNode
 from ...errors import NotSupported
 from ...graph.hooks import NodeHooks, TensorHooks
 from ...graph.node import FREED

@@ -1,4 +1,9 @@
-"""The pass that can stop, and the nodes and hooks it stops at, whose Python code only the client has."""
+"""Backward passes that wait for Python code that only the client has: a Function's backward or a hook.
+
+A pass is a loop over a sorted list, so a waiting pass is an object that stops, and continues with the results from the
+client. The session keeps the waiting passes. The SDK runs the same pass on its shadow graph, so that it knows where the
+session stops, and both run in lockstep.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,16 @@ from copy import copy
 from functools import cache
 from typing import Any
 
-from ...errors import NotSupported
-from ...graph import node_evaluation
-from ...graph.hooks import Hooks
-from ...graph.node import Node
-from ...graph.node_evaluation import Steps
-from ..custom_function.node import FunctionNode
+from ..context import state
+from ..errors import NotSupported
+from ..graph import node_evaluation
+from ..graph.backward_pass import observed
+from ..graph.differentiation import Derivation
+from ..graph.hooks import Hooks
+from ..graph.node import Node
+from ..graph.node_evaluation import Steps
+from .anomaly import watchful
+from .custom_function.node import FunctionNode
 
 BACKWARD, HOOK, POST_ACCUMULATE = "backward", "hook", "post_accumulate_grad_hook"
 """The kinds of stops: a Function's backward, a tensor's hooks, a leaf's hooks after its gradient is accumulated."""
@@ -152,3 +161,12 @@ def suspendable(kind: Any) -> Any:
             return others, (*found, *grads[len(found) :])
 
     return Suspendable
+
+
+def new_pass(derivation: Derivation) -> Any:
+    """Return a new pass for a call of ``backward`` or ``grad`` that can stop and continue."""
+    values, accumulate = observed(derivation.values, derivation.values.accumulate)
+    kind = values.Pass if state.anomaly is None else watchful(values.Pass)
+    found = suspendable(kind)(derivation.roots, values, derivation.keep_graph, derivation.wanted, accumulate)
+    found.stores = derivation.stores
+    return found

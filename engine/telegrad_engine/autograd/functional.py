@@ -2,7 +2,7 @@
 
 It uses only a ``grad`` function and tensor methods, so the engine's and the SDK's tensors share it. Right products
 (jvp, hvp, forward mode) are the derivative of the left product, which is linear in its vector: docs/decisions/0006
-gives the reasons, and says when many rows of a Jacobian are computed together.
+gives the reasons, and says when many rows of a Jacobian are computed together. The error texts are PyTorch's.
 """
 
 from __future__ import annotations
@@ -10,52 +10,213 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...context import enable_grad, is_grad_enabled, set_grad_enabled
-from ...errors import GradRequired, InvalidChoice, InvalidOperation
-from ...graph import differentiation
-from ...tensor.namespace import Functions
-from ...transforms import batched_gradients
-from .arguments import (
-    ENTRY_INDEPENDENT,
-    HESSIAN_INDEPENDENT,
-    JACOBIAN_INDEPENDENT,
-    OUTPUT_INDEPENDENT,
-    OUTPUTS,
-    Tensors,
-    as_tensors,
-    check_elements,
-    check_forward,
-    check_tracked,
-    filled,
-    fresh,
-    grad_untracked,
-    input_vector,
-    jacobian_untracked,
-    not_differentiable,
-    one_number,
-    output_untracked,
-    returned,
-    turned,
-    vector_like,
-    zeros,
+from ..context import enable_grad, is_grad_enabled, set_grad_enabled
+from ..errors import (
+    GradRequired,
+    IndexOutOfRange,
+    InvalidArgument,
+    InvalidChoice,
+    InvalidOperation,
+    NotSupported,
+    ShapeMismatch,
 )
+from ..shapes import torch_size
+from ..transforms import batched_gradients
+
+Tensors = tuple[Any, ...]
+OUTPUTS = "outputs of the user-provided function"
+
+
+def as_tensors(value: Any, what: str, name: str | None) -> tuple[bool, Tensors]:
+    """Return whether ``value`` is a tuple, and its tensors. Raises InvalidArgument for values that are not tensors."""
+    several = isinstance(value, tuple)
+    tensors = value if several else (value,)
+    for i, tensor in enumerate(tensors):
+        if not hasattr(tensor, "_data"):
+            which = f"value at index {i}" if several else f"given {what}"
+            raise InvalidArgument(
+                f"The {what} given to {name} must be either a Tensor or a tuple of Tensors but the {which} has type "
+                f"{type(tensor)}."
+            )
+    return several, tensors
+
+
+def fresh(tensors: Tensors, create_graph: bool, track: bool = True) -> Tensors:
+    """Return aliases of the tensors, so that only their uses as arguments are differentiated."""
+    return tuple(
+        [
+            t.view(tuple(t.shape)) if create_graph and t.requires_grad else t.detach().requires_grad_(track)
+            for t in tensors
+        ]
+    )
+
+
+def vector_like(v: Any, name: str, like: Tensors, several: bool, create_graph: bool) -> Tensors:
+    """Return the vector of a product. Raises ShapeMismatch unless it has as many tensors as ``like``, of its shapes."""
+    vectors = fresh(as_tensors(v, "v", name)[1], create_graph, track=False)
+    if len(vectors) != len(like):
+        if several:
+            raise ShapeMismatch(f"v is a tuple of invalid length: should be {len(like)} but got {len(vectors)}.")
+        raise ShapeMismatch("The given v should contain a single Tensor.")
+    for i, (given, other) in enumerate(zip(vectors, like, strict=True)):
+        if given.shape != other.shape:
+            which = f"Entry {i} in " if several else ""
+            raise ShapeMismatch(
+                f"{which}v has invalid size: should be {torch_size(other.shape)} but got {torch_size(given.shape)}."
+            )
+    return vectors
+
+
+def input_vector(v: Any, name: str, inputs: Tensors, several: bool, create_graph: bool) -> Tensors | None:
+    """Return the vector of a product with the inputs; it may be omitted for a single input of one element."""
+    if v is not None:
+        return vector_like(v, name, inputs, several, create_graph)
+    if len(inputs) != 1 or inputs[0].numel() != 1:
+        raise GradRequired(
+            "The vector v can only be None if the input to the user-provided function is a single Tensor with a "
+            "single element."
+        )
+    return None
+
+
+def one_number(output: Any, name: str, strict: bool) -> Any:
+    """Return ``output``. Raises unless it is a single tensor of one element."""
+    several, outputs = as_tensors(output, OUTPUTS, name)
+    check_tracked(outputs, strict, OUTPUT_UNTRACKED)
+    if several:
+        raise InvalidOperation(f"The function given to {name} should return a single Tensor")
+    if output.numel() != 1:
+        raise ShapeMismatch(f"The Tensor returned by the function given to {name} should contain a single element")
+    return output
+
+
+def returned(tensors: Tensors, several: bool, create_graph: bool) -> Any:
+    """Return a tuple of tensors, or the only tensor unless ``several``; detached unless ``create_graph``."""
+    if not create_graph:
+        tensors = tuple([t.detach() for t in tensors])
+    return tensors if several else tensors[0]
+
+
+def turned(columns: Any, output: Any, tensor: Any) -> Any:
+    """Return columns (elements, *output.shape) as a Jacobian (*output.shape, *input.shape); zeros for None."""
+    shape = (*output.shape, *tensor.shape)
+    if columns is None:
+        return zeros(shape, output)
+    return columns.permute((*range(1, columns.dim()), 0)).reshape(shape)
+
+
+def zeros(shape: tuple[int, ...], like: Any) -> Any:
+    """Return zeros of ``shape``, with the dtype and device of ``like``."""
+    return like.detach().new_zeros(shape)
+
+
+# Checks that torch makes ---------------------------------------------------------------------------------
+
+
+def check_elements(tensors: Tensors, vectorize: bool) -> None:
+    """Raise torch's error for empty tensors: if all are empty with ``vectorize``, if any is without."""
+    sizes = [t.numel() for t in tensors]
+    if vectorize and not any(sizes):
+        raise IndexOutOfRange("index 0 is out of bounds for dimension 0 with size 0")
+    if not vectorize and not all(sizes):
+        raise InvalidOperation("stack expects a non-empty TensorList")
+
+
+def check_forward(create_graph: bool, strict: bool, vectorize: bool) -> None:
+    """Raise for options that torch does not accept in forward mode."""
+    if create_graph:
+        raise NotSupported(
+            'torch.autograd.functional.jacobian: `create_graph=True` and `strategy="forward-mode"` are not '
+            'supported together (yet). Please either set `create_graph=False` or `strategy="reverse-mode"`.'
+        )
+    if strict:
+        raise InvalidOperation(
+            'torch.autograd.functional.jacobian: `strict=True` and `strategy="forward-mode"` are not supported '
+            'together (yet). Please either set `strict=False` or `strategy="reverse-mode"`.'
+        )
+    if not vectorize:
+        raise NotSupported(
+            "Computing Jacobian using forward-AD or forward-over-reverse Hessian isonly implemented for "
+            "`vectorize=True`."
+        )
+
+
+OUTPUT_INDEPENDENT = (
+    "The output of the user-provided function is independent of input {}. This is not allowed in strict mode."
+)
+ENTRY_INDEPENDENT = (
+    "The gradient with respect to the input is independent of entry {} in the grad_outputs when using the double "
+    "backward trick to compute forward mode gradients. This is not allowed in strict mode."
+)
+JACOBIAN_INDEPENDENT = (
+    "The jacobian of the user-provided function is independent of input {}. This is not allowed in strict mode."
+)
+HESSIAN_INDEPENDENT = (
+    "The hessian of the user-provided function is independent of entry {} in the grad_jacobian. This is not allowed "
+    "in strict mode as it prevents from using the double backward trick to replace forward mode AD."
+)
+
+
+NOT_DIFFERENTIABLE = (
+    "The {} of the user-provided function is independent of input {}. This is not allowed in strict mode when "
+    "create_graph=True."
+)
+OUTPUT_UNTRACKED = (
+    "Output {} of the user-provided function does not require gradients. The outputs must be computed in a "
+    "differentiable manner from the input when running in strict mode."
+)
+GRAD_UNTRACKED = (
+    "The gradient with respect to input {} is independent of the inputs of the user-provided function. This is not "
+    "allowed in strict mode."
+)
+JACOBIAN_UNTRACKED = (
+    "While computing the hessian, found that the jacobian of the user-provided function with respect to input {} is "
+    "independent of the input. This is not allowed in strict mode. You should ensure that your function is twice "
+    "differentiable and that the jacobian depends on the inputs (this would be violated by a linear function for "
+    "example)."
+)
+
+
+def filled(grads: Tensors, like: Tensors, strict: bool, create_graph: bool, independent: str, which: str) -> Tensors:
+    """Return the gradients, with zeros for None.
+
+    In strict mode, None is an error, and so is a gradient without a history if ``create_graph``.
+    """
+    result = []
+    for i, (grad, tensor) in enumerate(zip(grads, like, strict=True)):
+        if grad is None:
+            if strict:
+                raise GradRequired(independent.format(i))
+            grad = zeros(tuple(tensor.shape), tensor)
+        elif strict and create_graph and not grad.requires_grad:
+            raise GradRequired(NOT_DIFFERENTIABLE.format(which, i))
+        result.append(grad)
+    return tuple(result)
+
+
+def check_tracked(tensors: Tensors, strict: bool, text: str) -> None:
+    """In strict mode, raise for the first tensor that is None or has no history."""
+    if not strict:
+        return
+    for i, tensor in enumerate(tensors):
+        if tensor is None:
+            raise GradRequired(OUTPUT_INDEPENDENT.format(i))
+        if not tensor.requires_grad:
+            raise GradRequired(text.format(i))
+
+
+# The functions -------------------------------------------------------------------------------------------
+
 
 Function = Callable[..., Any]
 STRATEGIES = ("forward-mode", "reverse-mode")
 
 
 class Functional:
-    """The functions of ``torch.autograd.functional``, over a ``grad`` with torch's arguments.
+    """The functions of ``torch.autograd.functional``, over a ``grad`` with torch's arguments."""
 
-    ``rows(output, inputs)`` returns, for each input, the gradients of every element of ``output`` in one tensor, or
-    None for an unused input. Without ``rows``, or if it returns None, they are computed one at a time.
-    """
-
-    def __init__(
-        self, grad: Callable[..., Sequence[Any]], rows: Callable[[Any, Tensors], Sequence[Any] | None] | None = None
-    ) -> None:
+    def __init__(self, grad: Callable[..., Sequence[Any]]) -> None:
         self._autograd_grad = grad
-        self._batched_rows = rows
 
     # Products ----------------------------------------------------------------------------
 
@@ -71,7 +232,7 @@ class Functional:
             several_in, inputs = as_tensors(inputs, "inputs", "vjp")
             inputs = fresh(inputs, create_graph)
             several_out, outputs = as_tensors(func(*inputs), OUTPUTS, "vjp")
-            check_tracked(outputs, strict, output_untracked)
+            check_tracked(outputs, strict, OUTPUT_UNTRACKED)
             if v is not None:
                 v = vector_like(v, "vjp", outputs, several_out, create_graph)
             elif len(outputs) != 1 or outputs[0].numel() != 1:
@@ -97,9 +258,9 @@ class Functional:
             inputs = fresh(inputs, create_graph)
             v = input_vector(v, "jvp", inputs, several_in, create_graph)
             several_out, outputs = as_tensors(func(*inputs), OUTPUTS, "jvp")
-            check_tracked(outputs, strict, output_untracked)
+            check_tracked(outputs, strict, OUTPUT_UNTRACKED)
             dummies, pulled = self._pullback(outputs, inputs)
-            check_tracked(pulled, strict, grad_untracked)
+            check_tracked(pulled, strict, GRAD_UNTRACKED)
         with set_grad_enabled(create_graph or is_grad_enabled()):
             grads = self._grad(pulled, dummies, v, create_graph)
             result = filled(grads, outputs, strict, create_graph, ENTRY_INDEPENDENT, "jacobian")
@@ -129,7 +290,7 @@ class Functional:
             v = input_vector(v, name, inputs, several, create_graph)
             output = one_number(func(*inputs), name, strict)
             roots = self._grad((output,), inputs, None, True)
-            check_tracked(roots, strict, jacobian_untracked)
+            check_tracked(roots, strict, JACOBIAN_UNTRACKED)
             ends, independent = inputs, JACOBIAN_INDEPENDENT
             if name == "hvp":
                 ends, roots = self._pullback(roots, inputs, like=inputs)
@@ -169,7 +330,7 @@ class Functional:
             several_in, inputs = as_tensors(inputs, "inputs", "jacobian")
             inputs = fresh(inputs, create_graph)
             several_out, outputs = as_tensors(func(*inputs), OUTPUTS, "jacobian")
-            check_tracked(outputs, strict, output_untracked)
+            check_tracked(outputs, strict, OUTPUT_UNTRACKED)
             if vectorize and strict:
                 raise InvalidOperation(
                     "torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not supported "
@@ -195,7 +356,7 @@ class Functional:
                 blocks.append(zeros((*output.shape, *tensor.shape), tensor))
                 continue
             if strict and create_graph and not rows.requires_grad:
-                raise GradRequired(not_differentiable("jacobian", index))
+                raise GradRequired(NOT_DIFFERENTIABLE.format("jacobian", index))
             blocks.append(rows.reshape((*output.shape, *tensor.shape)))
         return tuple(blocks)
 
@@ -237,7 +398,7 @@ class Functional:
             slope: Tensors = self.jacobian(
                 lambda *args: one_number(func(*args), "hessian", strict).squeeze(), inputs, create_graph=True
             )
-            check_tracked(slope, strict, jacobian_untracked)
+            check_tracked(slope, strict, JACOBIAN_UNTRACKED)
             return slope
 
         result = self.jacobian(gradient, inputs, create_graph, strict, vectorize, outer_jacobian_strategy)
@@ -267,20 +428,9 @@ class Functional:
         """Return each input's gradients of all elements of ``output``: (elements, *input.shape), or None for zeros."""
         if not output.requires_grad or not output.numel():
             return [None] * len(inputs)
-        count = output.numel()
-        if self._batched_rows is not None and count > 1 and not create_graph:
-            together = self._batched_rows(output, inputs)
-            if together is not None:
-                return together
-        elements = output.reshape(-1)
-        found = [
-            self._autograd_grad((elements[i],), inputs, retain_graph=True, create_graph=create_graph, allow_unused=True)
-            for i in range(count)
-        ]
-        stack = Functions(type(output)._apply).stack
-        return [None if row[0] is None else stack(list(row)) for row in zip(*found, strict=True)]
+        return batched_gradients.basis_rows(self._autograd_grad, output, inputs, create_graph)
 
 
-_ENGINE = Functional(differentiation.grad, batched_gradients.rows)
+_ENGINE = Functional(batched_gradients.grad)
 vjp, jvp, vhp, hvp = _ENGINE.vjp, _ENGINE.jvp, _ENGINE.vhp, _ENGINE.hvp
 jacobian, hessian = _ENGINE.jacobian, _ENGINE.hessian
