@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, lru_cache
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from telegrad_engine.context import chain, state
 from telegrad_engine.dtypes import FLOATING
@@ -57,23 +57,19 @@ def _needs(value: Any) -> bool:
     return type(value)._apply is Tensor._apply and value.requires_grad if isinstance(value, Tensor) else False
 
 
-class _Call:
-    """One op with its attributes and non-tensor inputs, shared by forward and backward."""
+class _Call(NamedTuple):
+    """An op with all but its inputs, which forward takes one by one."""
 
-    def __init__(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], plan: Plan, pair: Any) -> None:
-        self.op, self.attrs, self.plan, self.pair = op, attrs, plan, pair
-        flat = [x for value in inputs for x in (value if isinstance(value, tuple) else (value,))]
-        self.widths = [len(value) if isinstance(value, tuple) else None for value in inputs]
-        self.constants = [None if isinstance(x, Tensor) else x for x in flat]
-        self.places = [i for i, x in enumerate(flat) if isinstance(x, Tensor)]
-        self.tensors = [flat[i] for i in self.places]
+    op: Op
+    attrs: Mapping[str, Any]
+    plan: Plan
+    pair: tuple[Hook, Hook]
+    widths: list[int | None]
+    """The number of tensors of each input that is a list, and None for the others."""
 
-    def inputs(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-        """Return the op's inputs with these tensors filled in."""
-        flat = list(self.constants)
-        for place, tensor in zip(self.places, tensors, strict=True):
-            flat[place] = tensor
-        rest = iter(flat)
+    def inputs(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the op's inputs from the arguments of forward."""
+        rest = iter(values)
         return tuple([next(rest) if n is None else tuple([next(rest) for _ in range(n)]) for n in self.widths])
 
 
@@ -81,33 +77,35 @@ class _Packed(Function):
     """An op whose saved tensors are packed."""
 
     @staticmethod
-    def forward(call: _Call, *tensors: Any) -> Any:
-        result = OPS._apply(call.op, call.inputs(tensors), call.attrs)
+    def forward(call: _Call, *values: Any) -> Any:
+        result = OPS._apply(call.op, call.inputs(values), call.attrs)
         return tuple(result) if isinstance(result, tuple) else result
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        call, *tensors = inputs
-        inputs = call.inputs(tensors)
+        ctx.call = call = inputs[0]
+        inputs = call.inputs(inputs[1:])
         outputs = output if isinstance(output, tuple) else (output,)
         fixed = [o for i, o in enumerate(outputs) if o._data.dtype not in FLOATING or i in call.op.constants]
         ctx.mark_non_differentiable(*fixed)
         ctx.kept = [_kept(call, save, inputs, outputs) for save in call.plan.saves]
-        ctx.call, ctx.specs = call, [t._data for t in tensors]
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         call: _Call = ctx.call
         saved = [_unpacked(kept) for kept in ctx.kept]
         many = call.op.lists_outputs or len(call.op.outputs) > 1
-        found: list[Any] = [None] * len(call.constants)
+        specs = ctx._specs[1:]
+        found: list[Any] = [None] * len(specs)
         for edges, rule, arguments, lists in call.plan.steps:
             result = rule(OPS, grads if many else grads[0], *[saved[i] for i in arguments])
             for edge, grad in zip(edges, result if lists else (result,), strict=True):
                 found[edge] = grad
         fit = GraphValues(Tensor).unbroadcast
-        wanted = [(found[place], spec) for place, spec in zip(call.places, ctx.specs, strict=True)]
-        return None, *[None if g is None else fit(g, tuple(spec.shape), spec.dtype) for g, spec in wanted]
+        return None, *[
+            None if grad is None or spec is None else fit(grad, tuple(spec.shape), spec.dtype)
+            for grad, spec in zip(found, specs, strict=True)
+        ]
 
 
 @lru_cache(256)
@@ -148,10 +146,11 @@ class _Hooks(Observer):
         plan = _plan(op, inputs)
         if plan is None:
             return super().op(run, op, inputs, attrs)
-        call = _Call(op, inputs, attrs, plan, self.pair)
+        widths = [len(value) if isinstance(value, tuple) else None for value in inputs]
+        values = [x for value in inputs for x in (value if isinstance(value, tuple) else (value,))]
         name = op.node if isinstance(op.node, str) else f"{camel(op.name)}Backward0"
         with below(self):
-            result = _packed_as(name).apply(call, *call.tensors)
+            result = _packed_as(name).apply(_Call(op, attrs, plan, self.pair, widths), *values)
         return op.bundle(list(result) if isinstance(result, tuple) else [result])
 
     def in_place(self, run: Run, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:

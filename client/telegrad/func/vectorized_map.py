@@ -39,9 +39,7 @@ def vmap(
     @functools.wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         inputs = _Inputs(func, in_dims, args, kwargs)
-        if chunk_size is None or chunk_size >= inputs.size:
-            return _run(func, inputs, inputs.leaves, inputs.size, out_dims, randomness)
-        return _in_chunks(func, inputs, out_dims, randomness, chunk_size)
+        return _in_chunks(func, inputs, out_dims, randomness, chunk_size or max(inputs.size, 1))
 
     return mapped
 
@@ -124,25 +122,18 @@ class _Inputs:
         ]
 
 
-def _run(
-    func: Callable[..., Any], inputs: _Inputs, leaves: Sequence[Any], size: int, out_dims: Any, randomness: str
-) -> Any:
-    values, dims, spec = _values(func, inputs, leaves, size, out_dims, randomness)
-    moved = [_moved(v, d) if isinstance(v, Tensor) else v for v, d in zip(values, dims, strict=True)]
-    return tree_unflatten(moved, spec)
-
-
 def _in_chunks(func: Callable[..., Any], inputs: _Inputs, out_dims: Any, randomness: str, chunk_size: int) -> Any:
     """Process the batch in chunks, one after the other."""
     parts = []
-    for start in range(0, inputs.size, chunk_size):
+    for start in range(0, inputs.size, chunk_size) or [0]:
         length = min(chunk_size, inputs.size - start)
-        parts.append(_values(func, inputs, inputs.chunk(start, length), length, out_dims, randomness))
+        leaves = inputs.leaves if length == inputs.size else inputs.chunk(start, length)
+        parts.append(_values(func, inputs, leaves, length, out_dims, randomness))
     _, dims, spec = parts[0]
-    whole = [
-        _moved(functions.cat(list(column)), dim) if dim is not None else column[0]
-        for column, dim in zip(zip(*(values for values, _, _ in parts), strict=True), dims, strict=True)
-    ]
+    whole = []
+    for column, dim in zip(zip(*(values for values, _, _ in parts), strict=True), dims, strict=True):
+        value = column[0] if dim is None or len(column) == 1 else functions.cat(list(column))
+        whole.append(value if dim is None else _moved(value, dim))
     return tree_unflatten(whole, spec)
 
 

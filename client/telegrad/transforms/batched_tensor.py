@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 from telegrad_engine.errors import DataDependentShape, GradRequired, InvalidOperation
+from telegrad_engine.graph.differentiation import listed
 from telegrad_engine.instrumentation import Observer, Run
 from telegrad_engine.ops.batching.batched_call import BatchedCall, Lanes
 from telegrad_engine.ops.batching.families import apply_to_batch
@@ -42,6 +43,15 @@ class VmapInfo(NamedTuple):
 
     batch_size: int
     randomness: str
+
+
+def _refusing(text: str) -> Any:
+    """Return a method that raises InvalidOperation with this text."""
+
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise InvalidOperation(text)
+
+    return refuse
 
 
 class Batched(Tensor):
@@ -115,32 +125,9 @@ class Batched(Tensor):
 
     # Conversions that need the value of one sample -------------------------------------------------------
 
-    def _fetch(self) -> NoReturn:
-        raise InvalidOperation(NO_STORAGE)
-
-    def numpy(self, *, force: bool = False) -> NoReturn:
-        """Raise InvalidOperation: a single sample has no value."""
-        raise InvalidOperation(NO_STORAGE)
-
-    def tolist(self) -> NoReturn:
-        """Raise InvalidOperation: a single sample has no value."""
-        raise InvalidOperation(NO_STORAGE)
-
-    def item(self) -> NoReturn:
-        """Raise InvalidOperation: a single sample has no value."""
-        raise InvalidOperation(ITEM)
-
-    def __float__(self) -> NoReturn:
-        raise InvalidOperation(ITEM)
-
-    def __int__(self) -> NoReturn:
-        raise InvalidOperation(ITEM)
-
-    def __index__(self) -> NoReturn:
-        raise InvalidOperation(ITEM)
-
-    def __bool__(self) -> NoReturn:
-        raise InvalidOperation(CONTROL_FLOW)
+    _fetch = numpy = tolist = _refusing(NO_STORAGE)
+    item = __float__ = __int__ = __index__ = _refusing(ITEM)
+    __bool__ = _refusing(CONTROL_FLOW)
 
     def _places_of_true(self) -> NoReturn:
         refuse_mask(self.level.called)
@@ -160,19 +147,14 @@ class Batched(Tensor):
     def data(self, value: Tensor) -> None:
         raise InvalidOperation("the data of a tensor cannot be set inside a mapped function")
 
-    def requires_grad_(self, requires_grad: bool = True) -> NoReturn:
-        """Raise InvalidOperation: not supported inside a mapped function."""
-        raise InvalidOperation(REQUIRES_GRAD)
+    requires_grad_ = _refusing(REQUIRES_GRAD)
+    backward = _refusing(BACKWARD)
 
     def retain_grad(self) -> NoReturn:
         """Raise InvalidOperation: not supported inside a mapped function."""
         if not self.requires_grad:
             raise InvalidOperation("can't retain_grad on Tensor that has requires_grad=False")
         raise InvalidOperation(RETAIN_GRAD)
-
-    def backward(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise InvalidOperation: not supported inside a mapped function."""
-        raise InvalidOperation(BACKWARD)
 
     def register_hook(self, hook: Any) -> Any:
         """Call ``hook(grad)`` once for the batch, where ``grad`` stands for the gradient of each sample."""
@@ -352,12 +334,10 @@ class Level(Observer):
 
     def grad(self, run: Run, outputs: Any, inputs: Any, grad_outputs: Any, options: Mapping[str, Any]) -> Any:
         """``autograd.grad`` of a graph that all samples share, with one row of gradients per sample."""
-        seeds = (
-            [] if grad_outputs is None else [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
-        )
-        if any(map(self.owns, outputs)) or any(map(self.owns, inputs)):
+        seeds = [] if grad_outputs is None else listed(grad_outputs)
+        if self.owns_any((*outputs, *inputs)):
             raise GradRequired("element 0 of tensors does not require grad and does not have a grad_fn")
-        if not any(map(self.owns, seeds)):
+        if not self.owns_any(seeds):
             return super().grad(run, outputs, inputs, grad_outputs, options)
         rows = [None if seed is None else self.lift(seed) for seed in seeds]
         with below(self):

@@ -30,43 +30,38 @@ class _Picked:
     """Indexing by tensors, with the indexed dimensions moved to the front and the result's moved back."""
 
     def __init__(self, call: BatchedCall, indices: Sequence[Any]) -> None:
-        self.call = call
-        F = call.F
-        dims = [d for d, i in enumerate(indices) if i is not None]
+        self.F = call.F
+        self.dims = dims = [d for d, i in enumerate(indices) if i is not None]
         self.picks = [indices[d] for d in dims]
-        ndim = len(shape_of(call.inputs[0]))
-        self.order = (*dims, *[d for d in range(ndim) if d not in dims])
         self.width = max(len(shape_of(i)) for i in self.picks)
-        adjacent = dims == list(range(dims[0], dims[-1] + 1))
-        self.lead = dims[0] if adjacent else 0
+        self.lead = dims[0] if dims == list(range(dims[0], dims[-1] + 1)) else 0
         """The number of unindexed dimensions that precede those of the indices in the result."""
         self.batched = any(isinstance(i, Lanes) for i in self.picks)
         self.indices = tuple([call.aligned(i, self.width) for i in self.picks])
-        self.F = F
 
     def turned(self, value: Any) -> Any:
         """Return the input with the indexed dimensions first, after the batch if it has one."""
         if isinstance(value, Lanes):
-            return self.F.permute(value.value, (0, *[d + 1 for d in self.order]))
-        return self.F.permute(value, self.order)
+            return self._moved(value.value, [d + 1 for d in self.dims], range(1, len(self.dims) + 1))
+        return self._moved(value, self.dims, range(len(self.dims)))
+
+    def turned_back(self, value: Any) -> Any:
+        """Return a batch of inputs with the indexed dimensions where torch has them."""
+        return self._moved(value, range(1, len(self.dims) + 1), [d + 1 for d in self.dims])
 
     def result(self, value: Any) -> Any:
         """Return a result (batch, *indices, *rest) with the index dimensions moved to where torch has them."""
-        rest = len(value._data.shape) - 1 - self.width
-        if not self.lead:
-            return value
-        places = range(1 + self.width, 1 + self.width + rest)
-        middle = tuple(range(1, 1 + self.width))
-        return self.F.permute(value, (0, *places[: self.lead], *middle, *places[self.lead :]))
+        own = range(1, self.width + 1)
+        return self._moved(value, own, [d + self.lead for d in own])
 
     def values(self, value: Any) -> Any:
         """Return values of the result's shape, permuted to (batch, *indices, *rest)."""
-        if not self.lead:
-            return value
-        ndim = len(value._data.shape)
-        middle = range(1 + self.lead, 1 + self.lead + self.width)
-        rest = [d for d in range(1, ndim) if d not in middle]
-        return self.F.permute(value, (0, *middle, *rest))
+        own = range(1, self.width + 1)
+        return self._moved(value, [d + self.lead for d in own], own)
+
+    def _moved(self, value: Any, source: Sequence[int], destination: Sequence[int]) -> Any:
+        same = list(source) == list(destination)
+        return value if same else self.F.movedim(value, tuple(source), tuple(destination))
 
 
 def _index(call: BatchedCall) -> Any:
@@ -93,14 +88,13 @@ def _index_put(call: BatchedCall) -> Any:
     F, shape = call.F, shape_of(x)
     source = picked.turned(Lanes(call.lifted(x)))
     if is_tensor(values):
-        rest = [shape[d] for d in picked.order[len(picked.picks) :]]
+        rest = [n for d, n in enumerate(shape) if d not in picked.dims]
         sizes = broadcast_shapes(*[shape_of(i) for i in picked.picks])
         wanted = (*rest[: picked.lead], *sizes, *rest[picked.lead :])
         values = picked.values(call.broadcast(values, wanted))
     places = (call.numbers(picked.width), *picked.indices)
     written = F.index_put(source, places, values, accumulate=call.attrs["accumulate"])
-    back = [picked.order.index(d) + 1 for d in range(len(shape))]
-    return F.permute(written, (0, *back))
+    return picked.turned_back(written)
 
 
 index_put = rule(_index_put)

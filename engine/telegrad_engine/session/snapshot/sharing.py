@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...autograd.checkpoint.frame import Frame, Kept
+from ...autograd.checkpoint import Frame, Kept
 from ...autograd.custom_function.ctx import FunctionCtx, PackedSaved, Saved
 from ...graph.node import Node
 from ...program.instructions import Instruction
