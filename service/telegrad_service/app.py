@@ -28,13 +28,11 @@ from .procedures import endpoints as procedures
 from .profile import endpoints as profile
 from .programs import endpoints as programs
 from .routing.idempotency import IdempotencyKeys
-from .routing.route import Route
-from .routing.route_table import RouteTable
+from .routing.route import Route, RouteTable
 from .sessions import endpoints as sessions
 from .settings import Settings
 from .snapshots import endpoints as snapshots
-from .tenants.authentication import Authentication
-from .tenants.authenticator import Authenticator
+from .tenants.authentication import Authentication, Authenticator
 from .tensors import endpoints as tensors
 from .usage import endpoints as usage
 from .usage.metrics import server_metrics
@@ -71,7 +69,7 @@ def create_app(
         title="Telegrad",
         version=__version__,
         summary="Gradients over the wire",
-        description=openapi.DESCRIPTION,
+        description=openapi.TEXTS["description"],
         openapi_tags=openapi.TAGS,
         license_info=openapi.LICENSE,
         servers=openapi.SERVERS,

@@ -2,14 +2,17 @@
 
 FastAPI describes the requests and responses of routes. This module adds the rest for all routes: errors, derived from
 a route's properties (it has a body, it is below a session, …) and the engine's table of errors; examples of responses,
-derived from their schemas; and forms of schemas that client generators support.
+derived from their schemas; and forms of schemas that client generators support. Its texts are in
+``openapi_texts.toml``, the examples of requests in ``request_examples.json``.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -23,10 +26,11 @@ from .http import json_schema
 from .http.media import JSON
 from .programs.schemas import Program
 from .routing.route import Route
-from .settings import Settings
 
 REQUEST_ID = "5f0c7d1b2a3e4f60"
 """The id of the requests in examples."""
+EXAMPLES = json.loads(Path(__file__).with_name("request_examples.json").read_text(encoding="utf-8"))
+"""The examples of request bodies, by operation."""
 SCHEMA_REF = "#/components/schemas/{model}"
 LICENSE = {"name": "Apache License 2.0", "identifier": "Apache-2.0"}
 SERVERS = [{"url": "/", "description": "The server that serves this document."}]
@@ -48,55 +52,9 @@ ETAG = {
     }
 }
 DESCRIBED_BY_FASTAPI = "Successful Response"
-DESCRIPTION = """\
-A server holds sessions of dynamic computation graphs. Create tensors, apply ops, call `backward` and
-read gradients over HTTP; or send many instructions at once as a program.
-
-* A tensor's id is a letter or underscore, then letters, digits and `_ . : -`. The client may choose it.
-* Values are JSON, safetensors (`application/vnd.safetensors`) or npy (`application/x-npy`), as `Accept` and
-  `Content-Type` say. With `Content-Encoding: zstd` a request body is a zstd frame; with `Accept-Encoding: zstd` a
-  response body is one, if that is at least a tenth shorter.
-* Errors are problem documents (RFC 9457). `type` names the kind of error; `detail` is PyTorch's text where PyTorch
-  has one. A session stays usable after an error.
-* Every response has an `X-Request-ID`, which problem documents and the server's log have too; a client may choose it.
-* A mutation with the header `Telegrad-Sequence: N` (1, 2, 3, …) can be repeated safely: it runs once.
-* A server with API keys needs `Authorization: Bearer tg_…`, except for health checks and this document.
-* Programs can also be sent over a WebSocket, `/v1/sessions/{session}/stream`, several at a time: docs/stream.md.
-"""
-TAGS = [
-    {"name": "sessions", "description": "Each holds tensors, their graph and a random number generator."},
-    {"name": "snapshots", "description": "Sessions as files, and forks of sessions."},
-    {"name": "tensors", "description": "Values and their gradients."},
-    {"name": "ops", "description": "One operation per request."},
-    {"name": "functions", "description": "Operations that clients define as data, with their derivatives."},
-    {"name": "procedures", "description": "Programs that a session stores under names, and runs on other tensors."},
-    {"name": "autograd", "description": "Differentiation."},
-    {"name": "programs", "description": "Many instructions per request."},
-    {"name": "graph", "description": "The computation graph as JSON or as a drawing."},
-    {"name": "profile", "description": "How sessions spend their time."},
-    {"name": "catalogue", "description": "The ops, verbs and devices of the server."},
-    {"name": "keys", "description": "The API keys of a tenant."},
-    {"name": "usage", "description": "What tenants have used, and the metrics of the server."},
-    {"name": "health", "description": "Liveness and readiness of the server."},
-]
-MEANINGS = {
-    400: "The request cannot be parsed.",
-    401: "The request has no valid API key.",
-    403: "The API key does not have the scope that this needs, or the request is a web page's of another origin.",
-    404: "The session, tensor, op, gradient or call does not exist.",
-    406: "The response is not available in a media type that `Accept` allows.",
-    408: "The request did not arrive in time.",
-    409: "The request conflicts with the session: a freed graph, a modified tensor, a taken id, a sequence number.",
-    412: "The tensor has changed: `If-Match` has none of its current tags.",
-    413: "The request or its result exceeds a limit.",
-    415: "The media type or the content coding of the request body is not supported.",
-    421: "The `Host` header does not name this server.",
-    422: "The request is well-formed but invalid: a shape, a dtype, an argument.",
-    429: "The client or its tenant has as many sessions, bytes of memory or waiting requests as it may have.",
-    431: "The headers exceed a limit.",
-    500: "The server failed.",
-    503: "The server is full, has no memory left, or is about to stop.",
-}
+TEXTS = tomllib.loads(Path(__file__).with_name("openapi_texts.toml").read_text(encoding="utf-8"))
+TAGS = [{"name": name, "description": text} for name, text in TEXTS["tags"].items()]
+MEANINGS = {int(status): text for status, text in TEXTS["statuses"].items()}
 
 
 def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
@@ -126,6 +84,8 @@ def document(app: FastAPI, routers: Sequence[APIRouter]) -> dict[str, Any]:
     routes = {route.operation_id: route for route in declared if isinstance(route, Route)}
     for operations in found["paths"].values():
         for operation in operations.values():
+            if (examples := EXAMPLES.get(operation["operationId"])) is not None:
+                operation["requestBody"]["content"][JSON]["examples"] = examples
             _complete(operation, routes[operation["operationId"]])
             _link(operation, routes[operation["operationId"]], routes.values())
     schemas = found["components"]["schemas"]
@@ -135,7 +95,10 @@ def document(app: FastAPI, routers: Sequence[APIRouter]) -> dict[str, Any]:
         [(problems.Problem, "serialization"), (Program, "validation")], ref_template=SCHEMA_REF
     )
     schemas.update(more["$defs"])
-    _bound_by_settings(schemas, app.state.settings)
+    for schema in schemas.values():
+        for choice in schema.get("properties", {}).get("ttl_s", {}).get("anyOf", ()):
+            if "exclusiveMinimum" in choice:
+                choice["maximum"] = app.state.settings.max_session_ttl_s
     found["security"] = []  # each operation says what it needs
     found["components"]["securitySchemes"] = SECURITY_SCHEMES
     found["components"]["schemas"] = dict(sorted(schemas.items()))
@@ -147,14 +110,6 @@ def document(app: FastAPI, routers: Sequence[APIRouter]) -> dict[str, Any]:
     return finished
 
 
-def _bound_by_settings(schemas: dict[str, Any], settings: Settings) -> None:
-    """Add the maximum of ``ttl_s`` in this server's settings to the schemas."""
-    for schema in schemas.values():
-        for choice in schema.get("properties", {}).get("ttl_s", {}).get("anyOf", ()):
-            if "exclusiveMinimum" in choice:
-                choice["maximum"] = settings.max_session_ttl_s
-
-
 def _complete(operation: dict[str, Any], route: Route) -> None:
     """Sort the operation's parameters; add its errors and the headers of its response."""
     if parameters := operation.get("parameters"):
@@ -162,7 +117,7 @@ def _complete(operation: dict[str, Any], route: Route) -> None:
     operation["security"] = [] if route.scope is None else [{KEY_SCHEME: [route.scope]}]
     responses = operation["responses"]
     responses.pop("422", None)
-    if route.tagged:
+    if route.options.tagged:
         responses["304"] = {"description": "The client has the current content.", "headers": ETAG}
     for status in sorted(_statuses(route, operation)):
         responses[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
@@ -170,7 +125,7 @@ def _complete(operation: dict[str, Any], route: Route) -> None:
         if success in responses:
             location = {"description": description, "required": True, "schema": {"type": "string"}}
             responses[success]["headers"] = {"Location": location}
-    if route.tagged or (route.guarded and "200" in responses):
+    if route.options.tagged or (route.options.guarded and "200" in responses):
         responses["200"]["headers"] = ETAG
 
 
@@ -215,12 +170,9 @@ def _finish(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
         if content is not None:
             content["example"] = json_schema.example(content["schema"], schemas)
             if status == "202":
-                content["example"] = _waiting(content["example"], schemas)
-
-
-def _waiting(answer: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
-    """The example of the answer about a pass, for a pass that waits: it has a call, and no results yet."""
-    return {name: [] for name in answer} | {"pending": json_schema.example(schemas["PendingCall"], schemas)}
+                # A pass that waits has a call, and no results yet.
+                pending = json_schema.example(schemas["PendingCall"], schemas)
+                content["example"] = {name: [] for name in content["example"]} | {"pending": pending}
 
 
 def _statuses(route: Route, operation: dict[str, Any]) -> set[int]:
@@ -237,7 +189,7 @@ def _statuses(route: Route, operation: dict[str, Any]) -> set[int]:
         statuses.add(409)  # the session may end while a request waits for it
     if "data" in query:
         statuses.add(413)
-    if route.guarded:
+    if route.options.guarded:
         statuses.add(412)
     if "{session}" in route.path or route.operation_id == "create_session":
         statuses.add(429)

@@ -20,8 +20,7 @@ import httpx
 import pytest
 from pydantic_settings import BaseSettings
 
-from telegrad_service.cluster.settings import GatewaySettings, WorkerSettings
-from telegrad_service.settings import Settings
+from telegrad_service.settings import GatewaySettings, Settings, WorkerSettings
 
 from ..servers import running
 from .files import (

@@ -1,4 +1,4 @@
-"""Holds responses against the OpenAPI document: an operation answers only with what the document says it may."""
+"""The OpenAPI document: an operation answers only with what it says; and its examples of requests."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ def _paths() -> list[tuple[re.Pattern[str], Operations]]:
     # A path without parameters is tried first.
     paths = sorted(document()["paths"].items(), key=lambda item: item[0].count("{"))
     return [(re.compile(re.sub(r"{\w+}", "[^/]+", path)), operations) for path, operations in paths]
+
+
+def request_examples(operation_id: str) -> dict[str, Any]:
+    """The bodies that the document shows as examples of a request, by name."""
+    operations = [each for path in document()["paths"].values() for each in path.values()]
+    [operation] = [each for each in operations if each["operationId"] == operation_id]
+    examples = operation["requestBody"]["content"]["application/json"]["examples"]
+    return {name: each["value"] for name, each in examples.items()}
 
 
 def operation_of(method: str, path: str) -> dict[str, Any] | None:

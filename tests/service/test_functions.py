@@ -17,12 +17,15 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad_service.functions.schemas import POWER, REGISTER_EXAMPLES, RELU
 
 from ..servers import running
+from . import documented
 from .conftest import SessionClient, problem
 
-CONDITIONAL: dict[str, Any] = REGISTER_EXAMPLES["conditional"]["value"]
+REGISTER = documented.request_examples("register_function")
+POWER = {name: value for name, value in REGISTER["power"].items() if name != "verify"}
+RELU = {name: value for name, value in REGISTER["relu"].items() if name != "scope"}
+CONDITIONAL = REGISTER["conditional"]
 X = [-2.0, -0.5, 0.0, 1.5, 3.0]
 
 

@@ -15,11 +15,14 @@ import pytest
 from safetensors.numpy import save
 
 from telegrad_engine.program import wire
-from telegrad_service.functions.schemas import RELU
 
 from ..servers import running_server
+from . import documented
 from .conftest import SessionClient, problem
 from .streams import Talk
+
+REGISTER = documented.request_examples("register_function")
+RELU = {name: value for name, value in REGISTER["relu"].items() if name != "scope"}
 
 JSON, SAFETENSORS = "application/json", "application/vnd.safetensors"
 STEP: list[dict[str, Any]] = [

@@ -15,10 +15,13 @@ import httpx
 import pytest
 
 from telegrad_service.app import create_app
-from telegrad_service.functions.schemas import POWER
-from telegrad_service.procedures.schemas import STEP
 
+from . import documented
 from .conftest import SessionClient, problem
+
+REGISTER = documented.request_examples("register_function")
+POWER = {name: value for name, value in REGISTER["power"].items() if name != "verify"}
+STEP = documented.request_examples("define_procedure")["step"]
 
 ROOT = Path(__file__).parents[2]
 OLD = {"inputs": "in", "outputs": "out"}

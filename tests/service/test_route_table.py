@@ -11,8 +11,7 @@ from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from telegrad_service.app import create_app
-from telegrad_service.routing.route import Route
-from telegrad_service.routing.route_table import RouteTable
+from telegrad_service.routing.route import Route, RouteTable
 
 ROUTES: list[Route] = create_app().state.routes
 ELSEWHERE = ["/v1/sessions/", "/v1/sessions//tensors", "/v1/sessions/import/tensors", "/v1/nothing", "", "//healthz"]

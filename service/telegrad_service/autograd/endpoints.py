@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Response
+from fastapi import APIRouter, Path, Response
 
 from ..hosting.session_handle import SessionHandle
 from ..http.media import JSON
@@ -13,9 +13,6 @@ from ..routing.pages import Paged
 from ..routing.route import Route
 from . import service
 from .schemas import (
-    BACKWARD_EXAMPLES,
-    GRAD_EXAMPLES,
-    RESUME_EXAMPLES,
     BackwardArguments,
     BackwardResult,
     GradArguments,
@@ -40,14 +37,11 @@ def _answered(handle: SessionHandle, waits_for: str | None, answer: bytes) -> Re
 
 @router.post(
     "/backward",
-    operation_id="backward",
     summary="Accumulate gradients",
     response_model=BackwardResult,
     responses={202: {"model": BackwardResult, "description": WAITS}},
 )
-async def backward(
-    handle: CurrentSession, body: Annotated[BackwardArguments, Body(openapi_examples=BACKWARD_EXAMPLES)]
-) -> Response:
+async def backward(handle: CurrentSession, body: BackwardArguments) -> Response:
     """Gradients are added to those of the leaves; `GET …/tensors/{id}/grad` reads them.
 
     The graph is freed, unless `retain_graph` or `create_graph` is true.
@@ -57,7 +51,6 @@ async def backward(
 
 @router.post(
     "/grad",
-    operation_id="grad",
     summary="Compute gradients",
     response_model=GradResult,
     responses={202: {"model": GradResult, "description": WAITS}},
@@ -65,20 +58,20 @@ async def backward(
 async def grad(
     handle: CurrentSession,
     settings: ServerSettings,
-    body: Annotated[GradArguments, Body(openapi_examples=GRAD_EXAMPLES)],
+    body: GradArguments,
     data: WithData = True,
 ) -> Response:
     """The gradients of `outputs` with respect to `inputs`, as new tensors. Existing `.grad` values are unchanged."""
     return _answered(handle, *await handle.call(service.grad, body, data, settings.max_json_elements))
 
 
-@router.get("/pending", operation_id="list_pending", summary="List the calls that passes wait for")
+@router.get("/pending", summary="List the calls that passes wait for")
 async def list_pending(handle: CurrentSession, page: Paged) -> PendingPage:
     """Calls of functions and hooks that the client evaluates."""
     return await handle.call(service.page, page)
 
 
-@router.get("/pending/{call}", operation_id="get_pending", summary="Read a call", response_model=PendingCall)
+@router.get("/pending/{call}", summary="Read a call")
 async def get_pending(handle: CurrentSession, call: Call) -> PendingCall:
     """The call that a backward pass waits for."""
     return await handle.call(service.find, call)
@@ -86,7 +79,6 @@ async def get_pending(handle: CurrentSession, call: Call) -> PendingCall:
 
 @router.post(
     "/pending/{call}/resume",
-    operation_id="resume",
     summary="Resume a pass",
     response_model=ResumeResult,
     responses={202: {"model": ResumeResult, "description": "The pass waits again."}},
@@ -95,7 +87,7 @@ async def resume(
     handle: CurrentSession,
     settings: ServerSettings,
     call: Call,
-    body: Annotated[ResumeArguments, Body(openapi_examples=RESUME_EXAMPLES)],
+    body: ResumeArguments,
     data: WithData = True,
 ) -> Response:
     """The pass continues with the client's results. If they do not fit, it still waits."""
@@ -103,7 +95,7 @@ async def resume(
     return _answered(handle, *await handle.call(service.resume, call, body.gradients, data, elements))
 
 
-@router.delete("/pending/{call}", operation_id="cancel_pending", summary="Cancel a pass", status_code=204)
+@router.delete("/pending/{call}", summary="Cancel a pass", status_code=204)
 async def cancel_pending(handle: CurrentSession, call: Call) -> Response:
     """Gradients that the pass has accumulated stay, as after an error."""
     await handle.call(service.cancel, call)

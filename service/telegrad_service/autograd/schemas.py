@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -108,17 +108,3 @@ class ResumeResult(Answer):
     outputs: list[Tensor | None] = Field(
         description="The results, if the pass is a grad and is done; null for an unused input."
     )
-
-
-BACKWARD_EXAMPLES: dict[str, Any] = {"scalar": {"summary": "From a loss", "value": {"tensors": ["loss"]}}}
-GRAD_EXAMPLES: dict[str, Any] = {
-    "first": {"summary": "First order", "value": {"outputs": ["y"], "inputs": ["x"]}},
-    "again": {
-        "summary": "Second order: record the pass",
-        "value": {"outputs": ["y"], "inputs": ["x"], "create_graph": True, "names": ["dy_dx"]},
-    },
-}
-RESUME_EXAMPLES: dict[str, Any] = {
-    "gradients": {"summary": "Of two inputs, the second without", "value": {"gradients": ["gx", None]}},
-    "hook": {"summary": "A hook that changed nothing", "value": {"gradients": []}},
-}

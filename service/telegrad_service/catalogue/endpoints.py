@@ -14,15 +14,13 @@ from telegrad_engine.arrays import DeviceInfo, available
 from telegrad_engine.optim.algorithms import INITIAL, OPTIMIZERS, REDUCED, SCALARS, Optimizer
 from telegrad_engine.program import VERBS
 from telegrad_engine.program.registered_functions import Applicable, Library
-from telegrad_engine.program.verbs import Verb
 from telegrad_engine.schema.op import CATALOGUE, Op, unknown_op
 from telegrad_engine.schema.signature import Signature
 
-from ..http.conditional import by_content
 from ..process import usable_cores
 from ..routing.dependencies import Host
 from ..routing.pages import Paged
-from ..routing.route import Route
+from ..routing.route import Route, route_options
 from .schemas import (
     DeviceEntry,
     DevicePage,
@@ -41,8 +39,8 @@ router = APIRouter(prefix="/v1", tags=["catalogue"], route_class=Route)
 SHAPES = dict.fromkeys(SCALARS, "scalar") | {name: ("column", "row")[dim] for name, dim in REDUCED.items()}
 
 
-@router.get("/ops", operation_id="list_ops", summary="List the ops and verbs")
-@by_content
+@router.get("/ops", summary="List the ops and verbs")
+@route_options(tagged="content")
 async def list_ops(
     host: Host,
     page: Paged,
@@ -57,8 +55,8 @@ async def list_ops(
     return OpPage(items=found, next_cursor=following)
 
 
-@router.get("/ops/{op}", operation_id="get_op", summary="Describe an op or verb")
-@by_content
+@router.get("/ops/{op}", summary="Describe an op or verb")
+@route_options(tagged="content")
 async def get_op(
     host: Host,
     op: Annotated[str, Path(description="A name, an alias or a key.", examples=["max"])],
@@ -68,8 +66,8 @@ async def get_op(
     return OpDescription(name=overloads[0].name, kind=overloads[0].kind, overloads=overloads)
 
 
-@router.get("/optimizers", operation_id="list_optimizers", summary="List the optimizers")
-@by_content
+@router.get("/optimizers", summary="List the optimizers")
+@route_options(tagged="content")
 async def list_optimizers(page: Paged) -> OptimizerPage:
     """The algorithms of the verb `optim_step`, with their settings and states, ordered by name."""
     found, following = page.of("optimizers", sorted(OPTIMIZERS.values(), key=attrgetter("name")), attrgetter("name"))
@@ -86,7 +84,7 @@ def _optimizer(declared: Optimizer) -> OptimizerEntry:
     return OptimizerEntry(name=declared.name, doc=declared.doc, settings=params_of(declared.params), states=states)
 
 
-@router.get("/devices", operation_id="list_devices", summary="List the devices")
+@router.get("/devices", summary="List the devices")
 async def list_devices(page: Paged) -> DevicePage:
     """The possible values of `device` of a new session, ordered by name; `cuda` is `cuda:0`, and `gpu` is any GPU."""
     devices = sorted(await asyncio.to_thread(available), key=attrgetter("name"))
@@ -109,7 +107,10 @@ def _device(info: DeviceInfo) -> DeviceEntry:
 @cache
 def entries() -> tuple[OpEntry, ...]:
     """All ops and verbs, ordered by key."""
-    found = [*(_op(op) for op in CATALOGUE if not op.private), *map(_verb, VERBS.values())]
+    found = [
+        *(_op(op) for op in CATALOGUE if not op.private),
+        *(_entry(verb.name, "verb", verb, doc=verb.doc) for verb in VERBS.values()),
+    ]
     return tuple(sorted(found, key=lambda entry: entry.key))
 
 
@@ -140,36 +141,15 @@ def search(prefix: str | None, text: str | None, kind: str | None, library: Libr
 
 
 def _op(op: Op) -> OpEntry:
-    return _entry(
-        op.key,
-        "op",
-        op,
-        name=op.name,
-        namespace=op.namespace,
-        aliases=list(op.aliases),
-        outputs=[] if op.lists_outputs else list(op.outputs),
-        differentiable=op.differentiable,
-        inplace=op.inplace,
-        view=op.view,
-        random=op.random,
-        internal=op.internal,
-        doc=op.doc,
-    )
-
-
-def _verb(verb: Verb) -> OpEntry:
-    return _entry(verb.name, "verb", verb, doc=verb.doc)
+    same = ("name", "namespace", "differentiable", "inplace", "view", "random", "internal", "doc")
+    outputs = [] if op.lists_outputs else list(op.outputs)
+    facts = {name: getattr(op, name) for name in same}
+    return _entry(op.key, "op", op, aliases=list(op.aliases), outputs=outputs, **facts)
 
 
 def _function(function: Applicable) -> OpEntry:
-    return _entry(
-        function.name,
-        "function",
-        function.signature,
-        namespace="telegrad.ops",
-        differentiable=True,
-        doc=function.doc,
-    )
+    facts = {"namespace": "telegrad.ops", "differentiable": True, "doc": function.doc}
+    return _entry(function.name, "function", function.signature, **facts)
 
 
 def _entry(key: str, kind: OpKind, declared: Signature, **facts: Any) -> OpEntry:

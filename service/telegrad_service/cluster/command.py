@@ -21,10 +21,16 @@ from ..commands import Group, table
 from ..observability import logs
 from ..observability.logs import CommandFailed
 from ..process import default_process_bytes, usable_cores
-from ..settings import DatabaseSettings, EnvironmentSettings, ForegroundSettings, Settings
+from ..settings import (
+    DatabaseSettings,
+    EnvironmentSettings,
+    ForegroundSettings,
+    GatewaySettings,
+    Settings,
+    WorkerSettings,
+)
 from . import ray_nodes, ray_workers, worker_process
 from .ray_workers import RayError, WorkerSpec
-from .settings import GatewaySettings, WorkerSettings
 from .worker_process import OF_THE_GATEWAY
 
 if TYPE_CHECKING:
@@ -190,7 +196,12 @@ class Status(RayAddress, DatabaseSettings):
         headings = ["ID", "NAME", "STATE", "DEVICES", "SESSIONS", "LOAD", "FREE MIB", "VERSION", "RESTARTS", "ADDRESS"]
         print(*table(headings, rows), sep="\n")
         for name, each in missing.items():
-            print(f"telegrad: {name} is not in the directory: {_reason(each)}", file=sys.stderr)
+            if each is None:
+                reason = "Ray has not placed it, or starts it again"
+            else:
+                where = f"it serves at {each['url']}, in another database" if each["url"] else "it starts"
+                reason = each["failure"] or where
+            print(f"telegrad: {name} is not in the directory: {reason}", file=sys.stderr)
 
 
 def _actors(ray: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any] | None], dict[str, str]]:
@@ -204,12 +215,6 @@ def _actors(ray: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any] | None],
 
 def _serves(found: dict[str, Any] | None) -> bool:
     return found is not None and found["url"] is not None
-
-
-def _reason(found: dict[str, Any] | None) -> str:
-    if found is None:
-        return "Ray has not placed it, or starts it again"
-    return found["failure"] or (f"it serves at {found['url']}, in another database" if found["url"] else "it starts")
 
 
 def _row(worker: Member, name: str, found: dict[str, Any] | None) -> Sequence[str]:

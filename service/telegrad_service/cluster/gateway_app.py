@@ -33,16 +33,14 @@ from ..observability.metrics import RequestCounts, build_info, counter, gauge, r
 from ..routing.dependencies import CurrentPrincipal
 from ..routing.idempotency import IdempotencyKeys
 from ..routing.pages import Paged
-from ..routing.route import Route
-from ..routing.route_table import RouteTable
+from ..routing.route import Route, RouteTable
 from ..server import NotServed, announce, check_exposure, serve
 from ..sessions.schemas import Session, SessionPage
-from ..tenants.authentication import Authentication
-from ..tenants.authenticator import Authenticator
+from ..settings import GatewaySettings
+from ..tenants.authentication import Authentication, Authenticator
 from ..usage.endpoints import TenantUsage, Usage, get_metrics
 from .directory import Directory, WorkerState, guarded
 from .gateway import Gateway
-from .settings import GatewaySettings
 from .tokens import Secrets
 from .tunnel import TunnelProtocol
 

@@ -176,10 +176,9 @@ def wait_ready(
     while waiting:
         done, _ = ray.wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
         if not done:
-            raise RayError(
-                f"Ray has not started {_names(waiting.values())} in time; it has {_amounts(ray.available_resources())} "
-                f"free of {_amounts(ray.cluster_resources())}"
-            )
+            free, every = _amounts(ray.available_resources()), _amounts(ray.cluster_resources())
+            names = ", ".join(sorted(waiting.values()))
+            raise RayError(f"Ray has not started {names} in time; it has {free} free of {every}")
         name = waiting.pop(done[0])
         try:
             found = ray.get(done[0])
@@ -207,14 +206,11 @@ def described(ray: Any, actors: Mapping[str, Any], wait_s: float = CALL_S) -> di
     calls = {name: actor.describe.remote(0) for name, actor in actors.items()}
     if calls:
         ray.wait(list(calls.values()), num_returns=len(calls), timeout=wait_s)
-    return {name: _answer(ray, call) for name, call in calls.items()}
-
-
-def _answer(ray: Any, call: Any) -> Any:
-    try:
-        return ray.get(call, timeout=0)
-    except (ray.exceptions.RayError, TimeoutError):
-        return None
+    found: dict[str, dict[str, Any] | None] = dict.fromkeys(calls)
+    for name, call in calls.items():
+        with suppress(ray.exceptions.RayError, TimeoutError):
+            found[name] = ray.get(call, timeout=0)
+    return found
 
 
 def stop(ray: Any, actors: Mapping[str, Any], drain_s: float) -> None:
@@ -228,10 +224,6 @@ def stop(ray: Any, actors: Mapping[str, Any], drain_s: float) -> None:
         ray.wait(stops, num_returns=len(stops), timeout=drain_s + EXIT_S + CALL_S)
     for actor in actors.values():
         ray.kill(actor, no_restart=True)
-
-
-def _names(names: Any) -> str:
-    return ", ".join(sorted(names))
 
 
 def _amounts(resources: Mapping[str, float]) -> str:

@@ -18,6 +18,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -35,10 +36,10 @@ from ..http.origins import refuse
 from ..observability import logs
 from ..observability.request import REQUEST
 from ..server import NotServed, serve
+from ..settings import WorkerSettings
 from ..streaming.websocket import ANSWER_WITH, PROMPT
 from ..tenants.authentication import authorization_of
 from .directory import RENEW_S, Directory, WorkerState
-from .settings import WorkerSettings
 from .tokens import FENCED, LOST, MOVED, REFUSED, Claims, Secrets, TokenAuthenticator, session_in
 from .worker_host import CREATION_KEY, WorkerHost
 
@@ -152,15 +153,13 @@ class LeaseGuard:
                 if name == b"x-forwarded-for":  # the gateway sets it
                     scope["client"] = value.decode("latin-1"), 0
         CREATION_KEY.set(claims.creation_key)  # each request has a task, and so a context, of its own
-        if session_id is None or claims.session is None:
-            await self._app(*self._guarded(scope, receive, send, claims.worker))
-            return
-        with self._host.serving(session_id):
-            try:
-                await self._host.take(session_id, claims.epoch, claims.durable)
-            except TelegradError as error:
-                await _refuse(error, scope, receive, send)
-                return
+        with nullcontext() if claims.session is None else self._host.serving(claims.session):
+            if claims.session is not None:
+                try:
+                    await self._host.take(claims.session, claims.epoch, claims.durable)
+                except TelegradError as error:
+                    await _refuse(error, scope, receive, send)
+                    return
             await self._app(*self._guarded(scope, receive, send, claims.worker))
 
     def _check(self, claims: Claims, session_id: str | None) -> None:

@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from functools import partial
 
 from typing_extensions import override
@@ -37,10 +36,10 @@ from ..journal.files import DataFolder
 from ..journal.store import Manifest
 from ..sessions import service
 from ..sessions.schemas import Session
+from ..settings import WorkerSettings
 from ..tenants.principal import ANYONE, Principal
 from .directory import FIRST_EPOCH, Directory, Report, guarded
 from .functions import ClusterLibrary
-from .settings import WorkerSettings
 from .tokens import TOKEN_S, Claims, Secrets, sign
 
 logger = logging.getLogger(__name__)
@@ -108,23 +107,18 @@ class WorkerHost(SessionHost):
 
     def _add_found(self, manifest: Manifest) -> bool:
         """Add a session of the data folder to the directory. Return whether its name was free."""
+        same = ("id", "tenant", "name", "device", "dtype", "created_at", "last_used_at", "ttl_s")
+        facts = {name: getattr(manifest, name) for name in same}
+        facts["expires_at"] = manifest.last_used_at + manifest.ttl_s
         description = Session(
-            id=manifest.id,
-            tenant=manifest.tenant,
-            name=manifest.name,
-            device=manifest.device,
-            dtype=manifest.dtype,
-            created_at=datetime.fromtimestamp(manifest.created_at, UTC),
-            last_used_at=datetime.fromtimestamp(manifest.last_used_at, UTC),
-            expires_at=datetime.fromtimestamp(manifest.last_used_at + manifest.ttl_s, UTC),
-            ttl_s=manifest.ttl_s,
+            **facts,
             heartbeat_ttl_s=self._settings.heartbeat_ttl_s if manifest.heartbeats else None,
             durable=True,
             sequence=0,  # its journal has it, which is read when the session is used
         ).model_dump(mode="json")
-        facts = manifest.id, manifest.tenant, manifest.epoch, manifest.device, description, manifest.name
+        place = manifest.id, manifest.tenant, manifest.epoch, manifest.device
         try:
-            self._directory.add_found(*facts)
+            self._directory.add_found(*place, description, manifest.name)
         except SessionExists:
             logger.error(
                 "session %.6s… in the data folder is not in the directory, which has another one of its tenant that is "

@@ -8,11 +8,9 @@ from collections.abc import AsyncIterator
 from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
 
-from ..hosting.session_handle import SessionHandle
-from ..http.media import speaks
 from ..observability.feed import Event, Feed, Listener
 from ..routing.dependencies import CurrentSession, ServerSettings
-from ..routing.route import Route
+from ..routing.route import Route, route_options
 
 EVENT_STREAM = "text/event-stream"
 HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -43,7 +41,6 @@ EXAMPLE = Event("program", {
 
 @router.get(
     "/events",
-    operation_id="listen_to_session",
     summary="Listen to a session",
     response_class=Response,
     responses={
@@ -53,7 +50,7 @@ EXAMPLE = Event("program", {
         }
     },
 )
-@speaks(writes=(EVENT_STREAM,))
+@route_options(writes=(EVENT_STREAM,))
 async def listen_to_session(request: Request, handle: CurrentSession, settings: ServerSettings) -> Response:
     """Server-sent events, from the time of the request until the session ends or the server stops.
 
@@ -64,11 +61,7 @@ async def listen_to_session(request: Request, handle: CurrentSession, settings: 
 
     Listening is not a use of the session, and does not keep it alive.
     """
-    return _listening(handle, settings.stream_ping_s, "telegrad.head" in request.scope)
-
-
-def _listening(handle: SessionHandle, period_s: float, head: bool) -> Response:
-    if head:
+    if "telegrad.head" in request.scope:
         return Response(headers=HEADERS, media_type=EVENT_STREAM)
-    feed = handle.feed
-    return StreamingResponse(listen(feed, feed.listen(), period_s), headers=HEADERS, media_type=EVENT_STREAM)
+    events = listen(handle.feed, handle.feed.listen(), settings.stream_ping_s)
+    return StreamingResponse(events, headers=HEADERS, media_type=EVENT_STREAM)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from telegrad_engine.program import Instruction, json_codec
+from telegrad_engine.program import Instruction
 from telegrad_engine.program.registered_functions import Applicable
 from telegrad_engine.session.session import Session
 
@@ -39,11 +39,12 @@ def describe(session: Session, name: str) -> Entry:
 
 
 @query
-def page(session: Session, request: PageRequest) -> tuple[list[Entry], str | None]:
-    """A page of the functions, and the next cursor."""
+def page(session: Session, request: PageRequest) -> FunctionPage:
+    """A page of the functions."""
     functions = sorted(session.functions.latest().values(), key=lambda function: function.name)
     found, following = request.of("functions", functions, lambda function: function.name)
-    return [_entry(session, function, None) for function in found], following
+    items = [FunctionEntry(**_entry(session, function, None)) for function in found]
+    return FunctionPage(items=items, next_cursor=following)
 
 
 def _entry(session: Session, function: Applicable, definition: Any) -> Entry:
@@ -59,16 +60,6 @@ def _entry(session: Session, function: Applicable, definition: Any) -> Entry:
         },
         "definition": definition,
     }
-
-
-def as_page(entries: Sequence[Entry], following: str | None) -> FunctionPage:
-    """Convert a page to its schema."""
-    return FunctionPage(items=[FunctionEntry(**entry) for entry in entries], next_cursor=following)
-
-
-def as_json(entry: Entry) -> bytes:
-    """Encode a function in JSON, with its definition as it was registered."""
-    return json_codec.dumps(entry)
 
 
 @command("apply_function")

@@ -13,9 +13,9 @@ from telegrad_engine.session.session import Session
 from telegrad_engine.visualization import drawing, svg
 
 from ..hosting.commands import query
-from ..http.media import JSON, speaks
+from ..http.media import JSON
 from ..routing.dependencies import Accepted, CurrentSession
-from ..routing.route import Route
+from ..routing.route import Route, route_options
 from ..routing.schemas import Answer, DType, TensorId
 
 router = APIRouter(prefix="/v1/sessions/{session}", tags=["graph"], route_class=Route)
@@ -81,8 +81,8 @@ def drawn(session: Session, roots: Sequence[str], media_type: str) -> bytes:
     return json_codec.dumps(drawing.to_json(found))
 
 
-@router.get("/graph", operation_id="get_graph", summary="Draw the graph", response_model=Graph, responses=TEXTS)
-@speaks(writes=(JSON, DOT, MERMAID, SVG))
+@router.get("/graph", summary="Draw the graph", response_model=Graph, responses=TEXTS)
+@route_options(writes=(JSON, DOT, MERMAID, SVG))
 async def get_graph(
     handle: CurrentSession,
     accept: Accepted,

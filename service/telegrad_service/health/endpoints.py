@@ -42,13 +42,13 @@ class Readiness(Answer):
     max_sessions: int = Field(description="The most sessions that it holds.", examples=[256])
 
 
-@router.get("/healthz", operation_id="get_health", summary="Is the server alive?")
+@router.get("/healthz", summary="Is the server alive?")
 async def get_health() -> Health:
     """Answers as long as the process does, also while sessions compute."""
     return Health(status="ok", version=__version__)
 
 
-@router.get("/readyz", operation_id="get_readiness", summary="Does the server take work?")
+@router.get("/readyz", summary="Does the server take work?")
 async def get_readiness(host: Host, settings: ServerSettings) -> Readiness:
     """503 while the server drains before it stops, and while long programs have taken all of its threads."""
     if host.draining:

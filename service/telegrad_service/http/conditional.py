@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 import numpy as np
 from starlette.responses import Response
@@ -18,28 +18,9 @@ from telegrad_engine.errors import PreconditionFailed
 from telegrad_engine.program.compression import ENCODING
 
 ETAG, IF_MATCH, IF_NONE_MATCH = "etag", "if-match", "if-none-match"
-Tags = Literal["content", "endpoint"]
 NAMES = {"application/vnd.safetensors": "safetensors", "application/x-npy": "npy"}
 """The names of media types in tags; any other is ``json``."""
 _TAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-def by_content(endpoint: _F) -> _F:
-    """Declare that responses of an endpoint have a tag, which is computed from their content."""
-    return tagged(endpoint, "content")
-
-
-def tagged(endpoint: _F, by: Tags = "endpoint") -> _F:
-    """Declare that responses of an endpoint have a tag, which the endpoint computes itself."""
-    endpoint.tagged = by  # type: ignore[attr-defined]
-    return endpoint
-
-
-def guarded(endpoint: _F) -> _F:
-    """Declare that an endpoint checks ``If-Match``."""
-    endpoint.guarded = True  # type: ignore[attr-defined]
-    return endpoint
 
 
 def state_of(text: bytes, array: Any = None) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Protocol
 
@@ -145,8 +145,9 @@ class ConnectionLimits:
         too_many = len(self._open) > self.max_open
         waiting = [
             connection
-            for connection in self._waiting()
-            if connection is not newcomer
+            for connection in self._open
+            if connection.waiting_since is not None
+            and connection is not newcomer
             and connection.spare == spare
             and (too_many or connection.peer == newcomer.peer)
         ]
@@ -156,9 +157,6 @@ class ConnectionLimits:
         self.leave(longest)
         longest.abort()
         return True
-
-    def _waiting(self) -> Iterator[Connection]:
-        return (connection for connection in self._open if connection.waiting_since is not None)
 
 
 class LimitedServerState(ServerState):

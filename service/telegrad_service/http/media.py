@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from starlette.requests import Request
 
@@ -12,44 +11,10 @@ from telegrad_engine.errors import NotAcceptable, UnsupportedMediaType
 from telegrad_engine.program.wire import JSON, SAFETENSORS
 
 NPY = "application/x-npy"
-__all__ = ["JSON", "NPY", "SAFETENSORS", "Media", "accept", "content_type", "media_of", "speaks"]
+__all__ = ["JSON", "NPY", "SAFETENSORS", "accept", "content_type"]
 
 HEADERS = "telegrad.headers"
 """The key of a request's headers by name in its ASGI scope; of several with one name, the first."""
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-class Media(NamedTuple):
-    """The media types that a route reads and writes; the first is the default."""
-
-    reads: tuple[str, ...] = (JSON,)
-    writes: tuple[str, ...] = (JSON,)
-    raw: bool = False
-    """Whether the endpoint decodes the body itself."""
-    echo: bool = False
-    """Whether the response has the body's media type if Accept is absent or ``*/*``."""
-
-
-def speaks(
-    *,
-    reads: tuple[str, ...] = (JSON,),
-    writes: tuple[str, ...] = (JSON,),
-    raw: bool = False,
-    echo: bool = False,
-) -> Callable[[_F], _F]:
-    """Declare the media types of an endpoint."""
-
-    def mark(endpoint: _F) -> _F:
-        endpoint.media = Media(reads, writes, raw, echo)  # type: ignore[attr-defined]
-        return endpoint
-
-    return mark
-
-
-def media_of(endpoint: Callable[..., Any]) -> Media:
-    """The media types of an endpoint, by default JSON."""
-    media: Media = getattr(endpoint, "media", Media())
-    return media
 
 
 def header(request: Request, name: bytes) -> str | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Response
+from fastapi import APIRouter, Path, Response
 from pydantic import Field
 
 from telegrad_engine.errors import UnknownOp
@@ -37,18 +37,12 @@ class OpResult(Answer):
     outputs: list[Tensor] = Field(description="In the op's order.")
 
 
-EXAMPLES: dict[str, Any] = {
-    "mul": {"summary": "Multiply two tensors", "value": {"inputs": ["x", "w"], "outputs": ["y"]}},
-    "max": {"summary": "An overload, by its attributes", "value": {"inputs": ["x"], "attrs": {"dim": 1}}},
-}
-
-
-@router.post("/{op}", operation_id="run_op", summary="Run one op", response_model=OpResult)
+@router.post("/{op}", summary="Run one op", response_model=OpResult)
 async def run_op(
     handle: CurrentSession,
     settings: ServerSettings,
     op: Annotated[str, Path(description="An op's name or key; a trailing _ is its in-place form.", examples=["mul"])],
-    body: Annotated[OpArguments, Body(openapi_examples=EXAMPLES)],
+    body: OpArguments,
     data: WithData = False,
 ) -> Response:
     """A program of one instruction, recorded if an input requires grad. `GET /v1/ops` describes each op."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Response
+from fastapi import APIRouter, Path, Response
 
 from telegrad_engine.program.instructions import parse_inputs
 
@@ -14,8 +14,6 @@ from ..routing.pages import Paged
 from ..routing.route import Route
 from . import service
 from .schemas import (
-    APPLY_EXAMPLES,
-    DEFINE_EXAMPLES,
     ProcedureArguments,
     ProcedureCreate,
     ProcedureEntry,
@@ -27,12 +25,8 @@ router = APIRouter(prefix="/v1/sessions/{session}/procedures", tags=["procedures
 Name = Annotated[str, Path(description="The procedure's name.", examples=["step"])]
 
 
-@router.post(
-    "", status_code=201, operation_id="define_procedure", summary="Define a procedure", response_model=ProcedureEntry
-)
-async def define_procedure(
-    handle: CurrentSession, body: Annotated[ProcedureCreate, Body(openapi_examples=DEFINE_EXAMPLES)]
-) -> Response:
+@router.post("", status_code=201, summary="Define a procedure", response_model=ProcedureEntry)
+async def define_procedure(handle: CurrentSession, body: ProcedureCreate) -> Response:
     """The session stores the program under the name. The problem of an invalid one has `step`, the wrong instruction.
 
     A name is free again after `DELETE`; until then, a second definition is a 409.
@@ -42,30 +36,30 @@ async def define_procedure(
     return Response(answer, 201, {"location": location}, media_type=JSON)
 
 
-@router.get("", operation_id="list_procedures", summary="List the procedures")
+@router.get("", summary="List the procedures")
 async def list_procedures(handle: CurrentSession, page: Paged) -> ProcedurePage:
     """The procedures of the session, ordered by name, without their instructions."""
     return await handle.call(service.page, page)
 
 
-@router.get("/{name}", operation_id="get_procedure", summary="Read a procedure", response_model=ProcedureEntry)
+@router.get("/{name}", summary="Read a procedure", response_model=ProcedureEntry)
 async def get_procedure(handle: CurrentSession, name: Name) -> Response:
     """The procedure, with its program as it was defined."""
     return Response(await handle.call(service.describe, name), media_type=JSON)
 
 
-@router.delete("/{name}", status_code=204, operation_id="delete_procedure", summary="Delete a procedure")
+@router.delete("/{name}", status_code=204, summary="Delete a procedure")
 async def delete_procedure(handle: CurrentSession, name: Name) -> None:
     """The name is free again."""
     await handle.call(service.undefine, name)
 
 
-@router.post("/{name}/apply", operation_id="apply_procedure", summary="Run a procedure", response_model=ProcedureResult)
+@router.post("/{name}/apply", summary="Run a procedure", response_model=ProcedureResult)
 async def apply_procedure(
     handle: CurrentSession,
     settings: ServerSettings,
     name: Name,
-    body: Annotated[ProcedureArguments, Body(openapi_examples=APPLY_EXAMPLES)],
+    body: ProcedureArguments,
     data: WithData = False,
 ) -> Response:
     """A program of one instruction, `call`. The problem of an instruction that fails has `procedure` and `step`."""

@@ -76,23 +76,3 @@ class ProcedureResult(Answer):
     """The procedure's outputs."""
 
     outputs: list[Tensor | None] = Field(description="In the procedure's order; null for a gradient that is absent.")
-
-
-STEP: dict[str, Any] = {
-    "name": "step",
-    "program": {
-        "inputs": ["x", "y", "w", "lr"],
-        "instructions": [
-            {"op": "zero_grad", "inputs": [["w"]]},
-            {"op": "matmul", "inputs": ["x", "w"], "outputs": ["guess"]},
-            {"op": "mse_loss", "inputs": ["guess", "y"], "outputs": ["loss"]},
-            {"op": "backward", "inputs": [["loss"]]},
-            {"op": "optim_step", "inputs": [["w"], []], "attrs": {"algorithm": "sgd", "settings": {"lr": "lr"}}},
-        ],
-        "outputs": ["loss"],
-    },
-}
-DEFINE_EXAMPLES: dict[str, Any] = {"step": {"summary": "A training step", "value": STEP}}
-APPLY_EXAMPLES: dict[str, Any] = {
-    "step": {"summary": "One step", "value": {"inputs": ["batch", "labels", "weights", 0.1], "outputs": ["loss"]}}
-}

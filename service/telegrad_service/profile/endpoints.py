@@ -73,7 +73,7 @@ def read(session: Session, events: bool) -> bytes:
     return json_codec.dumps(to_data(session.last_profile(), events))
 
 
-@router.get("/profile", operation_id="get_profile", summary="Read a profile", response_model=Profile)
+@router.get("/profile", summary="Read a profile", response_model=Profile)
 async def get_profile(
     handle: CurrentSession,
     events: Annotated[bool, Query(description="Whether the response has the ranges, besides their totals.")] = False,
@@ -110,7 +110,7 @@ def read_compiled(session: Session, request: PageRequest) -> CompiledPage:
     return CompiledPage(items=[CompiledProgram(**report._asdict()) for _, report in found], next_cursor=following)
 
 
-@router.get("/compiled", operation_id="list_compiled", summary="List the recurring programs")
+@router.get("/compiled", summary="List the recurring programs")
 async def list_compiled(handle: CurrentSession, page: Paged) -> CompiledPage:
     """How often each recurring program ran, and how often as one list of NumPy calls, and why its last run was not one
     of these."""

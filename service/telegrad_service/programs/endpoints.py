@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 from starlette.routing import WebSocketRoute
-from starlette.types import Scope
 
 from ..hosting import work
-from ..http.media import JSON, SAFETENSORS, speaks
-from ..routing.route import Route
-from ..settings import Settings
+from ..http.media import JSON, SAFETENSORS
+from ..routing.route import Route, route_options
 from ..tenants.principal import principal_of
 from . import schemas
 from .stream import PATH, stream
@@ -23,13 +21,12 @@ router.routes.append(WebSocketRoute(PATH, stream))
 
 @router.post(
     "/programs",
-    operation_id="run_program",
     summary="Run a program",
     response_model=schemas.ProgramResult,
     responses={200: {"description": "The fetched values.", "content": {SAFETENSORS: schemas.CONTAINER}}},
     openapi_extra=schemas.RUN_PROGRAM,
 )
-@speaks(reads=(JSON, SAFETENSORS), writes=(JSON, SAFETENSORS), raw=True, echo=True)
+@route_options(reads=(JSON, SAFETENSORS), writes=(JSON, SAFETENSORS), raw=True, echo=True)
 async def run_program(request: Request) -> Response:
     """Instructions run in order; the response has the values that they fetch.
 
@@ -48,6 +45,9 @@ async def run_program(request: Request) -> Response:
     handle = state.host.find(principal_of(scope), scope["path_params"]["session"])
     accept = scope["telegrad.accept"]
     settings = state.settings
+    most = settings.max_body_bytes
+    if scope["telegrad.content_type"] == JSON:
+        most = min(most, settings.max_json_bytes)
     content = await handle.call(
         work.run_encoded,
         scope["telegrad.body"],
@@ -55,14 +55,6 @@ async def run_program(request: Request) -> Response:
         accept,
         settings.max_json_depth,
         settings.max_json_elements,
-        _most_unpacked(scope, settings),
+        most if scope.get("telegrad.coded") else None,  # a zstd frame is decompressed there
     )
     return Response(content, media_type=accept)
-
-
-def _most_unpacked(scope: Scope, settings: Settings) -> int | None:
-    """The limit on the decompressed body, in bytes; None if the body is not a zstd frame."""
-    if not scope.get("telegrad.coded"):
-        return None
-    json = scope["telegrad.content_type"] == JSON
-    return min(settings.max_body_bytes, settings.max_json_bytes) if json else settings.max_body_bytes

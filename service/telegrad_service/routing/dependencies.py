@@ -13,6 +13,7 @@ from telegrad_engine.program.compression import Body
 
 from ..hosting.host import SessionHost
 from ..hosting.session_handle import SessionHandle
+from ..http.connections import peer_of
 from ..settings import Settings
 from ..tenants.principal import Principal, principal_of
 from .schemas import SESSION_ID
@@ -35,9 +36,15 @@ def get_principal(request: Request) -> Principal:
     return principal_of(request)
 
 
+def get_peer(request: Request) -> str:
+    """The peer that the request comes from, as sessions are counted."""
+    return peer_of(request.client.host) if request.client else ""
+
+
 Host = Annotated[SessionHost, Depends(get_host)]
 ServerSettings = Annotated[Settings, Depends(get_settings)]
 CurrentPrincipal = Annotated[Principal, Depends(get_principal)]
+Peer = Annotated[str, Depends(get_peer)]
 
 
 def get_session(request: Request, session: Annotated[str, Path(description=SESSION_ID)]) -> SessionHandle:

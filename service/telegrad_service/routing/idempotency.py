@@ -10,7 +10,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,14 +30,6 @@ MAX_BYTES = 16 * 2**20
 """The bytes of these answers; the newest is always kept."""
 MAX_TENANTS = 10_000
 PATTERN = r"^[!-~]{1,255}$"
-PARAMETER: dict[str, Any] = {
-    "name": HEADER,
-    "in": "header",
-    "required": False,
-    "description": "A key that the client chooses, such as a UUID. A request that is repeated with the same key "
-    "creates nothing new: it gets the first answer, for 24 hours.",
-    "schema": {"type": "string", "pattern": PATTERN},
-}
 _KEY = re.compile(PATTERN[1:-1])
 Key = tuple[str, str, str]
 

@@ -66,7 +66,9 @@ class PageRequest(NamedTuple):
         rest = iter(items)
         found = list(islice(rest, self.limit))
         more = bool(found) and next(rest, None) is not None
-        return found, _cursor(name, key(found[-1])) if more else None
+        if not more:
+            return found, None
+        return found, urlsafe_b64encode(json_codec.dumps([name, key(found[-1])])).rstrip(b"=").decode()
 
 
 def get_page(limit: Limit = 100, cursor: Cursor = None) -> PageRequest:
@@ -75,10 +77,6 @@ def get_page(limit: Limit = 100, cursor: Cursor = None) -> PageRequest:
 
 
 Paged = Annotated[PageRequest, Depends(get_page)]
-
-
-def _cursor(name: str, key: Any) -> str:
-    return urlsafe_b64encode(json_codec.dumps([name, key])).rstrip(b"=").decode()
 
 
 def _key_in(cursor: str, name: str) -> Any:

@@ -1,16 +1,16 @@
-"""The route class that all routes share: media types, bodies, sequence numbers.
+"""The routes of the API: how they handle requests, and how the route of a request is found.
 
-Endpoints declare the media types they read and write with ``media.speaks``. FastAPI makes the document of the API from
-their declarations; requests are served here.
+Endpoints declare with ``route_options`` what is special about their requests. FastAPI makes the document of the API
+from their declarations; requests are served here.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
@@ -18,7 +18,7 @@ from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from telegrad_engine.errors import InvalidArgument, ServerBusy, TelegradError
 from telegrad_engine.program import json_codec
@@ -49,92 +49,87 @@ from .disconnection import CancelledOnDisconnect
 logger = logging.getLogger(__name__)
 NUMBER, SENDER = HEADER.lower().encode(), SENDER_HEADER.lower().encode()
 WITH_BODY = frozenset({"POST", "PATCH", "PUT"})
-SEQUENCE_PARAMETER = {
-    "name": HEADER,
-    "in": "header",
-    "required": False,
-    "description": "The number of this mutation: 1, 2, 3, … A repeated request is answered from the record.",
-    "schema": {"type": "integer", "minimum": 1, "maximum": MAX_NUMBER},
-}
-SENDER_PARAMETER = {
-    "name": SENDER_HEADER,
-    "in": "header",
-    "required": False,
-    "description": "The sender that the number belongs to: each sender counts its own mutations.",
-    "schema": {"type": "string", "pattern": SENDER_PATTERN},
-}
-
-
-IF_NONE_MATCH_PARAMETER = {
-    "name": "If-None-Match",
-    "in": "header",
-    "required": False,
-    "description": "Tags of responses that the client has. If one is current, the answer is 304, without content.",
-    "schema": {"type": "string"},
-}
-IF_MATCH_PARAMETER = {
-    "name": "If-Match",
-    "in": "header",
-    "required": False,
-    "description": "The tag of the value that the client has read. If the value has changed since, the answer is 412.",
-    "schema": {"type": "string"},
-}
-UNQUEUED = "telegrad_unqueued"
+PARAMETER = "/"
+"""The key of a parameter among the segments of paths, which have no slashes; a method's is one with its name."""
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
-def unqueued(endpoint: Endpoint) -> Endpoint:
-    """Declare that an endpoint of a session does not wait for its programs, so it is served while the queue is full."""
-    setattr(endpoint, UNQUEUED, True)
-    return endpoint
+class RouteOptions(NamedTuple):
+    """How the requests of a route are handled, where it differs from the default."""
+
+    scope: KeyScope | None = None
+    """The scope that a request needs; by default "read" for GET, and "sessions" for all else."""
+    reads: tuple[str, ...] = (media.JSON,)
+    """The media types of its bodies; the first is the default."""
+    writes: tuple[str, ...] = (media.JSON,)
+    """The media types of its responses; the first is the default."""
+    raw: bool = False
+    """Whether the endpoint decodes the body itself."""
+    echo: bool = False
+    """Whether the response has the body's media type if Accept is absent or ``*/*``."""
+    queued: bool = True
+    """Whether a request waits for the programs of its session; others are served while the queue is full."""
+    tagged: Literal["content", "endpoint"] | None = None
+    """Whether responses have a tag, which is computed from their content or by the endpoint."""
+    guarded: bool = False
+    """Whether the endpoint checks ``If-Match``."""
 
 
-NEEDED = "telegrad_scope"
-"""The attribute of an endpoint that has its scope."""
-
-
-def needs(scope: KeyScope) -> Callable[[Endpoint], Endpoint]:
-    """Declare the scope that an endpoint needs; by default it is "read" for GET, and "sessions" for all else."""
+def route_options(**facts: Any) -> Callable[[Endpoint], Endpoint]:
+    """Declare the fields of :class:`RouteOptions` for an endpoint."""
 
     def declare(endpoint: Endpoint) -> Endpoint:
-        setattr(endpoint, NEEDED, scope)
+        setattr(endpoint, "route_options", RouteOptions(**facts))  # noqa: B010  # functions have no such attribute
         return endpoint
 
     return declare
 
 
+def header_parameter(name: str, description: str, **schema: Any) -> dict[str, Any]:
+    """An optional header in the OpenAPI document."""
+    return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
+
+
 class Route(APIRoute):
     """A route that checks scopes, negotiates media types, limits bodies, and runs each sequence number or key once."""
 
-    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        self.media = media.media_of(endpoint)
-        methods = set(options.get("methods") or ["GET"])
+    def __init__(self, path: str, endpoint: Callable[..., Any], **fastapi: Any) -> None:
+        own: RouteOptions = getattr(endpoint, "route_options", RouteOptions())
+        self.options = own
+        methods = set(fastapi.get("methods") or ["GET"])
         self.with_body = bool(WITH_BODY & methods)
-        self.in_session, self.queued = "{session}" in path, not getattr(endpoint, UNQUEUED, False)
+        self.in_session = "{session}" in path
         self.sequenced = self.in_session and "GET" not in methods
-        self.negotiated = options.get("status_code") != 204
+        self.negotiated = fastapi.get("status_code") != 204
         default: KeyScope = "sessions" if methods - {"GET", "HEAD"} else "read"
-        self.scope: KeyScope | None = None if is_public(path) else getattr(endpoint, NEEDED, default)
+        self.scope: KeyScope | None = None if is_public(path) else own.scope or default
         """The scope that a request needs; None if it needs no key."""
+        fastapi["operation_id"] = fastapi.get("operation_id") or endpoint.__name__
         if not self.negotiated:
-            options["response_class"] = Response  # JSONResponse would name a media type, without content
-        self.creates = methods == {"POST"} and options.get("status_code") == 201
+            fastapi["response_class"] = Response  # JSONResponse would name a media type, without content
+        self.creates = methods == {"POST"} and fastapi.get("status_code") == 201
         """Whether it creates something, so that it supports idempotency keys."""
-        self.tagged: conditional.Tags | None = getattr(endpoint, "tagged", None)
-        """How the tags of its responses are computed; None if they have none."""
-        self.guarded: bool = getattr(endpoint, "guarded", False)
-        """Whether it checks ``If-Match``."""
-        own = [
-            *([SEQUENCE_PARAMETER, SENDER_PARAMETER] if self.sequenced else ()),
-            *([idempotency.PARAMETER] if self.creates else ()),
-            *([IF_NONE_MATCH_PARAMETER] if self.tagged else ()),
-            *([IF_MATCH_PARAMETER] if self.guarded else ()),
-        ]
-        if own:
-            extra = dict(options.get("openapi_extra") or {})
-            extra["parameters"] = [*extra.get("parameters", []), *own]
-            options["openapi_extra"] = extra
-        super().__init__(path, endpoint, **options)
+        headers = []
+        if self.sequenced:
+            text = "The number of this mutation: 1, 2, 3, … A repeated request is answered from the record."
+            headers.append(header_parameter(HEADER, text, type="integer", minimum=1, maximum=MAX_NUMBER))
+            text = "The sender that the number belongs to: each sender counts its own mutations."
+            headers.append(header_parameter(SENDER_HEADER, text, type="string", pattern=SENDER_PATTERN))
+        if self.creates:
+            text = "A key that the client chooses, such as a UUID. A request that is repeated with the same key "
+            text += "creates nothing new: it gets the first answer, for 24 hours."
+            headers.append(header_parameter(idempotency.HEADER, text, type="string", pattern=idempotency.PATTERN))
+        if own.tagged:
+            text = "Tags of responses that the client has. If one is current, the answer is 304, without content."
+            headers.append(header_parameter("If-None-Match", text, type="string"))
+        if own.guarded:
+            text = "The tag of the value that the client has read. If the value has changed since, the answer is 412."
+            headers.append(header_parameter("If-Match", text, type="string"))
+        if headers:
+            extra = dict(fastapi.get("openapi_extra") or {})
+            extra["parameters"] = [*extra.get("parameters", []), *headers]
+            fastapi["openapi_extra"] = extra
+        super().__init__(path, endpoint, **fastapi)
         self._arguments = Arguments(self.dependant)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -153,13 +148,13 @@ class Route(APIRoute):
         await response(scope, receive, send)
 
     async def _serve(self, request: Request, principal: Principal) -> Response:
-        """Check the key's scope, find the session before the body is read, read the body, and answer."""
-        scope = request.scope
-        try:
-            if self.scope is not None:
+        """Check the request, find the session before the body is read, read the body, and answer."""
+        scope, options = request.scope, self.options
+        if self.scope is not None:
+            try:
                 principal.require(self.scope)
-        except TelegradError as error:
-            return refuse(error)
+            except TelegradError as error:
+                return refuse(error)
         if scope["method"] not in (self.methods or ()):
             raise HTTPException(405)
         if self.scope is not None:  # health checks may add parameters
@@ -169,38 +164,33 @@ class Route(APIRoute):
         try:
             if self.in_session:
                 found = host.find(principal, scope["path_params"]["session"])
-                if self.queued:
+                if options.queued:
                     found.queue.take()
                     queue = found.queue
             if self.with_body:
                 reservation = BodyReservation(host.bodies(principal.tenant))
-                await _read(request, self.media, reservation)
-            return await self._respond(request)
+                await _read(request, options, reservation)
+            accepted = media.header(request, b"accept")
+            if not self.negotiated:
+                # A response without content needs no negotiation: generated clients accept only problem documents here.
+                scope["telegrad.accept"] = None
+            elif options.echo and (accepted is None or accepted == "*/*"):
+                scope["telegrad.accept"] = scope["telegrad.content_type"]
+            else:
+                scope["telegrad.accept"] = media.accept(accepted, options.writes)
+            with CancelledOnDisconnect(request) if self.sequenced else nullcontext():
+                if self.creates and (key := media.header(request, b"idempotency-key")) is not None:
+                    response = await idempotency.once(request, key, self._answer)
+                else:
+                    response = await self._answer(request)
+            if options.tagged == "content":
+                response = conditional.with_tag(response, media.header(request, b"if-none-match"))
+            return await encodings.encoded(response, media.header(request, b"accept-encoding"))
         finally:
             if reservation is not None:
                 reservation.release()
             if queue is not None:
                 queue.add(-1)
-
-    async def _respond(self, request: Request) -> Response:
-        """Negotiate the media type, and answer once, in the coding that the client accepts."""
-        scope = request.scope
-        accepted = media.header(request, b"accept")
-        if not self.negotiated:
-            # A response without content needs no negotiation: generated clients accept only problem documents here.
-            scope["telegrad.accept"] = None
-        elif self.media.echo and (accepted is None or accepted == "*/*"):
-            scope["telegrad.accept"] = scope["telegrad.content_type"]
-        else:
-            scope["telegrad.accept"] = media.accept(accepted, self.media.writes)
-        with CancelledOnDisconnect(request) if self.sequenced else nullcontext():
-            if self.creates and (key := media.header(request, b"idempotency-key")) is not None:
-                response = await idempotency.once(request, key, self._answer)
-            else:
-                response = await self._answer(request)
-        if self.tagged == "content":
-            response = conditional.with_tag(response, media.header(request, b"if-none-match"))
-        return await encodings.encoded(response, media.header(request, b"accept-encoding"))
 
     async def _answer(self, request: Request) -> Response:
         """Answer a request, or a numbered one from the record if it is repeated."""
@@ -212,26 +202,23 @@ class Route(APIRoute):
 
     async def _call(self, request: Request) -> Response:
         """Call the endpoint with its arguments. Raises RequestValidationError."""
-        if self.media.raw:
-            response: Response = await self.endpoint(request)
-            return response
+        if self.options.raw:
+            raw: Response = await self.endpoint(request)
+            return raw
         errors: list[Any] = []
         more = Response() if self._arguments.takes_response else None
         arguments = self._arguments.find(request, request.scope.get("telegrad.json", NO_BODY), more, errors)
         if errors:
             raise RequestValidationError(errors)
         result = await self.endpoint(**arguments)
-        return result if isinstance(result, Response) else self._encoded(result, more)
-
-    def _encoded(self, result: Any, more: Response | None) -> Response:
-        """The response with a result of the endpoint, and with the headers that it has set."""
-        field = self.response_field
-        if field is None:
+        if isinstance(result, Response):
+            return result
+        if self.response_field is None:
             response = Response(status_code=self.status_code or 200)
         else:
-            content = field.serialize_json(result)
+            content = self.response_field.serialize_json(result)
             response = Response(content, self.status_code or 200, media_type=media.JSON)
-        if more is not None:
+        if more is not None:  # the headers that the endpoint has set
             response.raw_headers += [pair for pair in more.raw_headers if pair[0] != b"content-length"]
         return response
 
@@ -244,12 +231,12 @@ def check_query(scope: Scope, known: Collection[str]) -> None:
                 raise InvalidArgument(no_member(name, sorted(known), "query parameter"))
 
 
-async def _read(request: Request, spoken: media.Media, reservation: BodyReservation) -> None:
+async def _read(request: Request, options: RouteOptions, reservation: BodyReservation) -> None:
     """Read the body and, if it is JSON, parse it, strictly and bounded in depth."""
     settings = request.app.state.settings
     header = media.header(request, b"content-type")
     empty = header is None and media.header(request, b"content-length") in (None, "0")
-    content_type = spoken.reads[0] if empty else media.content_type(header, spoken.reads)
+    content_type = options.reads[0] if empty else media.content_type(header, options.reads)
     request.scope["telegrad.content_type"] = content_type
     body = request.scope["telegrad.body"] = await read_body(
         request,
@@ -257,9 +244,9 @@ async def _read(request: Request, spoken: media.Media, reservation: BodyReservat
         settings,
         reservation,
         # A numbered request is identified by its uncompressed body.
-        packed=spoken.raw and NUMBER not in request.scope[media.HEADERS],
+        packed=options.raw and NUMBER not in request.scope[media.HEADERS],
     )
-    if spoken.raw:
+    if options.raw:
         return
     if (current := REQUEST.get()) is not None:
         current.body_size = len(body)
@@ -301,3 +288,44 @@ async def _once(
     recording = partial(handle.recording, sender, number)
     response: Response = await handle.senders.of(sender).once(number, digest, answer, recording)
     return response
+
+
+class RouteTable:
+    """ASGI middleware that passes requests to their routes; a route that serves GET also serves HEAD.
+
+    FastAPI tries its routes one after the other, those of each router twice. ``app``, which gets all other requests,
+    answers for paths and methods that no route has, and serves streams.
+    """
+
+    def __init__(self, app: ASGIApp, routes: Iterable[Route]) -> None:
+        self._app = app
+        self._root: dict[str, Any] = {}
+        """The tree of the segments of paths, whose leaves are routes with the names of their parameters."""
+        for route in routes:
+            node = self._root
+            segments = route.path.split("/")
+            for segment in segments:
+                node = node.setdefault(PARAMETER if segment.startswith("{") else segment, {})
+            names = [segment.strip("{}") for segment in segments if segment.startswith("{")]
+            node |= {PARAMETER + method: (route, names) for method in route.methods or ()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        found = self._find(scope) if scope["type"] == "http" and not scope.get("root_path") else None
+        await (self._app if found is None else found.handle)(scope, receive, send)
+
+    def _find(self, scope: Scope) -> Route | None:
+        """The route of a request, or None; sets the parameters of its path."""
+        node, values, method = self._root, [], scope["method"]
+        for segment in scope["path"].split("/"):
+            following = node.get(segment)
+            if following is None:
+                following = node.get(PARAMETER)
+                if following is None or not segment:
+                    return None
+                values.append(segment)
+            node = following
+        route, names = node.get(PARAMETER + ("GET" if method == "HEAD" else method), (None, ()))
+        scope["path_params"] = dict(zip(names, values, strict=False))
+        found: Route | None = route
+        return found

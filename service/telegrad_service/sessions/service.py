@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from telegrad_engine import dtypes
@@ -61,7 +60,7 @@ def endpoint(found: Endpoint | None) -> SessionEndpoint:
     """Where a session is reached without a gateway."""
     if found is None:
         return SessionEndpoint(url=None, token=None, expires_at=None)
-    return SessionEndpoint(**{**found._asdict(), "expires_at": datetime.fromtimestamp(found.expires_at, UTC)})
+    return SessionEndpoint(**found._asdict())
 
 
 @query
@@ -75,23 +74,22 @@ def _counts(session: EngineSession) -> dict[str, Any]:
     }
 
 
+SAME = (
+    "id",
+    "tenant",
+    "name",
+    "device",
+    "created_at",
+    "last_used_at",
+    "expires_at",
+    "ttl_s",
+    "heartbeat_ttl_s",
+    "durable",
+)
+"""The fields of a session that are attributes of its handle. Times are seconds, which the model converts."""
+
+
 def facts(handle: SessionHandle) -> dict[str, Any]:
     """The fields of a session as it is listed."""
-
-    def moment(seconds: float) -> datetime:
-        return datetime.fromtimestamp(seconds, UTC)
-
-    return {
-        "id": handle.id,
-        "tenant": handle.tenant,
-        "name": handle.name,
-        "device": handle.device,
-        "dtype": handle.dtype.name,
-        "created_at": moment(handle.created_at),
-        "last_used_at": moment(handle.last_used_at),
-        "expires_at": moment(handle.expires_at),
-        "ttl_s": handle.ttl_s,
-        "heartbeat_ttl_s": handle.heartbeat_ttl_s,
-        "durable": handle.durable,
-        "sequence": handle.senders.anonymous,
-    }
+    same = {name: getattr(handle, name) for name in SAME}
+    return {**same, "dtype": handle.dtype.name, "sequence": handle.senders.anonymous}

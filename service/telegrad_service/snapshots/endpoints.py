@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from telegrad_engine.program.safetensors import Container
@@ -13,10 +13,9 @@ from telegrad_engine.session.session import Session
 
 from ..hosting.commands import query
 from ..hosting.session_handle import SessionOptions
-from ..http.connections import peer_of
-from ..http.media import SAFETENSORS, speaks
-from ..routing.dependencies import CurrentPrincipal, CurrentSession, Host, RawBody, ServerSettings
-from ..routing.route import Route
+from ..http.media import SAFETENSORS
+from ..routing.dependencies import CurrentPrincipal, CurrentSession, Host, Peer, RawBody, ServerSettings
+from ..routing.route import Route, route_options
 from ..routing.schemas import Request as RequestModel
 from ..sessions import service
 from ..sessions.schemas import TTL, Name, SessionStatus, Ttl
@@ -43,18 +42,15 @@ class SessionFork(RequestModel):
 
 
 router = APIRouter(prefix="/v1/sessions", tags=["snapshots"], route_class=Route)
-FORK = {"example": {"summary": "A named fork", "value": {"name": "another learning rate"}}}
 
 
-@router.post(
-    "/import", status_code=201, operation_id="import_session", summary="Import a session", openapi_extra=IMPORT
-)
-@speaks(reads=(SAFETENSORS,))
+@router.post("/import", status_code=201, summary="Import a session", openapi_extra=IMPORT)
+@route_options(reads=(SAFETENSORS,))
 async def import_session(
     host: Host,
     settings: ServerSettings,
     principal: CurrentPrincipal,
-    request: Request,
+    peer: Peer,
     response: Response,
     raw: RawBody,
     name: Annotated[Name | None, Query(description="A name for people; need not be unique.")] = None,
@@ -67,21 +63,20 @@ async def import_session(
     The file contains no code: ops are named, and functions and procedures are checked as when they are registered.
     """
     ttl_s = service.checked_ttl(ttl_s, settings)
-    ways: dict[str, Any] = {"heartbeats": heartbeats, "durable": durable}
-    options = SessionOptions(principal.tenant, name, ttl_s=ttl_s, peer=_peer(request), **ways)
+    options = SessionOptions(principal.tenant, name, ttl_s=ttl_s, peer=peer, heartbeats=heartbeats, durable=durable)
     handle = await host.restore(raw[0], options)
     response.headers["location"] = f"/v1/sessions/{handle.id}"
     return await service.status(handle)
 
 
-@router.post("/{session}/fork", status_code=201, operation_id="fork_session", summary="Fork a session")
+@router.post("/{session}/fork", status_code=201, summary="Fork a session")
 async def fork_session(
     host: Host,
     settings: ServerSettings,
     handle: CurrentSession,
-    request: Request,
+    peer: Peer,
     response: Response,
-    body: Annotated[SessionFork | None, Body(openapi_examples=FORK)] = None,
+    body: SessionFork | None = None,
 ) -> SessionStatus:
     """A second session in the same state: tensors with their ids, gradients, the graph, the random generator.
 
@@ -94,7 +89,7 @@ async def fork_session(
         handle.tenant,
         asked.name or (None if asked.durable else handle.name),  # a durable session's name is its own
         ttl_s=ttl_s,
-        peer=_peer(request),
+        peer=peer,
         heartbeats=asked.heartbeats,
         durable=asked.durable,
     )
@@ -103,14 +98,8 @@ async def fork_session(
     return await service.status(fork)
 
 
-@router.get(
-    "/{session}/snapshot",
-    operation_id="export_session",
-    summary="Export a session",
-    response_class=Response,
-    responses=SNAPSHOT,
-)
-@speaks(writes=(SAFETENSORS,))
+@router.get("/{session}/snapshot", summary="Export a session", response_class=Response, responses=SNAPSHOT)
+@route_options(writes=(SAFETENSORS,))
 async def export_session(handle: CurrentSession) -> Response:
     """The whole state of the session as one file, for `POST /v1/sessions/import`.
 
@@ -124,7 +113,3 @@ async def export_session(handle: CurrentSession) -> Response:
 def _export(session: Session) -> Container:
     session.accounts.check_quota(session.accounts.used_bytes)
     return snapshot.save(session)
-
-
-def _peer(request: Request) -> str:
-    return peer_of(request.client.host) if request.client else ""

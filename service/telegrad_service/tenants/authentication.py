@@ -1,18 +1,52 @@
-"""ASGI middleware that decides who makes a request, over HTTP and WebSocket, before a byte of its body is read.
+"""Decides who makes a request, over HTTP and WebSocket, before a byte of its body is read.
 
-It sets the principal of the request. Whether the principal's scopes suffice is for each route to say
-(``routing/route.py``), before it reads the body.
+Whether the principal's scopes suffice is for each route to say (``routing/route.py``), before it reads the body.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
+
+from telegrad_engine.errors import ServerBusy, TelegradError, Unauthenticated
+from telegrad_engine.lru import LRU
+
+from ..settings import NetworkSettings, default_database_path
+from . import keys
+from .principal import ANYONE, Principal
+
+if TYPE_CHECKING:
+    from .store import ApiKey, KeyStore  # a server without keys does not import the database's libraries
+
+
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from telegrad_engine.errors import MalformedRequest, TelegradError, Unauthenticated
+from telegrad_engine.errors import MalformedRequest
 
 from ..http.origins import refuse
-from .authenticator import Authenticator
-from .principal import NOBODY, PRINCIPAL, SCOPE_KEY, Principal
+from .principal import NOBODY, PRINCIPAL, SCOPE_KEY
+
+logger = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
+TTL_S = 2.0
+"""Seconds for which a look-up is valid, so that a revoked key stops working soon."""
+RENEWAL_S = 1.0
+"""Seconds before its end in which a look-up is renewed in the background, so that no request waits for that."""
+MAX_KNOWN = 4096
+"""The number of keys whose look-ups are remembered."""
+MAX_LOOKUPS = 4
+"""The number of look-ups at a time: invalid keys must not occupy the threads that others need."""
+SCHEME = b"bearer "
+MISSING = "this server needs an API key: send it in the header `Authorization: Bearer tg_…`"
+UNKNOWN = "the API key is unknown here; is it a key of another server?"
+
 
 PUBLIC = frozenset({"/healthz", "/readyz", "/docs", "/redoc", "/openapi.json", "/asyncapi.json"})
 """Paths that need no key."""
@@ -23,6 +57,215 @@ ORIGIN_OF_KEYS = (
     "The server's operator makes keys with `telegrad keys create --tenant NAME`; the SDK takes one as api_key=…, or as "
     "TELEGRAD_API_KEY"
 )
+
+
+class _Known(NamedTuple):
+    """The result of a look-up."""
+
+    until: float
+    """The monotonic time until which it is valid."""
+    principal: Principal | None = None
+    expires_at: float | None = None
+    """The time at which the key expires."""
+    refusal: str = ""
+    """Why there is no principal."""
+
+
+class Authenticator:
+    """The keys of a server. Without flags that say otherwise, it serves anyone until its database holds a key."""
+
+    def __init__(self, settings: NetworkSettings) -> None:
+        self._settings = settings
+        self.required = settings.require_keys is True
+        """Whether every request needs a key. It never becomes false again."""
+        self._store: KeyStore | None = None
+        self._database = ""
+        """The database's URL, without its password, once it was looked at; empty for the default one."""
+        self._checked_at = -TTL_S
+        """When the database was last looked at for a first key."""
+        self._known: LRU[bytes, _Known] = LRU(MAX_KNOWN)
+        self._lookups: dict[bytes, asyncio.Task[_Known]] = {}
+        self._room = asyncio.Semaphore(MAX_LOOKUPS)
+        self._watched: dict[object, tuple[Principal, Callable[[], None]]] = {}
+
+    def look_for_keys(self) -> bool:
+        """Return whether keys are required: unless flags say it, look into the database, if there is one. It blocks.
+
+        Raises DatabaseUnavailable.
+        """
+        if not self._settings.serves_anyone:
+            store, was_required = self.open_store(), self.required
+            self.required = was_required or (store is not None and store.has_any())
+            if self.required and not was_required and self._checked_at > 0:
+                logger.warning("there is a first key. %s", self.policy)
+        self._checked_at = monotonic()
+        return self.required
+
+    @property
+    def policy(self) -> str:
+        """Whether a request needs a key, and why, for the operator."""
+        if self._settings.serves_anyone:
+            flag = "--insecure" if self._settings.insecure else "--no-require-keys"
+            return (
+                f"No API key is required, whatever the database holds ({flag}): anyone who gets here may use the server"
+            )
+        where = f"the database {self._database or default_database_path()}"
+        if self.required:
+            return f"An API key is required, from {where}; `telegrad keys` makes and lists them"
+        return f"No API key is required while {where} holds none"
+
+    def open_store(self) -> KeyStore | None:
+        """The store of keys, or None if no database was created yet. It blocks. Raises DatabaseUnavailable."""
+        if self._store is None:
+            url = self._settings.database_url.get_secret_value()
+            if not url and not default_database_path().exists():
+                return None
+            from ..database.database import Database
+            from .store import KeyStore
+
+            database = Database(url)
+            self._database = str(database)
+            if not database.exists():
+                return None
+            database.open()
+            self._store = KeyStore(database)
+        return self._store
+
+    def close(self) -> None:
+        """Close the connections to the database. It blocks."""
+        if self._store is not None:
+            self._store.close()
+
+    def remembered(self, header: bytes | None) -> Principal | None:
+        """The principal of a request with this Authorization header, if it is known without a look-up."""
+        if not self.required:
+            return ANYONE if monotonic() - self._checked_at < 2 * TTL_S else None  # watch_forever looks every TTL_S
+        if header is None:
+            return None
+        digest = sha256(header).digest()
+        known: _Known | None = self._known.get(digest)
+        if known is None or known.principal is None or not _is_current(known):
+            return None
+        if known.until - monotonic() < RENEWAL_S and digest not in self._lookups:
+            text = _key_in(header)
+            self._begin_look_up(digest, keys.id_of(text), text)
+        return known.principal
+
+    async def principal(self, header: bytes | None) -> Principal:
+        """The principal of a request with this Authorization header.
+
+        Raises Unauthenticated, and ServerBusy if the database cannot be read.
+        """
+        if not self.required:
+            await self._guarded(self.look_for_keys)
+            if not self.required:
+                return ANYONE
+        if header is None:
+            raise Unauthenticated(MISSING)
+        text = _key_in(header)
+        key_id = keys.id_of(text)
+        digest = sha256(header).digest()
+        known: _Known | None = self._known.get(digest)
+        if known is None or not _is_current(known):
+            known = await asyncio.shield(self._lookups.get(digest) or self._begin_look_up(digest, key_id, text))
+        if known.principal is None:
+            raise Unauthenticated(known.refusal)
+        return known.principal
+
+    def _begin_look_up(self, digest: bytes, key_id: str, text: str) -> asyncio.Task[_Known]:
+        """Look a key up in the background; the result is remembered."""
+        task = self._lookups[digest] = asyncio.create_task(self._look_up(key_id, text))
+        known, lookups = self._known, self._lookups  # after forget(), others
+
+        def finish(task: asyncio.Task[_Known]) -> None:
+            lookups.pop(digest, None)
+            if not task.cancelled() and task.exception() is None:  # an exception is in the log
+                known[digest] = task.result()
+
+        task.add_done_callback(finish)
+        return task
+
+    async def _look_up(self, key_id: str, text: str) -> _Known:
+        until = monotonic() + TTL_S
+        key = await self._guarded(self._verified, key_id, text)
+        if key is None:
+            return _Known(until, refusal=UNKNOWN)
+        if key.status != "active":
+            return _Known(until, refusal=f"the API key {key_id} is {key.status}")
+        return _Known(until, key.principal, None if key.expires_at is None else key.expires_at.timestamp())
+
+    def _verified(self, key_id: str, text: str) -> ApiKey | None:
+        store = self.open_store()
+        return None if store is None else store.verified(key_id, text)
+
+    async def _guarded(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function of the store on a thread. Raises ServerBusy if the database cannot be used."""
+        async with self._room:
+            try:
+                return await asyncio.to_thread(function, *args, **kwargs)
+            except TelegradError:
+                raise
+            except Exception as error:
+                logger.error("API keys cannot be looked up: %s: %s", type(error).__name__, error)
+                raise ServerBusy("API keys cannot be looked up now; the server's log says why") from error
+
+    def forget(self) -> None:
+        """Forget all look-ups, also those that have begun, after a change of keys."""
+        self._known, self._lookups = LRU(MAX_KNOWN), {}
+
+    # What is open for long -----------------------------------------------------------------
+
+    @contextmanager
+    def watching(self, principal: Principal, end: Callable[[], None]) -> Iterator[None]:
+        """Within the block, call ``end`` once if the principal's key is no longer valid."""
+        mark = object()
+        self._watched[mark] = principal, end
+        try:
+            yield
+        finally:
+            self._watched.pop(mark, None)
+
+    async def watch_forever(self) -> None:
+        """End what is watched, soon after the key that it needs is no longer valid."""
+        while True:
+            await asyncio.sleep(TTL_S)
+            try:
+                if not self.required:
+                    await self._guarded(self.look_for_keys)
+                await self._end_invalid()
+            except ServerBusy:
+                pass  # it is in the log; streams stay open while the database is out of reach
+            except Exception:
+                logger.exception("looking for revoked keys failed")
+
+    async def _end_invalid(self) -> None:
+        for key_id in {principal.key for principal, _ in self._watched.values()}:
+            if await self._is_valid(key_id):
+                continue
+            for mark, (principal, end) in list(self._watched.items()):
+                if principal.key == key_id and self._watched.pop(mark, None) is not None:
+                    end()
+
+    async def _is_valid(self, key_id: str | None) -> bool:
+        if key_id is None:
+            return not self.required
+        key = await self._guarded(self._find, key_id)
+        return key is not None and key.status == "active"
+
+    def _find(self, key_id: str) -> ApiKey | None:
+        store = self.open_store()
+        return None if store is None else store.find(key_id)
+
+
+def _is_current(known: _Known) -> bool:
+    return monotonic() < known.until and (known.expires_at is None or time.time() < known.expires_at)
+
+
+def _key_in(header: bytes) -> str:
+    """The key in an Authorization header. Raises Unauthenticated."""
+    if header[: len(SCHEME)].lower() != SCHEME:
+        raise Unauthenticated(MISSING)
+    return header[len(SCHEME) :].strip().decode("latin-1")
 
 
 def authorization_of(scope: Scope) -> bytes | None:
@@ -39,7 +282,7 @@ def is_public(path: str) -> bool:
 
 
 class Authentication:
-    """Passes requests with a valid API key to ``app``, and those that need none."""
+    """ASGI middleware that sets the principal: passes requests with a valid API key, or that need none, to ``app``."""
 
     def __init__(self, app: ASGIApp, authenticator: Authenticator) -> None:
         self._app = app

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from telegrad_engine.errors import ServerBusy, SessionLimit, TelegradError
@@ -16,6 +17,7 @@ QUEUE_RETRY_S = 1
 """``Retry-After`` of a full queue, which moves on with every program."""
 TENANT_SHARE = 0.75
 """The share of the server's queue that one tenant may take."""
+OF_TENANT = "of this tenant run or wait, as many as one may have"
 ADVICE = "Free tensors that are not needed, or end sessions (`telegrad sessions list` shows them)"
 
 
@@ -34,7 +36,7 @@ class Quotas:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.memory = Quota(settings.max_process_bytes, _process_memory)
-        self.queue = Quota(settings.max_queued, _full_queue)
+        self.queue = Quota(settings.max_queued, _full(ServerBusy, "run or wait, as many as this server takes"))
         self._tenants: dict[str, TenantQuotas] = {}
 
     def of(self, tenant: str) -> TenantQuotas:
@@ -45,7 +47,7 @@ class Quotas:
             memory = Quota(most, _tenant_memory, self.memory)
             found = self._tenants[tenant] = TenantQuotas(
                 memory,
-                Quota(TENANT_SHARE * self._settings.max_queued, _tenant_queue, self.queue),
+                Quota(TENANT_SHARE * self._settings.max_queued, _full(SessionLimit, OF_TENANT), self.queue),
                 Accounts(self._settings.max_process_bytes, quota=memory),
             )
         return found
@@ -57,7 +59,8 @@ class Quotas:
 
     def session_queue(self, tenant: str) -> Quota:
         """The queue of a new session of this tenant."""
-        return Quota(self._settings.max_queued_per_session, _session_queue, self.of(tenant).queue)
+        refusal = _full(SessionLimit, "run or wait for this session, as many as it takes")
+        return Quota(self._settings.max_queued_per_session, refusal, self.of(tenant).queue)
 
 
 def _process_memory(limit: float, nbytes: int) -> TelegradError:
@@ -77,15 +80,6 @@ def _memory(error: type[TelegradError], text: str, limit: float, nbytes: int) ->
     return error(text, quota="memory", **{} if nbytes <= limit else {"retry_after_s": None})
 
 
-def _full_queue(limit: float, requests: int) -> TelegradError:
-    return ServerBusy(f"{limit:.0f} requests run or wait, as many as this server takes", retry_after_s=QUEUE_RETRY_S)
-
-
-def _tenant_queue(limit: float, requests: int) -> TelegradError:
-    text = f"{limit:.0f} requests of this tenant run or wait, as many as one may have"
-    return SessionLimit(text, retry_after_s=QUEUE_RETRY_S)
-
-
-def _session_queue(limit: float, requests: int) -> TelegradError:
-    text = f"{limit:.0f} requests run or wait for this session, as many as it takes"
-    return SessionLimit(text, retry_after_s=QUEUE_RETRY_S)
+def _full(error: type[TelegradError], text: str) -> Callable[[float, int], TelegradError]:
+    """The error of a full queue; ``text`` says whose."""
+    return lambda limit, requests: error(f"{limit:.0f} requests {text}", retry_after_s=QUEUE_RETRY_S)

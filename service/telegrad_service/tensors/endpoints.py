@@ -10,18 +10,16 @@ from telegrad_engine.errors import InvalidArgument
 from telegrad_engine.program import Instruction
 
 from ..hosting import work
-from ..http.conditional import ETAG, IF_MATCH, IF_NONE_MATCH, guarded, not_modified, tagged
-from ..http.media import JSON, NPY, SAFETENSORS, speaks
+from ..http.conditional import ETAG, IF_MATCH, IF_NONE_MATCH, not_modified
+from ..http.media import JSON, NPY, SAFETENSORS
 from ..routing.dependencies import Accepted, CurrentSession, RawBody, ServerSettings, WithData
 from ..routing.pages import Paged
-from ..routing.route import Route
+from ..routing.route import Route, route_options
 from ..routing.schemas import DType, Tensor
 from . import service
 from .schemas import (
     BINARY_CONTENT,
-    CREATE_EXAMPLES,
     CREATE_TENSOR,
-    UPDATE_EXAMPLES,
     TensorCreate,
     TensorPage,
     TensorUpdate,
@@ -43,20 +41,13 @@ def _value(answer: work.TaggedTensor, media_type: str) -> Response:
     return Response(content, headers={} if tag is None else {ETAG: tag}, media_type=media_type)
 
 
-@router.post(
-    "",
-    status_code=201,
-    operation_id="create_tensor",
-    summary="Create a tensor",
-    response_model=Tensor,
-    openapi_extra=CREATE_TENSOR,
-)
-@speaks(reads=VALUES)
+@router.post("", status_code=201, summary="Create a tensor", response_model=Tensor, openapi_extra=CREATE_TENSOR)
+@route_options(reads=VALUES)
 async def create_tensor(
     handle: CurrentSession,
     settings: ServerSettings,
     raw: RawBody,
-    body: Annotated[TensorCreate | None, Body(openapi_examples=CREATE_EXAMPLES)] = None,
+    body: Annotated[TensorCreate | None, Body()] = None,
     data: WithData = False,
     id: Annotated[str | None, Query(description="With a binary body: the tensor's id.")] = None,
     dtype: Annotated[DType | None, Query(description="With a binary body: the dtype to convert to.")] = None,
@@ -77,26 +68,18 @@ async def create_tensor(
     return Response(answer, 201, {"location": location}, media_type=JSON)
 
 
-@router.get("", operation_id="list_tensors", summary="List the tensors", response_model=TensorPage)
+@router.get("", summary="List the tensors")
 async def list_tensors(
     handle: CurrentSession,
     page: Paged,
     prefix: Annotated[str | None, Query(description="Only those whose id starts with this.")] = None,
 ) -> TensorPage:
     """Descriptions without values, ordered by id."""
-    items, following = await handle.call(service.page, page, prefix)
-    return TensorPage(items=[Tensor(**item) for item in items], next_cursor=following)
+    return await handle.call(service.page, page, prefix)
 
 
-@router.get(
-    "/{id}",
-    operation_id="get_tensor",
-    summary="Read a tensor",
-    response_model=Tensor,
-    responses=BINARY_ANSWER,
-)
-@tagged
-@speaks(writes=VALUES)
+@router.get("/{id}", summary="Read a tensor", response_model=Tensor, responses=BINARY_ANSWER)
+@route_options(writes=VALUES, tagged="endpoint")
 async def get_tensor(
     request: Request, handle: CurrentSession, settings: ServerSettings, accept: Accepted, id: Id, data: WithData = True
 ) -> Response:
@@ -105,14 +88,14 @@ async def get_tensor(
     return _value(await handle.call(work.fetch_encoded, id, data, accept, settings.max_json_elements, known), accept)
 
 
-@router.patch("/{id}", operation_id="update_tensor", summary="Change a tensor", response_model=Tensor)
-@guarded
+@router.patch("/{id}", summary="Change a tensor", response_model=Tensor)
+@route_options(guarded=True)
 async def update_tensor(
     request: Request,
     handle: CurrentSession,
     settings: ServerSettings,
     id: Id,
-    body: Annotated[TensorUpdate, Body(openapi_examples=UPDATE_EXAMPLES)],
+    body: TensorUpdate,
 ) -> Response:
     """New values are written in place, without a record in the graph; shape and dtype stay as they are."""
     match = request.headers.get(IF_MATCH)
@@ -120,22 +103,15 @@ async def update_tensor(
     return Response(answer, headers={} if tag is None else {ETAG: tag}, media_type=JSON)
 
 
-@router.delete("/{id}", status_code=204, operation_id="delete_tensor", summary="Delete a tensor")
-@guarded
+@router.delete("/{id}", status_code=204, summary="Delete a tensor")
+@route_options(guarded=True)
 async def delete_tensor(request: Request, handle: CurrentSession, id: Id) -> None:
     """The id is free again. The graph keeps the values that it needs."""
     await handle.call(work.delete_tensor, id, request.headers.get(IF_MATCH))
 
 
-@router.get(
-    "/{id}/grad",
-    operation_id="get_grad",
-    summary="Read a tensor's gradient",
-    response_model=Tensor,
-    responses=BINARY_ANSWER,
-)
-@tagged
-@speaks(writes=VALUES)
+@router.get("/{id}/grad", summary="Read a tensor's gradient", response_model=Tensor, responses=BINARY_ANSWER)
+@route_options(writes=VALUES, tagged="endpoint")
 async def get_grad(
     request: Request, handle: CurrentSession, settings: ServerSettings, accept: Accepted, id: Id, data: WithData = True
 ) -> Response:
@@ -144,7 +120,7 @@ async def get_grad(
     return _value(await handle.call(service.fetch_grad, id, data, accept, settings.max_json_elements, known), accept)
 
 
-@router.delete("/{id}/grad", status_code=204, operation_id="delete_grad", summary="Clear a tensor's gradient")
+@router.delete("/{id}/grad", status_code=204, summary="Clear a tensor's gradient")
 async def delete_grad(handle: CurrentSession, id: Id) -> None:
     """The request also succeeds if there is no gradient."""
     await handle.call(work.run, [Instruction("set_grad", [id])])

@@ -79,15 +79,6 @@ class TensorPage(Page[Tensor]):
     """A session's tensors, ordered by id."""
 
 
-CREATE_EXAMPLES: dict[str, Any] = {
-    "data": {"summary": "From data", "value": {"id": "x", "data": [1.0, 2.0], "requires_grad": True}},
-    "factory": {"summary": "From a factory", "value": {"factory": "randn", "shape": [2, 3]}},
-}
-UPDATE_EXAMPLES: dict[str, Any] = {
-    "data": {"summary": "New values", "value": {"data": [3.0, 4.0]}},
-    "retains_grad": {"summary": "Keep the gradient of a result", "value": {"retains_grad": True}},
-}
-
 BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 BINARY_CONTENT = dict.fromkeys((SAFETENSORS, NPY), BINARY)
 CREATE_TENSOR: dict[str, Any] = {"requestBody": {"required": True, "content": {JSON: {}, **BINARY_CONTENT}}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from telegrad_engine.errors import InvalidArgument, MalformedRequest, UnknownResource
@@ -10,7 +9,6 @@ from telegrad_engine.program import Instruction, safetensors
 from telegrad_engine.program.compression import Body
 from telegrad_engine.program.instructions import check_id
 from telegrad_engine.program.overloads import find_op
-from telegrad_engine.schema.op import Op
 from telegrad_engine.session.session import Session
 
 from ..hosting import work
@@ -18,7 +16,8 @@ from ..hosting.commands import command, query
 from ..http import conditional, npy
 from ..http.media import JSON, NPY
 from ..routing.pages import PageRequest
-from .schemas import TensorFromData, TensorFromFactory, TensorUpdate
+from ..routing.schemas import Tensor
+from .schemas import TensorFromData, TensorFromFactory, TensorPage, TensorUpdate
 
 
 def creation(body: TensorFromData | TensorFromFactory) -> list[Instruction]:
@@ -43,30 +42,24 @@ def _factory_attrs(factory: str, body: TensorFromFactory) -> dict[str, Any]:
     if op.tensor_params or in_place:
         raise InvalidArgument(f"{factory} is no factory: it takes tensors; POST …/ops/{factory} runs it")
     for name in ("size", "dtype"):
-        if name in attrs and not _has(op, name):
+        if name in attrs and all(param.name != name for param in op.params):
             raise InvalidArgument(f"{factory} takes no {'shape' if name == 'size' else name}; it is {op.signature}")
     return attrs
-
-
-def _has(op: Op, name: str) -> bool:
-    return any(param.name == name for param in op.params)
 
 
 def upload(
     content: Body, media_type: str, name: str | None, dtype: str | None, requires_grad: bool
 ) -> list[Instruction]:
     """The program that creates a tensor from the array in a binary body."""
-    attrs = {"data": _array(content, media_type), "dtype": dtype, "requires_grad": requires_grad}
-    return [Instruction("tensor", (), None if name is None else [check_id(name)], attrs)]
-
-
-def _array(body: Body, media_type: str) -> Any:
     if media_type == NPY:
-        return npy.decode(body)
-    _, arrays = safetensors.decode(body)
-    if len(arrays) != 1:
-        raise MalformedRequest(f"safetensors: one tensor is wanted here, the container has {len(arrays)}")
-    return next(iter(arrays.values()))
+        data = npy.decode(content)
+    else:
+        _, arrays = safetensors.decode(content)
+        if len(arrays) != 1:
+            raise MalformedRequest(f"safetensors: one tensor is wanted here, the container has {len(arrays)}")
+        [data] = arrays.values()
+    attrs = {"data": data, "dtype": dtype, "requires_grad": requires_grad}
+    return [Instruction("tensor", (), None if name is None else [check_id(name)], attrs)]
 
 
 @command("change_tensor")
@@ -91,15 +84,12 @@ def change(
 
 
 @query
-def page(session: Session, request: PageRequest, prefix: str | None) -> tuple[Sequence[dict[str, Any]], str | None]:
-    """A page of descriptions of the tensors whose ids start with ``prefix``, and the next cursor."""
-    names = sorted(session.tensors if prefix is None else filter(_starting(prefix), session.tensors))
+def page(session: Session, request: PageRequest, prefix: str | None) -> TensorPage:
+    """A page of descriptions of the tensors whose ids start with ``prefix``."""
+    names = sorted(name for name in session.tensors if prefix is None or name.startswith(prefix))
     chosen, following = request.of("tensors", names, str)
-    return [{**value.description, "data": None} for value in session.read(chosen, False)], following
-
-
-def _starting(prefix: str) -> Callable[[str], bool]:
-    return lambda name: name.startswith(prefix)
+    items = [Tensor(**{**value.description, "data": None}) for value in session.read(chosen, False)]
+    return TensorPage(items=items, next_cursor=following)
 
 
 @command("fetch_grad")

@@ -11,12 +11,11 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from ..hosting.host import SessionHost
-from ..http.media import speaks
 from ..observability.ledger import TenantTotals
 from ..observability.metrics import CONTENT_TYPES, OPENMETRICS, TEXT, render
 from ..routing.dependencies import Accepted, CurrentPrincipal, Host
 from ..routing.pages import Page, Paged, PageRequest
-from ..routing.route import Route
+from ..routing.route import Route, route_options
 from ..routing.schemas import Answer
 
 router = APIRouter(tags=["usage"], route_class=Route)
@@ -59,21 +58,17 @@ def page(host: SessionHost, tenant: str | None, request: PageRequest) -> Usage:
 
 
 def _usage(tenant: str | None, sessions: int, totals: TenantTotals) -> TenantUsage:
+    same = ("sessions_created", "requests", "programs", "instructions", "seconds", "tensor_bytes")
     return TenantUsage(
         tenant=tenant,
         sessions=sessions,
-        sessions_created=totals.sessions_created,
-        requests=totals.requests,
-        programs=totals.programs,
-        instructions=totals.instructions,
-        seconds=totals.seconds,
         received_bytes=totals.received + totals.stream_received,
         sent_bytes=totals.sent + totals.stream_sent,
-        tensor_bytes=totals.tensor_bytes,
+        **{name: getattr(totals, name) for name in same},
     )
 
 
-@router.get("/v1/usage", operation_id="get_usage", summary="Read what was used")
+@router.get("/v1/usage", summary="Read what was used")
 async def get_usage(host: Host, principal: CurrentPrincipal, request: Paged) -> Usage:
     """What the tenant has used since the server started; with the scope `admin`, what every tenant has used."""
     return page(host, None if "admin" in principal.scopes else principal.tenant, request)
@@ -81,12 +76,11 @@ async def get_usage(host: Host, principal: CurrentPrincipal, request: Paged) -> 
 
 @router.get(
     "/metrics",
-    operation_id="get_metrics",
     summary="Read the metrics",
     response_class=Response,
     responses={200: {"description": "The metrics.", "content": {TEXT: SCRAPED, OPENMETRICS: SCRAPED}}},
 )
-@speaks(writes=(TEXT, OPENMETRICS))
+@route_options(writes=(TEXT, OPENMETRICS))
 async def get_metrics(request: Request, accepted: Accepted) -> Response:
     """The metrics of the server for Prometheus, as text or as OpenMetrics; docs/observability.md lists them."""
     collected = [*request.app.state.metrics.collect()]
