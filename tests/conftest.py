@@ -1,4 +1,4 @@
-"""How much is tested, and the sessions that tests use: what is said of the SDK is said of one here and one on a server.
+"""Selects which tests run, and provides sessions. SDK tests run against a local session and a server.
 
 ``make test`` runs a selection in a few minutes: of each test at most ``SETS`` sets of its parameters, those that are
 spread evenly, and no test marked ``full``. ``make test-all`` runs everything, and so does a run that names files.
