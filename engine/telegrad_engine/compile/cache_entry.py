@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from .input_signature import InputSignature
-from .plan import Planned
+from .plan import Plan
 
 MORE_RUNS = "it is planned after more runs"
 MAX_DOUBLINGS = 10
@@ -41,7 +41,7 @@ class CacheEntry:
     def __init__(self, after: int, nodes: int, difference: str | None) -> None:
         """``nodes`` is the size of the signature's graph, ``difference`` its difference from known signatures."""
         self._own_bytes = nodes * NODE_BYTES
-        self.plan: Planned | None = None
+        self.plan: Plan | None = None
         self._after, self._attempts = after, 0
         self.runs = 0
         """The number of runs since the last attempt in which no plan ran."""
@@ -72,7 +72,7 @@ class CacheEntry:
         self.runs = 0
         self._attempts += 1
 
-    def set_plan(self, plan: Planned) -> None:
+    def set_plan(self, plan: Plan) -> None:
         """Use a plan that was made."""
         self.postpone(self.reason)
         self.plan, self._timed = plan, 0

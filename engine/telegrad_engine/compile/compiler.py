@@ -25,7 +25,7 @@ from ..session.statistics import PLANNED
 from .cache_entry import MORE_RUNS, UNIT_BYTES, CacheEntry, Key
 from .change import Change
 from .input_signature import Inputs, InputSignature, find_inputs
-from .plan import Planned, PlannedRun
+from .plan import Plan, PlannedRun
 from .reports import Report, difference, note
 from .tracing import plan_program
 
@@ -37,7 +37,6 @@ MAX_COMPARED = 8
 """The number of known signatures, most recently used, with which a new one is compared to report a difference."""
 VALUES = "the values are not those that are usual, as where an index is out of range"
 ROOM = "the session may not have room for all of it at once"
-ON_THE_CPU = "the session is not on the CPU"
 LONG = "it spends its time in its kernels"
 AFTER = 2
 """The number of runs of a program before it is planned."""
@@ -75,7 +74,7 @@ class Compiler:
         reason: str | None = MORE_RUNS
         if not program.program.is_new:  # most programs that run once never run again
             try:
-                inputs = self._find_inputs(session, program)
+                inputs = find_inputs(session, program)
                 if inputs is None:
                     reason = None
                 else:
@@ -135,7 +134,7 @@ class Compiler:
         return None if run is None else self._answer(program, inputs, entry, plan, run, started)
 
     def _answer(
-        self, program: BoundProgram, inputs: Inputs, entry: CacheEntry, plan: Planned, run: PlannedRun, started: float
+        self, program: BoundProgram, inputs: Inputs, entry: CacheEntry, plan: Plan, run: PlannedRun, started: float
     ) -> Answer:
         session = inputs.session
         change = Change(plan.effects, inputs, run)
@@ -167,7 +166,7 @@ class Compiler:
 
     # Making plans ------------------------------------------------------------------------
 
-    def plan(self, program: BoundProgram, inputs: Inputs) -> Planned:
+    def plan(self, program: BoundProgram, inputs: Inputs) -> Plan:
         """Return a plan of the program, from a run on these inputs. Raises Untraceable, with the reason."""
         return plan_program(program.program, inputs)
 
@@ -200,14 +199,6 @@ class Compiler:
             return sum([entry.size for entry in self._entries.values()])
 
     # Entries and reports -----------------------------------------------------------------
-
-    def _find_inputs(self, session: Session, program: BoundProgram) -> Inputs | None:
-        refusal = program.program.refusal
-        if refusal is not None:
-            raise Untraceable(refusal)
-        if session.environment.device is not None:
-            raise Untraceable(ON_THE_CPU)
-        return find_inputs(session, program)
 
     def _entry(self, program: BoundProgram, dtype: DType, signature: InputSignature) -> CacheEntry:
         key = Key(program.program.tenant, program.program.digest, dtype.name, signature)

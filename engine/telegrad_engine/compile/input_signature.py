@@ -78,7 +78,11 @@ class Inputs:
         self._places = places
         self._specs: list[tuple[Any, ...]] = []
         self._read()
-        graph = self._graph = self._read_graph()
+        graph = None  # of the tensors, if any has a history; its leaves become inputs
+        if any(tensor._node is not None for tensor in self.tensors):
+            most = MAX_NODES if program.program.visits_graphs else MAX_UNVISITED
+            graph = InputGraph(self.tensors, self._place, most)
+        self._graph = graph
         self.operands = program.operands if graph is None else [*program.operands, *graph.numbers]
         """The operands of the program, then the numbers in the graph behind the tensors."""
         self.nodes: Sequence[Any] = () if graph is None else graph.nodes
@@ -106,14 +110,6 @@ class Inputs:
         """Copy memory that the session shares with a fork, before the tensors at these positions are written to."""
         if self.session.accounts.unshare([self.tensors[position] for position in written]):
             vars(self).pop("arrays", None)
-
-    def _read_graph(self) -> InputGraph | None:
-        """Return the graph of the tensors, or None if none has a history. Its leaves become inputs."""
-        for tensor in self.tensors:
-            if tensor._node is not None:
-                most = MAX_NODES if self._program.program.visits_graphs else MAX_UNVISITED
-                return InputGraph(self.tensors, self._place, most)
-        return None
 
     def _place(self, tensor: Any) -> int:
         """Return the tensor's position among the inputs, to which it is added if it is new."""
@@ -189,6 +185,10 @@ def find_inputs(session: Session, program: BoundProgram) -> Inputs | None:
 
     Raises Untraceable for inputs that a plan cannot take.
     """
+    if program.program.refusal is not None:
+        raise Untraceable(program.program.refusal)
+    if session.environment.device is not None:
+        raise Untraceable("the session is not on the CPU")
     if session.profile is not None or state.observer is not None:
         raise Untraceable("somebody watches every instruction")
     if session.checkpoints.open:

@@ -59,7 +59,10 @@ BLOCK = 64
 
 
 class Plan:
-    """Calls on numbered places, of which the inputs are first. It changes nothing, and may run on several threads."""
+    """Calls on numbered places, of which the inputs are first, and their effects on a session.
+
+    Running it changes nothing. It may run on several threads.
+    """
 
     def __init__(
         self,
@@ -70,17 +73,51 @@ class Plan:
         guards: Sequence[int],
         draws: bool,
         numbers: Mapping[int, int],
+        effects: Effects,
     ) -> None:
-        self._places, self._guards = places, guards
+        self._places, self._guards, self._draws = places, guards, draws
         self._blocks = [steps[start : start + BLOCK] for start in range(0, len(steps), BLOCK)]
-        self.draws = draws
-        """Whether it draws from the generator that is its last input."""
         self.outputs, self.writes = outputs, writes
         """The outputs by position, and the calls that compute one into an input."""
         self.numbers = numbers
         """The places of Python numbers that the program leaves in tensors, by their numbers on the tape."""
+        self.effects = effects
 
-    def run(self, inputs: Sequence[Any]) -> list[Any] | None:
+    def __len__(self) -> int:
+        return sum(map(len, self._blocks)) + len(self.writes)
+
+    @property
+    def size(self) -> int:
+        """The number of its calls and of the nodes that it leaves."""
+        return len(self) + len(self.effects.graph.nodes)
+
+    def run(
+        self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator
+    ) -> PlannedRun | None:
+        """Return the results for these arrays and numbers; None if a guard does not hold.
+
+        Random numbers are drawn from the generator, which is unchanged if there are no results. Returns None also if a
+        call raises: the interpreter reports the error best.
+        """
+        bits = generator.bit_generator
+        before = bits.state if self._draws else None
+        places = None
+        try:
+            with np.errstate(all="ignore"):
+                places = self.run_calls((*arrays, *operands, generator))
+        except STOPPED:
+            if before is not None:
+                bits.state = before
+            raise
+        except Exception:
+            logger.debug("a planned program failed", exc_info=True)
+        if places is not None:
+            return PlannedRun(self, arrays, places, before)
+        if before is not None:
+            bits.state = before
+        return None
+
+    def run_calls(self, inputs: Sequence[Any]) -> list[Any] | None:
         """Return the places after a run; None if a guard does not hold."""
         places = self._places.copy()
         places[: len(inputs)] = inputs
@@ -98,47 +135,6 @@ class Plan:
         if any(places[output.place].shape != output.shape for output in self.outputs.values()):
             return None  # a function returned another shape than expected
         return places
-
-    def __len__(self) -> int:
-        return sum(map(len, self._blocks)) + len(self.writes)
-
-
-class Planned:
-    """A program that was planned for NumPy."""
-
-    def __init__(self, plan: Plan, effects: Effects) -> None:
-        self._plan, self.effects = plan, effects
-
-    @property
-    def size(self) -> int:
-        """The number of its calls and of the nodes that it leaves."""
-        return len(self._plan) + len(self.effects.graph.nodes)
-
-    def run(
-        self, arrays: Sequence[Any], operands: Sequence[float], generator: np.random.Generator
-    ) -> PlannedRun | None:
-        """Return the results for these arrays and numbers; None if a guard does not hold.
-
-        Random numbers are drawn from the generator, which is unchanged if there are no results. Returns None also if a
-        call raises: the interpreter reports the error best.
-        """
-        bits = generator.bit_generator
-        before = bits.state if self._plan.draws else None
-        places = None
-        try:
-            with np.errstate(all="ignore"):
-                places = self._plan.run((*arrays, *operands, generator))
-        except STOPPED:
-            if before is not None:
-                bits.state = before
-            raise
-        except Exception:
-            logger.debug("a planned program failed", exc_info=True)
-        if places is not None:
-            return PlannedRun(self._plan, arrays, places, before)
-        if before is not None:
-            bits.state = before
-        return None
 
 
 class PlannedRun:
@@ -281,8 +277,8 @@ class Planner:
 
     # Places ------------------------------------------------------------------------------
 
-    def plan(self) -> Plan:
-        """Return the plan, with a place for each argument and result."""
+    def plan(self, effects: Effects) -> Plan:
+        """Return the plan with these effects, which has a place for each argument and result."""
         late = {id(call) for call in self._deferred.values()}
         ending: dict[float, list[int]] = {}
         for number, index in self._last.items():
@@ -305,7 +301,7 @@ class Planner:
         outputs = {p: self._output(x) for p, x in enumerate(self._outputs) if p not in writes}
         guards = [self._places[guard.number] for guard in self._guards]
         numbers = {number: self._places[number] for number in self._numbers}
-        return Plan(self._template, steps, outputs, writes, guards, bool(self._generators), numbers)
+        return Plan(self._template, steps, outputs, writes, guards, bool(self._generators), numbers, effects)
 
     def _step(self, function: Callable[..., Any], places: Sequence[int], result: int) -> Step:
         if isinstance(function, np.ufunc) and function.nin == 2 and function not in NAMING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,6 @@ import numpy as np
 
 from ..arrays.numpy_tracer import TapingBackend
 from ..arrays.symbolic import Untraceable, has_traced, is_traced
-from ..context import MemoryBudget
 from ..devices import Device
 from ..dtypes import DType
 from ..errors import TelegradError
@@ -24,7 +23,7 @@ from ..graph.node import FREED, walk
 from ..program.instructions import Instruction
 from ..program.operands import BOUNDS, OperandRef, fill
 from ..program.program import Program, Step
-from ..program.registered_functions import Applicable, Budget, Library, SessionLibrary
+from ..program.registered_functions import Budget, Library, SessionLibrary
 from ..program.result import describe
 from ..program.template import slot_of, stand_in
 from ..program.verbs import VERBS
@@ -35,7 +34,7 @@ from ..session.session import Session
 from .effects import Effects, Fetched, Made, Place, Save, Source
 from .graphs import LEAF, TAKEN, GraphData, rebuild
 from .input_signature import Inputs, InputSignature, TensorSpec
-from .plan import Planned, Planner
+from .plan import Plan, Planner
 
 
 class Trace(Session):
@@ -56,8 +55,10 @@ class Trace(Session):
         super().__init__()
         self._operands, self._numbers = operands, numbers
         self.environment = Environment(device, dtype, generator)
-        self.accounts = Total()
-        self.functions = Applied(zip(program.functions, signature.functions, strict=True))
+        self.accounts = TracedAccounts()
+        self.functions = SessionLibrary(Library())
+        self.functions._functions.update(zip(program.functions, signature.functions, strict=True))
+        self.functions.new_budget = TracedBudget
         self.program, self.arrays = program, arrays
         self.fetches: list[tuple[int, dict[str, Any], list[int], Any]] = []
         """For each fetched tensor its id, its description at that point, its version counter and its array."""
@@ -146,7 +147,7 @@ class Trace(Session):
             self.fetches.append((slot_of(name), describe(name, tensor), tensor._version_counter, array))
 
 
-class Total(Accounts):
+class TracedAccounts(Accounts):
     """Counts the memory of all results, including freed ones, without a limit."""
 
     def __init__(self) -> None:
@@ -157,21 +158,7 @@ class Total(Accounts):
         self.used_bytes += math.prod(array.shape) * array.dtype.itemsize
 
 
-class Applied(SessionLibrary):
-    """The registered functions that the traced program applies."""
-
-    def __init__(self, functions: Iterable[tuple[str, Applicable]]) -> None:
-        super().__init__(Library())
-        self._functions.update(functions)
-
-    def apply(
-        self, name: str, tensors: Sequence[Any], parameters: Mapping[str, Any], memory: MemoryBudget
-    ) -> tuple[Sequence[Any], list[bool]]:
-        """Call a function."""
-        return self.find(name).call(tensors, parameters, DataAlone()), []
-
-
-class DataAlone(Budget):
+class TracedBudget(Budget):
     """The budget of a traced call. It rejects installed Python, which may depend on more than its arguments."""
 
     __slots__ = ()
@@ -185,7 +172,7 @@ class DataAlone(Budget):
 
     def anew(self) -> Budget:
         """Return a new budget of this class."""
-        return DataAlone()
+        return TracedBudget()
 
 
 # Effects --------------------------------------------------------------------------------------
@@ -412,7 +399,7 @@ def _leaves(values: Sequence[Any]) -> Iterator[Any]:
 # Plans ----------------------------------------------------------------------------------------
 
 
-def plan_program(program: Program, inputs: Inputs) -> Planned:
+def plan_program(program: Program, inputs: Inputs) -> Plan:
     """Run a program on these inputs, record it on a tape, and plan it. Raises Untraceable, with the reason."""
     signature, arrays, operands = inputs.signature, inputs.arrays, inputs.operands
     backend = TapingBackend()
@@ -434,4 +421,4 @@ def plan_program(program: Program, inputs: Inputs) -> Planned:
     used = Counter([*sources, *[source for _, source in effects.writes]])
     written = {source.position: target for target, source in effects.writes if source.is_output and used[source] == 1}
     planner = Planner(tape, len(arrays) + len(operands) + 1, reader.outputs, backend.guards, written, reader.numbers)
-    return Planned(planner.plan(), effects)
+    return planner.plan(effects)

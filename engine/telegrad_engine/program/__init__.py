@@ -1,4 +1,4 @@
-"""Programs, which are the only way to run anything in a session, and their encodings."""
+"""Programs, which are the only way to run anything in a session (program.py), and their encodings."""
 
 from . import procedures as procedures
 from . import scope_verbs as scope_verbs

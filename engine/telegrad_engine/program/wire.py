@@ -118,7 +118,7 @@ class Message(NamedTuple):
         while done.calls < len(self.programs):
             program = self.programs[done.calls]
             try:
-                answer = session.run(program) if within is None else session.run_at_once(program, within)
+                answer = session.run(program, within)
             except TelegradError as error:
                 if isinstance(error.context.get("instruction"), int):
                     error.context["instruction"] += done.instructions

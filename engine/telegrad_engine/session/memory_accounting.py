@@ -41,7 +41,7 @@ class Accounts:
     def __init__(self, max_bytes: int, names: Sized = (), quota: Quota | None = None) -> None:
         self.max_bytes = max_bytes
         self.used_bytes = 0
-        """The bytes of arrays, and those of :meth:`count_bytes`."""
+        """The bytes of arrays, and of waiting backward passes, which the session adds."""
         self.reserved_bytes = 0
         """The bytes that the running op may need while it runs."""
         self.answer_bytes = 0
@@ -174,11 +174,3 @@ class Accounts:
             if (array := counted()) is not None:
                 self.count(array, lent=True)
         self.shared = other.shared
-
-    def count_bytes(self, nbytes: int) -> None:
-        """Count bytes that belong to no tensor, until :meth:`uncount_bytes`."""
-        self.used_bytes += nbytes
-
-    def uncount_bytes(self, nbytes: int) -> None:
-        """Subtract bytes that :meth:`count_bytes` added."""
-        self.used_bytes -= nbytes

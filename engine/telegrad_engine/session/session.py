@@ -151,16 +151,25 @@ class Session:
 
     # Running -----------------------------------------------------------------------------
 
-    def run(self, program: Sequence[Instruction]) -> Answer:
+    def run(self, program: Sequence[Instruction], within: float | None = None) -> Answer:
         """Run the instructions in order.
 
         A failing instruction raises its TelegradError with ``instruction``, ``op``, ``ids`` and ``shapes`` in the
         context; the effects of those before it remain, those after it do not run. Raises TimeLimitExceeded after
         ``max_program_s``, Cancelled if this thread's cancellation token is cancelled, and InternalError as
         :meth:`check_intact`.
+
+        With ``within``, run a program only if it is planned and its last run took at most so many seconds, and return
+        its answer before its effects are complete: :meth:`flush` completes them before the session is used again.
+        Raises NotAtOnce, with nothing done, in any other case.
         """
         self.flush()
         self.check_intact()
+        if within is not None:
+            if self.lent or self._is_overhead_due or self.compiler is None or not isinstance(program, BoundProgram):
+                raise NotAtOnce
+            with self.environment.stream:
+                return self.compiler.run(self, program, within)
         if self._is_overhead_due:
             self.note_overhead()
         if self.lent:
@@ -213,19 +222,6 @@ class Session:
         except Exception as error:
             raise self._locate(self.explained(error, instruction), 0, instruction) from None
         return [found[name] for name in names]
-
-    def run_at_once(self, program: Sequence[Instruction], within: float) -> Answer:
-        """Run a program if it is planned and its last run took at most ``within`` seconds.
-
-        The answer is returned first; :meth:`flush` completes the program's effects before the session is used again.
-        Raises NotAtOnce, with nothing done, in any other case, and InternalError as :meth:`check_intact`.
-        """
-        self.flush()
-        self.check_intact()
-        if self.lent or self._is_overhead_due or self.compiler is None or not isinstance(program, BoundProgram):
-            raise NotAtOnce
-        with self.environment.stream:
-            return self.compiler.run(self, program, within)
 
     def defer(self, rest: Callable[[], None]) -> None:
         """Defer the rest of the running program to :meth:`flush`; it cannot fail for lack of memory."""

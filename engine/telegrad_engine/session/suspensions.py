@@ -192,7 +192,7 @@ class Suspensions:
         self._remove(session, call).run.due = None  # its steps refer to it
 
     def _remove(self, session: Any, call: str) -> Waiting:
-        session.accounts.uncount_bytes(self.find(call).nbytes)
+        session.accounts.used_bytes -= self.find(call).nbytes
         return self.waiting.pop(call)
 
     def find(self, call: str) -> Waiting:
@@ -226,7 +226,7 @@ class Suspensions:
             "gradients": [None if tensor is None else session.keep(tensor) for tensor in given],
             "outputs": out,
         }
-        session.accounts.count_bytes(nbytes)
+        session.accounts.used_bytes += nbytes
         self.waiting[call] = Waiting(run, derivation, stop, given, pending, nbytes, state.anomaly)
         return Suspended(pending)
 

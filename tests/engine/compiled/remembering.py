@@ -16,7 +16,7 @@ import telegrad as tg
 import telegrad_engine
 from telegrad_engine.compile import Compiler
 from telegrad_engine.compile.input_signature import Inputs
-from telegrad_engine.compile.plan import Planned
+from telegrad_engine.compile.plan import Plan
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.program import BoundProgram
 from telegrad_engine.program.program_cache import ProgramCache
@@ -29,11 +29,11 @@ from ..templates import bound
 class Tampering(Compiler):
     """A compiler of plans that a test changes: ``make`` is called with the function that makes one."""
 
-    def __init__(self, make: Callable[[Callable[[], Planned]], Planned], after: int = 2, choose: bool = True) -> None:
+    def __init__(self, make: Callable[[Callable[[], Plan]], Plan], after: int = 2, choose: bool = True) -> None:
         super().__init__(after, choose=choose)
         self._tamper = make
 
-    def plan(self, program: BoundProgram, inputs: Inputs) -> Planned:
+    def plan(self, program: BoundProgram, inputs: Inputs) -> Plan:
         plan = super().plan
         return self._tamper(lambda: plan(program, inputs))
 
@@ -48,11 +48,11 @@ class Remembering(Session):
         self.at_once = 0
         """How many programs ran at once."""
 
-    def run(self, program: Sequence[Instruction]) -> Answer:
+    def run(self, program: Sequence[Instruction], within: float | None = None) -> Answer:
         call = program if isinstance(program, BoundProgram) else bound(self.memory, program)
         if self.within is not None:
             with suppress(NotAtOnce):
-                answer = deepcopy(self.run_at_once(call, self.within))  # as it is before the rest is done
+                answer = deepcopy(super().run(call, self.within))  # as it is before the rest is done
                 self.at_once += 1
                 return answer  # the next program finishes what this one left
         return super().run(call)

@@ -16,7 +16,7 @@ import pytest
 import telegrad as tg
 from telegrad_engine.arrays.symbolic import Untraceable
 from telegrad_engine.compile import Compiler
-from telegrad_engine.compile.plan import Planned
+from telegrad_engine.compile.plan import Plan
 from telegrad_engine.errors import Cancelled
 from telegrad_engine.program import Instruction
 
@@ -104,7 +104,7 @@ def test_a_profile_sees_every_op(session: Remembering) -> None:
 
 def test_verification_finds_a_plan_that_gives_something_else() -> None:
     class Wrong(VerifyingCompiler):
-        def plan(self, *args: Any) -> Planned:
+        def plan(self, *args: Any) -> Plan:
             made = super().plan(*args)
             run = made.run
             made.run = lambda arrays, *rest: run([array * 1.001 for array in arrays], *rest)  # type: ignore[method-assign]
@@ -144,7 +144,7 @@ class Loop:
 def test_what_could_not_be_made_is_tried_again_after_twice_as_many_runs() -> None:
     failures = [RuntimeError("broken on purpose"), Untraceable("there is no room"), Untraceable("nor is there now")]
 
-    def make(plan: Callable[[], Planned]) -> Planned:
+    def make(plan: Callable[[], Plan]) -> Plan:
         if failures:
             raise failures.pop(0)
         return plan()
@@ -159,7 +159,7 @@ def test_what_could_not_be_made_is_tried_again_after_twice_as_many_runs() -> Non
 def failing(errors: list[Exception]) -> Compiler:
     """A compiler of plans that raise these errors, one a run."""
 
-    def make(plan: Callable[[], Planned]) -> Planned:
+    def make(plan: Callable[[], Plan]) -> Plan:
         made = plan()
         run = made.run
 
@@ -202,7 +202,7 @@ def many_small_ops(x: Any) -> None:
 def test_a_plan_that_is_slower_is_made_again_later() -> None:
     slow = [True]
 
-    def make(plan: Callable[[], Planned]) -> Planned:
+    def make(plan: Callable[[], Plan]) -> Plan:
         made = plan()
         run = made.run
         made.run = lambda *inputs: (slow and time.sleep(0.1)) or run(*inputs)  # type: ignore[method-assign]

@@ -14,9 +14,10 @@ from telegrad_engine import Tensor
 from telegrad_engine.arrays.numpy_tracer import Tape, TapingBackend
 from telegrad_engine.arrays.symbolic import Untraceable
 from telegrad_engine.compile.effects import Source
-from telegrad_engine.compile.plan import Planned, Planner
+from telegrad_engine.compile.plan import Planner
 
 N = 3
+NO_EFFECTS: Any = None
 STEPS = [
     lambda xp, a, b, g: a + b,
     lambda xp, a, b, g: a * 2.0 - b,
@@ -58,7 +59,7 @@ def test_a_plan_leaves_what_the_calls_gave(seed: int) -> None:
     wanted = [int(i) for i in rng.choice(np.arange(3, len(there)), size=min(4, len(there) - 3), replace=False)]
     # Some outputs are kept, and each of the others is written to an input of its own.
     targets = dict(zip(range(len(wanted)), rng.permutation(3)[: rng.integers(0, 4)].tolist(), strict=False))
-    planned = Planned(Planner(backend.tape, 4, [there[i] for i in wanted], [], targets).plan(), effects=None)
+    planned = Planner(backend.tape, 4, [there[i] for i in wanted], [], targets).plan(NO_EFFECTS)
     given = [np.array(x) for x in values]
     run = planned.run(given, (), own)
     assert run is not None
@@ -84,7 +85,7 @@ def test_only_memory_that_nothing_else_has_is_kept_without_a_copy() -> None:
     y: Any = x * 2  # type: ignore[operator]
 
     def owned(*outputs: Any) -> list[bool]:
-        plan = Planner(backend.tape, 1, outputs, [], {}).plan()
+        plan = Planner(backend.tape, 1, outputs, [], {}).plan(NO_EFFECTS)
         return [plan.outputs[i].own for i in range(len(outputs))]
 
     assert owned(y) == [True]
@@ -95,10 +96,10 @@ def test_only_memory_that_nothing_else_has_is_kept_without_a_copy() -> None:
 def test_a_result_that_is_the_same_each_time_may_be_changed() -> None:
     backend = TapingBackend()
     backend.tape.generator()
-    plan = Planner(backend.tape, 1, [np.ones(3)], [], {}).plan()
-    planned, generator = Planned(plan, effects=None), np.random.default_rng()
+    plan = Planner(backend.tape, 1, [np.ones(3)], [], {}).plan(NO_EFFECTS)
+    generator = np.random.default_rng()
     for _ in range(3):
-        run = planned.run([], (), generator)
+        run = plan.run([], (), generator)
         assert run is not None
         kept = run.array(Source(True, 0))
         assert kept.tolist() == [1, 1, 1]
@@ -110,9 +111,9 @@ def test_what_nothing_needs_is_not_computed() -> None:
     x = backend.tape.input(np.ones(4, np.float32))
     _ = x.sum() + 1
     y = (x * 2 + 1) * 3  # type: ignore[operator]
-    plan = Planner(backend.tape, 1, [y], [], {}).plan()
+    plan = Planner(backend.tape, 1, [y], [], {}).plan(NO_EFFECTS)
     assert len(plan) == 3
-    places = plan.run([np.arange(4, dtype=np.float32)])
+    places = plan.run_calls([np.arange(4, dtype=np.float32)])
     assert places is not None and len(places) == 6  # the input, three numbers, nothing, and one array for all results
 
 
@@ -120,9 +121,9 @@ def test_a_guard_that_does_not_hold_stops_it() -> None:
     backend = TapingBackend()
     x = backend.tape.input(np.ones(3))
     assert backend.holds((x > 0).all()) and not backend.holds((x > 5).any())  # type: ignore[attr-defined, operator]
-    plan = Planner(backend.tape, 1, [x * 2], backend.guards, {}).plan()  # type: ignore[operator]
-    assert plan.run([np.full(3, 2.0)]) is not None
-    assert plan.run([np.array([1.0, -1.0, 1.0])]) is None and plan.run([np.array([1.0, 9.0, 1.0])]) is None
+    plan = Planner(backend.tape, 1, [x * 2], backend.guards, {}).plan(NO_EFFECTS)  # type: ignore[operator]
+    assert plan.run_calls([np.full(3, 2.0)]) is not None
+    assert plan.run_calls([np.array([1.0, -1.0, 1.0])]) is None and plan.run_calls([np.array([1.0, 9.0, 1.0])]) is None
 
 
 @pytest.mark.parametrize(
@@ -155,9 +156,9 @@ def test_nobody_acts_on_values(use: Any) -> None:
 def test_what_is_large_is_made_each_time_and_not_kept() -> None:
     backend = TapingBackend()
     x = backend.tape.input(np.ones(500_000, np.float32))
-    plan = Planner(backend.tape, 1, [x + backend.ones(500_000, np.float32)], [], {}).plan()
+    plan = Planner(backend.tape, 1, [x + backend.ones(500_000, np.float32)], [], {}).plan(NO_EFFECTS)
     assert len(plan) == 2
     backend = TapingBackend()
     x = backend.tape.input(np.ones(500_000, np.float32))
     with pytest.raises(Untraceable, match="large constants"):
-        Planner(backend.tape, 1, [x + np.ones(500_000, np.float32)], [], {}).plan()
+        Planner(backend.tape, 1, [x + np.ones(500_000, np.float32)], [], {}).plan(NO_EFFECTS)

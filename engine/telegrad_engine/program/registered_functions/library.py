@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock, local
 from typing import Any
 
@@ -124,6 +124,8 @@ class SessionLibrary(Library):
     def __init__(self, shared: Library) -> None:
         super().__init__(shared)
         self.shared = shared
+        self.new_budget: Callable[[], Budget] = Budget
+        """Makes the budget of a call."""
 
     def of_scope(self, scope: str) -> Library:
         """Return the library of a scope, "session" or "server", to change it.
@@ -154,7 +156,7 @@ class SessionLibrary(Library):
 
         The tensors that it made and that are still alive count as the session's memory.
         """
-        budget = Budget()
+        budget = self.new_budget()
         try:
             return self.find(name).call(tensors, parameters, budget), budget.decisions
         finally:
