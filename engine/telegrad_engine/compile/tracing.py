@@ -18,7 +18,7 @@ from ..arrays.symbolic import Untraceable, has_traced, is_traced
 from ..devices import Device
 from ..dtypes import DType
 from ..errors import TelegradError
-from ..graph.data import NOWHERE, Constant, Container, NodeData, Placeholder, node_data, template
+from ..graph.data import NOWHERE, Constant, Container, NodeData, Placeholder, folded, node_data, template
 from ..graph.node import FREED, walk
 from ..program.instructions import Instruction
 from ..program.operands import BOUNDS, OperandRef, fill
@@ -343,7 +343,7 @@ class EffectsReader:
             saved = self._template(node.saved)
         versions = tuple([(at, self._counters.of(counter), version) for at, counter, version in node.versions])
         edges = tuple([self._edge(target) for target in node.next_edges])
-        return node_data(node, self._template(node.attrs), saved, versions, edges)
+        return folded(node_data(node, self._template(node.attrs), saved, versions, edges))
 
     def _saved(self, value: Any, of: int | None) -> Placeholder | None:
         """Return the placeholder of a saved value; ``of`` is the id of its version counter."""

@@ -101,13 +101,10 @@ class NodeData(NamedTuple):
     """A node of a graph."""
 
     kind: type[Any]
-    fixed: tuple[tuple[str, Any], ...]
+    fixed: Mapping[str, Any] | tuple[tuple[str, Any], ...]
     """Attributes that are the same in every graph that is made."""
-    plan: Identity
-    attrs: Any
-    """The template of its op's attributes."""
-    saved: Any
-    """The template of its saved values."""
+    values: tuple[tuple[str, Any], ...]
+    """Attributes with their templates."""
     versions: tuple[tuple[int, int, int], ...]
     """For each saved tensor its position, the number of its version counter, and its version minus that counter's."""
     edges: tuple[int, ...]
@@ -115,18 +112,26 @@ class NodeData(NamedTuple):
 
 
 def node_data(node: Any, attrs: Any, saved: Any, versions: Any, edges: Any) -> NodeData:
-    """Return the data of a node, with these templates of its values, versions and edges."""
+    """Return the data of a node, with these templates of its values, versions and edges. It can be compared."""
     own = vars(node)
     fixed = tuple([(name, tuple(own[name]) if name == "specs" else own[name]) for name in FIXED if name in own])
-    return NodeData(MultiOutputNode if node.many else Node, fixed, Identity(node.plan), attrs, saved, versions, edges)
+    values = ("plan", Identity(node.plan)), ("attrs", attrs), ("saved", saved)
+    return NodeData(MultiOutputNode if node.many else Node, fixed, values, versions, edges)
+
+
+def folded(data: NodeData) -> NodeData:
+    """Return the same data with constants among the fixed attributes: quicker to make, but not to be compared."""
+    constants = {name: value.value for name, value in data.values if type(value) is Constant or type(value) is Identity}
+    values = tuple([(name, value) for name, value in data.values if name not in constants])
+    return data._replace(fixed={**dict(data.fixed), **constants}, values=values)
 
 
 def new_node(kind: type[Any], data: NodeData, values: Mapping[str, Any]) -> Any:
     """Make a node, with these values for its placeholders, and without versions, edges and age."""
     node: Any = object.__new__(kind)
     node._update(data.fixed)
-    node.plan = data.plan.value
-    node.attrs, node.saved = fill_template(data.attrs, values), fill_template(data.saved, values)
+    for name, value in data.values:
+        setattr(node, name, fill_template(value, values))
     return node
 
 

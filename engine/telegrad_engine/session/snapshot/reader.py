@@ -21,7 +21,7 @@ from ...autograd.custom_function.define import Error
 from ...autograd.custom_function.node import FunctionNode, _plan
 from ...autograd.suspension import ClientHook, ClientNode
 from ...errors import InvalidFunction, MalformedRequest, TooLarge
-from ...graph.data import NOWHERE, Identity, NodeData, make_nodes
+from ...graph.data import NOWHERE, NodeData, make_nodes
 from ...graph.hooks import Hooks, NodeHooks, TensorHooks
 from ...graph.node import FREED, MultiOutputNode, Node, accumulator
 from ...program import json_codec
@@ -216,7 +216,7 @@ class Reader:
     def _node_data(self, age: int, record: Sequence[Any]) -> NodeData:
         more = record[-1]
         edges = tuple([self._edge_number(age, edge) for edge in record[1]])
-        fixed: dict[str, Any] = {}
+        fixed: dict[str, Any] = {"attrs": NO_ATTRS}
         if "specs" in more:
             fixed["specs"] = _specs(more["specs"])
             fixed["width"] = len(fixed["specs"])
@@ -224,19 +224,19 @@ class Reader:
             fixed["output_nrs"] = sizes(more["nrs"])
         if more.get("hooks") is not None:
             fixed |= {"hooks": self._node_hooks(more["hooks"]), "plain": False}
-        attrs, saved = NO_ATTRS, ()
         if record[0] is None:
             kind: Any = ClientNode if "client" in more else FunctionNode
-            plan = _plan(len(edges))._replace(holds_tensors=more["holds"] is True)
+            fixed["plan"] = _plan(len(edges))._replace(holds_tensors=more["holds"] is True)
             fixed["shape"], fixed["dtype"] = next((spec for spec in fixed["specs"] if spec is not None), ((), None))
         else:
             kind = MultiOutputNode if "specs" in more else Node
             op = CATALOGUE.get(record[0])
-            plan = op.plan(_needs(op, edges))
-            fixed |= {"op": op, "shape": sizes(record[2]), "dtype": dtype_of(record[3])}
-            attrs = decode(more["attrs"], self) if "attrs" in more else NO_ATTRS
-            saved, fixed["versions"] = self._saved_values(op, plan, *record[4:6])
-        return NodeData(kind, tuple(fixed.items()), Identity(plan), Identity(attrs), Identity(saved), (), edges)
+            plan = fixed["plan"] = op.plan(_needs(op, edges))
+            fixed["op"], fixed["shape"], fixed["dtype"] = op, sizes(record[2]), dtype_of(record[3])
+            if "attrs" in more:
+                fixed["attrs"] = decode(more["attrs"], self)
+            fixed["saved"], fixed["versions"] = self._saved_values(op, plan, record[4], record[5])
+        return NodeData(kind, fixed, (), (), edges)
 
     def _edge_number(self, age: int, data: Any) -> int:
         """Return the edge of a node of this age."""

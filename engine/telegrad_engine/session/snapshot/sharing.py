@@ -8,7 +8,7 @@ arrays in that memory with it. A session that shares nothing has no :class:`Shar
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from types import MethodType
 from typing import Any
@@ -20,7 +20,6 @@ from ...autograd.custom_function.ctx import FunctionCtx, PackedSaved, Saved
 from ...graph.node import Node
 from ...program.instructions import Instruction
 from ...program.registered_functions.blocks import Call
-from ...schema.derivative_plan import Plan
 from ...tensor.in_place import Changeable
 from ...transforms.saved_tensor_hooks import Packed
 from ..checkpoint_sections import SavedResults, Section, Sections
@@ -37,6 +36,8 @@ HOLDERS = (
     *(Frame, Kept, Sections, Section, SavedResults, Instruction, Call),
 )
 """The classes of the objects that refer to arrays, or to each other."""
+WITHOUT_ARRAYS = {"op", "plan", "shape", "dtype", "specs", "versions", "output_nrs", "_version_counter"}
+"""Their attributes that are not looked at."""
 
 
 class SharedMemory:
@@ -68,19 +69,14 @@ class SharedMemory:
             return False
         self._walks += 1
         wanted = {*self._owners} if self._walks > MAX_WALKS else {id(owner) for owner in owners}
-        arrays, new = Arrays(), dict[int, Any]()
-
-        def found(array: Any) -> Any:
-            arrays.number(array)
-            return array
-
-        ArrayMap(session, tensors, found)
+        references, new = References(session, tensors), dict[int, Any]()
+        arrays = references.arrays
         for block in arrays.blocks:
             if id(block.owner) in wanted:
                 owner, copies = block.copied(arrays.specs_in(block))
                 new |= arrays.by_id(block, copies)
                 session.accounts.count(owner)
-        ArrayMap(session, tensors, lambda array: new.get(id(array), array))
+        references.replace(new)
         for key in wanted:
             self._owners.pop(key, None)
         if not self._owners:
@@ -111,7 +107,7 @@ def share(session: Session, child: Session, arrays: Arrays) -> tuple[list[Any], 
 
     found = arrays.copied(copied)
     if new:
-        ArrayMap(session, (), lambda array: new.get(id(array), array))
+        References(session).replace(new)
     return found
 
 
@@ -137,40 +133,64 @@ def _note(session: Session, owner: Any) -> None:
 # Finding all arrays ---------------------------------------------------------------------------
 
 
-class ArrayMap:
-    """Replaces each array that a session or these tensors refer to by ``change(array)``, where that is another."""
+class References:
+    """The references to arrays in a session and in these tensors."""
 
-    def __init__(self, session: Session, tensors: Iterable[Any], change: Callable[[Any], Any]) -> None:
-        self._change = change
+    def __init__(self, session: Session, tensors: Iterable[Any] = ()) -> None:
+        self.arrays = Arrays()
+        self._attributes: list[tuple[Any, str, Any]] = []
+        """The attributes that are or contain arrays, each with its object and value."""
         self._holders: list[Any] = []
         self._seen: set[int] = set()
         given = [waiting.given for waiting in session.suspensions.waiting.values()]
-        self._mapped([session.tensors, session.checkpoints, given, *tensors])
+        self._visit([session.tensors, session.checkpoints, given, *tensors])
         for holder in self._holders:  # the list grows during the loop
-            if isinstance(holder, Node):
-                self._mapped(holder.next_edges)  # of a freed graph, they may not be an attribute yet
-            for name in [*getattr(holder, "__dict__", ()), *_slots(holder.__class__)]:
-                value = getattr(holder, name, None)
-                new = self._mapped(value)
-                if new is not value:
-                    setattr(holder, name, new)
+            own = getattr(holder, "__dict__", {})
+            for name in _slots(holder.__class__):
+                own = {**own, name: getattr(holder, name, None)}
+            for name, value in own.items():
+                if name not in WITHOUT_ARRAYS and self._visit(value):
+                    self._attributes.append((holder, name, value))
+            if "next_edges" not in own and isinstance(holder, Node):
+                self._visit(holder.next_edges)  # a freed graph is made when it is looked at
 
-    def _mapped(self, value: Any) -> Any:
+    def _visit(self, value: Any) -> bool:
+        """Visit the objects in a value. Return whether it is or contains an array."""
         kind: Any = type(value)
         if kind is np.ndarray:
-            return self._change(value)
-        if isinstance(value, (list, tuple)) and kind is not Plan:
-            items = [self._mapped(item) for item in value]
-            return value if all(a is b for a, b in zip(items, value, strict=True)) else kind(items)
+            self.arrays.number(value)
+            return True
+        if issubclass(kind, (list, tuple)):
+            return True in [self._visit(item) for item in value]
         if kind is dict:
-            changed = {key: self._mapped(item) for key, item in value.items()}
-            return value if all(changed[key] is value[key] for key in value) else changed
+            return True in [self._visit(item) for item in value.values()]
         if kind is MethodType:
-            self._mapped(value.__self__)
-        elif _is_holder(kind) and id(value) not in self._seen:
+            return self._visit(value.__self__)
+        if _is_holder(kind) and id(value) not in self._seen:
             self._seen.add(id(value))
             self._holders.append(value)
-        return value
+        return False
+
+    def replace(self, new: Mapping[int, Any]) -> None:
+        """Replace arrays by new ones, given by the identity of the old ones."""
+        for holder, name, value in self._attributes:
+            replaced = _replaced(value, new)
+            if replaced is not value:
+                setattr(holder, name, replaced)
+
+
+def _replaced(value: Any, new: Mapping[int, Any]) -> Any:
+    """Return a value with new arrays; the same object if nothing changes."""
+    kind = type(value)
+    if kind is np.ndarray:
+        return new.get(id(value), value)
+    if issubclass(kind, (list, tuple)):
+        items = [_replaced(item, new) for item in value]
+        return value if all(a is b for a, b in zip(items, value, strict=True)) else kind(items)
+    if kind is dict:
+        changed = {key: _replaced(item, new) for key, item in value.items()}
+        return value if all(changed[key] is value[key] for key in value) else changed
+    return value
 
 
 @cache

@@ -180,9 +180,10 @@ class Writer:
         _check_attributes("a tensor", own, TENSOR)
         more: dict[str, Any] = {}
         for name, (key, write) in _TENSOR.items():  # in this order, whatever the order of its attributes
-            value, default = own.get(name), getattr(Tensor, name)
-            if name in own and value is not default and not (type(value) is type(default) and value == default):
-                more[key] = write(self, value)
+            if name in own:
+                value, default = own[name], getattr(Tensor, name)
+                if value is not default and not (type(value) is type(default) and value == default):
+                    more[key] = write(self, value)
         return [*record, more] if more else record
 
     def _hooks(self, hooks: TensorHooks | None) -> Any:
