@@ -47,63 +47,48 @@ class Transport(Protocol):
 
     def pack(self, message: Outgoing) -> Any:
         """Return a message in the form that :meth:`send` takes."""
-        ...
 
     def send(self, packed: Any) -> None:
         """Submit a program, without waiting for it to run."""
-        ...
 
     @property
     def answered(self) -> bool:
         """Whether :meth:`receive` would return without waiting for a server."""
-        ...
 
     def receive(self) -> Answer:
         """Wait for the answer to the first unanswered program. Raises the session's TelegradError; then the programs
         that were sent after it do not run."""
-        ...
 
     def forget(self) -> None:
         """Drop the unanswered programs: their answers will not be received."""
-        ...
 
     def function(self, name: str) -> Applicable:
         """Return a registered function. Raises UnknownFunction."""
-        ...
 
     def profile(self) -> dict[str, Any]:
         """The session's last profile, as data."""
-        ...
 
     def compiled(self) -> list[dict[str, Any]]:
         """How the session's recurring programs ran, and why some are not planned."""
-        ...
 
     def devices(self) -> list[dict[str, Any]]:
         """The devices that sessions can be opened on there, as ``GET /v1/devices`` describes them."""
-        ...
 
     def another(self) -> Transport:
         """Open a new session with the same options, in the same place."""
-        ...
 
     def fork(self) -> Transport:
         """Open a session in the state of this one, with its tensors under their ids. Raises NotSupported if this
         session cannot be forked at the moment."""
-        ...
 
     def snapshot(self) -> bytes | memoryview:
         """The session's snapshot, the content of a file. Raises as :meth:`fork`."""
-        ...
 
     def described(self) -> list[TensorInfo]:
         """The tensors of the session that have an id."""
-        ...
 
     def abandon(self) -> None:
         """In a forked child, release what the parent process still uses, without telling the server."""
-        ...
 
     def close(self) -> None:
         """End the session; if other clients use it, only free this client's tensors."""
-        ...
