@@ -145,34 +145,17 @@ def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[[Any], None], 
         tensors = [tensor for tensor in tensors if tensor.requires_grad]
     if not all(tensor.requires_grad for tensor in tensors):
         raise InvalidChoice("Expected gradient function to be set")
-    hooks = _All(tensors, fn) if mode == "all" else _Any(fn)
+    hooks = _SeveralTensors(tensors, fn, mode == "all")
     return MultiHandle([tensor.register_hook(hooks.of(i)) for i, tensor in enumerate(tensors)])
 
 
-class _Any:
-    """Calls a hook with the first gradient of a pass."""
+class _SeveralTensors:
+    """Calls a hook once per pass: with the first gradient, or with ``every`` with all that the pass computes."""
 
-    def __init__(self, fn: Callable[[Any], None]) -> None:
-        self.fn = fn
-        self.derivation: Any = None
-
-    def of(self, index: int) -> Callable[[Any], None]:
-        """The hook on one tensor."""
-
-        def hook(grad: Any) -> None:
-            if self.derivation is not suspension.current.derivation:
-                self.derivation = suspension.current.derivation
-                self.fn(grad)
-
-        return hook
-
-
-class _All:
-    """Calls a hook with all gradients that a pass computes."""
-
-    def __init__(self, tensors: Sequence[Any], fn: Callable[[Any], None]) -> None:
+    def __init__(self, tensors: Sequence[Any], fn: Callable[[Any], None], every: bool) -> None:
         self.places = [place(tensor) for tensor in tensors]
         self.fn = fn
+        self.every = every
         self.derivation: Any = None
         self.waiting: set[int] = set()
         self.grads: list[Any] = []
@@ -181,10 +164,14 @@ class _All:
         """The hook on one tensor."""
 
         def hook(grad: Any) -> None:
-            if self.derivation is not suspension.current.derivation:
-                self.derivation = suspension.current.derivation
-                self.waiting = self._expected()
-                self.grads = [None] * len(self.places)
+            is_first = self.derivation is not suspension.current.derivation
+            self.derivation = suspension.current.derivation
+            if not self.every:
+                if is_first:
+                    self.fn(grad)
+                return
+            if is_first:
+                self.waiting, self.grads = self._expected(), [None] * len(self.places)
             self.grads[index] = grad
             self.waiting.discard(index)
             if not self.waiting:

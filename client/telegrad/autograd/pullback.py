@@ -91,12 +91,13 @@ class Outputs:
         """
         own, arguments = self.arguments.levels, self.arguments
         now = levels()
-        rows = tuple([level for level in now if level not in own and _is_batched(cotangents, level)])
+        rows = tuple([level for level in now if level not in own and _batched_by(cotangents or (), level)])
+        first, behind = tuple(range(len(rows))), tuple(range(len(own), len(own) + len(rows)))
         seeds = None if cotangents is None else [unwrapped(c, (*own, *rows)) for c in cotangents]
         create = create or self._needs_history(seeds)
         with outside(now), set_grad_enabled(create):
             if seeds is not None and rows:
-                seeds = [self._rows_in_front(seed, len(own), len(rows)) for seed in seeds]
+                seeds = [functions.movedim(seed, behind, first).flatten(0, len(rows) - 1) for seed in seeds]
             chosen = [i for i, raw in enumerate(self.raws) if raw.requires_grad]
             found: Sequence[Any] = [None] * len(arguments.raws)
             if chosen:
@@ -112,28 +113,18 @@ class Outputs:
                     is_grads_batched=bool(rows),
                 )
             whole = [
-                self._rows_behind(g, raw, own, rows) if g is not None else functions.zeros_like(raw.detach())
-                for g, raw in zip(found, arguments.raws, strict=True)
+                functions.zeros_like(r.detach()) if g is None else g for g, r in zip(found, arguments.raws, strict=True)
             ]
+            if rows:
+                sizes = [level.size for level in rows]
+                whole = [
+                    w if g is None else functions.movedim(w.reshape((*sizes, *raw.shape)), first, behind)
+                    for w, g, raw in zip(whole, found, arguments.raws, strict=True)
+                ]
         return [wrapped(w, (*own, *rows) if g is not None else own) for w, g in zip(whole, found, strict=True)]
 
     def _needs_history(self, seeds: Sequence[Tensor] | None) -> bool:
         return state.grad_enabled and (self.connected or any(seed.requires_grad for seed in seeds or ()))
-
-    def _rows_in_front(self, seed: Tensor, own: int, rows: int) -> Tensor:
-        """Move a seed's row dimensions, (own levels, rows, …), to the front as one dimension."""
-        ndim = seed.dim()
-        order = (*range(own, own + rows), *range(own), *range(own + rows, ndim))
-        turned: Tensor = seed.permute(order)
-        return turned.flatten(0, rows - 1)
-
-    def _rows_behind(self, gradient: Tensor, raw: Tensor, own: Sequence[Level], rows: Sequence[Level]) -> Tensor:
-        """Reshape a gradient with rows in front to (own levels, rows, …)."""
-        if not rows:
-            return gradient
-        split = gradient.reshape((*[level.size for level in rows], *raw.shape))
-        n, m = len(rows), len(own)
-        return split.permute((*range(n, n + m), *range(n), *range(n + m, split.dim())))
 
     def pull_basis(self, index: int, chunk: int | None, create: bool = False) -> list[Tensor]:
         """Return each argument's gradients of every element of one output, as rows (elements, *argument.shape)."""
@@ -147,20 +138,12 @@ class Outputs:
                 functions.new_zeros(r.detach(), (count, *r.shape)) if g is None else g
                 for g, r in zip(rows, raws, strict=True)
             ]
-            moved = [b.permute((*range(1, own + 1), 0, *range(own + 1, b.dim()))) if own else b for b in blocks]
+            moved = [functions.movedim(b, 0, own) if own else b for b in blocks]
         return [wrapped(b, self.arguments.levels) for b in moved]
 
 
-def _is_batched(values: Sequence[Any] | None, level: Level) -> bool:
-    return any(_batched_by(v, level) for v in values or ())
-
-
-def _batched_by(value: Any, level: Level) -> bool:
-    while isinstance(value, Batched):
-        if value.level is level:
-            return True
-        value = value.batch
-    return False
+def _batched_by(values: Sequence[Any], level: Level) -> bool:
+    return any(level.owns(v) or (isinstance(v, Batched) and _batched_by((v.batch,), level)) for v in values)
 
 
 class Pullback:

@@ -13,7 +13,7 @@ from telegrad_engine.transforms.forward_ad import check_floating
 from telegrad_engine.transforms.tangents import check_size
 
 from ..autograd.pullback import Arguments, Outputs, Pullback
-from ..pytree import TreeSpec, described, tree_flatten, tree_map, tree_unflatten, treespec_pprint
+from ..pytree import described, tree_flatten, tree_map, tree_unflatten, treespec_pprint
 from ..tensor.handle import Tensor, functions
 from .vectorized_map import check_randomness
 
@@ -66,19 +66,6 @@ def _checked(argnums: Any, count: int) -> tuple[int, ...]:
     return positions
 
 
-def _outputs(result: Any, what: str, arguments: Arguments) -> tuple[Outputs, TreeSpec]:
-    """The outputs of a function, which must be tensors, and their structure."""
-    leaves, spec = tree_flatten(result)
-    if not leaves or (len(leaves) == 1 and leaves[0] is None):
-        raise InvalidOperation(f"{what}: Expected f to be a function that has non-empty output (got output = {leaves})")
-    for leaf in leaves:
-        if not isinstance(leaf, Tensor):
-            raise InvalidOperation(
-                f"{what}: expected f(*primals) to return only tensors, got unsupported type {type(leaf)}"
-            )
-    return Outputs(arguments, leaves), spec
-
-
 def _with_aux(result: Any, what: str) -> tuple[Any, Any]:
     if not (isinstance(result, tuple) and len(result) == 2):
         raise InvalidOperation(f"{what}: output of function f should be a tuple: (output, aux) if has_aux is True")
@@ -95,7 +82,17 @@ class _Evaluated:
             self.result, self.aux = func(*args, **kwargs), None
             if has_aux:
                 self.result, self.aux = _with_aux(self.result, what)
-            self.outputs, self.spec = _outputs(self.result, what, arguments)
+            leaves, self.spec = tree_flatten(self.result)
+            if not leaves or (len(leaves) == 1 and leaves[0] is None):
+                raise InvalidOperation(
+                    f"{what}: Expected f to be a function that has non-empty output (got output = {leaves})"
+                )
+            for leaf in leaves:
+                if not isinstance(leaf, Tensor):
+                    raise InvalidOperation(
+                        f"{what}: expected f(*primals) to return only tensors, got unsupported type {type(leaf)}"
+                    )
+            self.outputs = Outputs(arguments, leaves)
         self.has_aux = has_aux
 
     def value(self) -> Any:

@@ -3,36 +3,133 @@
 The function runs once on the client, like any code. Its instructions are marked as a checkpoint, and backward runs
 them again in the session, so recomputing takes no message. The function's Python code does not run twice: the values
 that it fetched and the branches that it took stay the same.
+
+With a policy, a selective checkpoint saves some results instead of recomputing them. The policy runs on the client
+while the function is recorded; the session keeps the saved results.
 """
 
 from __future__ import annotations
 
+import enum
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from telegrad_engine.autograd.checkpoint import (
-    Call,
-    Checkpointing,
-    noop_context_fn,
-    set_checkpoint_early_stop,
-)
+from telegrad_engine.autograd.checkpoint import Call, Checkpointing, noop_context_fn, set_checkpoint_early_stop
 from telegrad_engine.context import chain, no_grad, observed_by
-from telegrad_engine.errors import CheckpointError, NotSupported
-from telegrad_engine.instrumentation import Observer
+from telegrad_engine.errors import CheckpointError, InvalidArgument, InvalidValue, NotSupported
+from telegrad_engine.instrumentation import Observer, Run
+from telegrad_engine.schema.op import Op
+from telegrad_engine.session.checkpoint_sections import can_save
+from telegrad_engine.tensor.execution import run_composite
 
+from ..aten import OpOverload, OpOverloadPacket, overload_of
 from ..autograd.suspension import mark_whole
 from ..exclusions import attribute_of
-from ..tape.transform_stack import active, entered
-from ..tensor.handle import Tensor, recorder_of, refs
-from .selective_checkpoint import (
-    CheckpointPolicy,
-    SavingPolicy,
-    Selection,
-    SelectiveCheckpointContext,
-    create_selective_checkpoint_contexts,
-)
+from ..tape.transform_stack import active, below, entered
+from ..tensor.handle import OPS, Tensor, recorder_of, refs
+
+
+class CheckpointPolicy(enum.Enum):
+    """The treatment of an op's result: SAVE and CPU_OFFLOAD save it, RECOMPUTE computes it again.
+
+    MUST and PREFER are equivalent here.
+    """
+
+    MUST_SAVE = 0
+    PREFER_SAVE = 1
+    MUST_RECOMPUTE = 2
+    PREFER_RECOMPUTE = 3
+    MUST_CPU_OFFLOAD = 4
+    PREFER_CPU_OFFLOAD = 5
+
+
+RECOMPUTED = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
+
+
+class SelectiveCheckpointContext:
+    """The first argument of a policy. ``is_recompute`` is False: policies are called only in the forward pass."""
+
+    def __init__(self, *, is_recompute: bool, op_output: Any = None) -> None:
+        self.is_recompute = is_recompute
+        self.op_output = op_output
+
+
+class SavingPolicy(nullcontext[None]):
+    """The context of the recomputation, which holds the policy."""
+
+    def __init__(self, policy: Callable[..., Any], allow_mutation: bool) -> None:
+        super().__init__()
+        self.policy, self.allow_mutation = policy, allow_mutation
+
+    def saves(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], result: Any) -> bool:
+        """Whether the policy saves the result of an op."""
+        context = SelectiveCheckpointContext(is_recompute=False, op_output=result)
+        decision = self.policy(context, overload_of(op, inputs), *inputs, **attrs)
+        return decision if isinstance(decision, bool) else decision not in RECOMPUTED
+
+
+class Selection(Observer):
+    """Calls the policy for each op of one checkpoint, and marks the results to save."""
+
+    def __init__(self, policy: SavingPolicy, checkpoint: str) -> None:
+        self._policy = policy
+        self._attrs: dict[str, Any] = {"checkpoint": checkpoint}
+        if policy.allow_mutation:
+            self._attrs["allow_mutation"] = True
+
+    def op(self, run: Run, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+        """Return the op's result, after marking it if the policy saves it."""
+        if op.composite:
+            return run_composite(op, OPS, inputs, attrs)
+        with below(self):
+            result = super().op(run, op, inputs, attrs)
+            if self._policy.saves(op, inputs, attrs, result) and can_save(op):
+                outputs: list[Tensor] = list(result) if isinstance(result, tuple) else [result]
+                names = tuple([tensor._id for tensor in outputs])
+                outputs[0]._recorder.emit("save_results", [names], (), self._attrs)
+        return result
+
+    def in_place(self, run: Run, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+        """Change ``tensor`` in place. In-place ops are always recomputed."""
+        with below(self):
+            return super().in_place(run, tensor, op, inputs, attrs)
+
+
+def create_selective_checkpoint_contexts(
+    policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False
+) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    """Return the contexts for ``checkpoint``'s ``context_fn``: results that the policy saves are not recomputed.
+
+    The policy is ``policy(ctx, op, *args, **kwargs)``, which returns a CheckpointPolicy, or a list of ops to save, such
+    as ``telegrad.ops.aten.mm.default``. Views, in-place ops and random draws are always recomputed. If a saved result
+    is modified in place, backward raises RuntimeError, or recomputes it with ``allow_cache_entry_mutation``. Raises
+    ValueError for anything but ops in a list, TypeError for anything but a policy.
+    """
+    if isinstance(policy_fn_or_list, list):
+        for op in policy_fn_or_list:
+            _check_op(op)
+        ops = set(policy_fn_or_list)
+        return nullcontext(), SavingPolicy(lambda ctx, op, *args, **kwargs: op in ops, allow_cache_entry_mutation)
+    if not callable(policy_fn_or_list):
+        raise InvalidArgument("policy_fn_or_list must be either a function or a list of ops.")
+    return nullcontext(), SavingPolicy(policy_fn_or_list, allow_cache_entry_mutation)
+
+
+def _check_op(op: Any) -> None:
+    if isinstance(op, OpOverload):
+        return
+    hint = ""
+    if isinstance(op, OpOverloadPacket):
+        hint = (
+            "Please update the OpOverloadPacket to a specific OpOverload.For example, if you have `torch.ops.aten.mm`, "
+            "change it to `torch.ops.aten.mm.default`."
+        )
+    raise InvalidValue(f"Expected op in `op_list` to be an OpOverload but got: {op} of type {type(op)}. {hint}")
+
+
+# Checkpoints ---------------------------------------------------------------------------------------------
 
 
 def _recomputed(call: Call) -> Any:

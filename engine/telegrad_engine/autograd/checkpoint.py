@@ -122,50 +122,40 @@ class Frame:
     def _recompute(self) -> None:
         args = [a.restore() for a in self.args]
         kwargs = {name: value.restore() for name, value in self.kwargs.items()}
-        self.recomputed = {}
-        again = _Again(self)
-        hooks = saved_tensors_hooks(again.collect, lambda tensor: tensor)
+        recomputed: dict[int, Any] = {}
+        self.recomputed = recomputed
+
+        def collect(tensor: Any) -> Any:
+            number = len(recomputed)
+            if number >= len(self.metadata):
+                raise CheckpointError(
+                    "torch.utils.checkpoint: trying to save more tensors during recomputation than during the original "
+                    "forward pass."
+                )
+            kept = recomputed[number] = tensor.detach()
+            if self.early_stop and number + 1 == len(self.metadata):
+                raise _Done(recomputed)
+            return kept
+
         try:
+            hooks = saved_tensors_hooks(collect, lambda tensor: tensor)
             with enable_grad(), self.random.restored(), self.around, hooks:
                 self.function(*args, **kwargs)
         except _Done as done:
-            if done.args[0] is not again:
+            if done.args[0] is not recomputed:
                 raise
-        again.check()
+        self._check(recomputed)
 
-
-class _Again:
-    """The second run of a frame, which collects the saved tensors for backward."""
-
-    def __init__(self, frame: Frame) -> None:
-        self.frame = frame
-        self.count = 0
-
-    def collect(self, tensor: Any) -> Any:
-        """Keep a tensor under its number; with early stop, end the run after the last one."""
-        frame, number = self.frame, self.count
-        self.count += 1
-        if number >= len(frame.metadata):
-            raise CheckpointError(
-                "torch.utils.checkpoint: trying to save more tensors during recomputation than during the original "
-                "forward pass."
-            )
-        kept = tensor.detach()
-        frame.recomputed[number] = kept
-        if frame.early_stop and self.count == len(frame.metadata):
-            raise _Done(self)
-        return kept
-
-    def check(self) -> None:
+    def _check(self, found: dict[int, Any]) -> None:
         """Raise CheckpointError unless the second run saved tensors like those of the first run."""
-        before, found = self.frame.metadata, self.frame.recomputed
-        if self.count != len(before):
+        before = self.metadata
+        if len(found) != len(before):
             raise CheckpointError(
                 "torch.utils.checkpoint: A different number of tensors was saved during the original forward and "
                 f"recomputation.\nNumber of tensors saved during forward: {len(before)}\n"
-                f"Number of tensors saved during recomputation: {self.count}."
+                f"Number of tensors saved during recomputation: {len(found)}."
             )
-        if not self.frame.compare:
+        if not self.compare:
             return
         different = "".join(
             f"tensor at position {number}:\nsaved metadata: {saved}\nrecomputed metadata: {_metadata(found[number])}\n"

@@ -20,7 +20,6 @@ from ..errors import GradRequired, IndexOutOfRange, InvalidValue, ShapeMismatch
 from ..graph import differentiation
 from ..graph.backward_pass import _Pass, run
 from ..graph.node import Node, walk
-from ..graph.node_evaluation import wants
 from ..ops.batching.batched_call import BatchedCall, Lanes
 from ..ops.batching.families import apply_to_batch
 from ..ops.batching.linear_rules import matmul
@@ -50,31 +49,15 @@ def grad(
 
     The result has one tensor per input, of its shape and dtype. For an unused input it is None with ``allow_unused``,
     or zeros with ``materialize_grads``. With ``is_grads_batched``, the ``grad_outputs`` and the results have a leading
-    dimension of rows.
+    dimension of rows, and torch's errors are raised if it is missing or differs between them.
     """
     if not is_grads_batched:
         return differentiation.grad(
             outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
         )
-    outs, ins, rows, _ = differentiation.check_grad(
+    outputs, inputs, grad_outputs, _ = differentiation.check_grad(
         outputs, inputs, grad_outputs, False, allow_unused, materialize_grads
     )
-    return grad_rows(outs, ins, rows, retain_graph, create_graph, allow_unused, materialize_grads)
-
-
-def grad_rows(
-    outputs: Sequence[Any],
-    inputs: Sequence[Any],
-    grad_outputs: Sequence[Any],
-    retain_graph: bool | None,
-    create_graph: bool,
-    allow_unused: bool | None,
-    materialize_grads: bool,
-) -> tuple[Any, ...]:
-    """Compute ``autograd.grad`` for ``grad_outputs`` with a leading dimension of rows, which the results have too.
-
-    Raises torch's errors if that dimension is missing or differs between them.
-    """
     count = check_rows(outputs, grad_outputs)
     keep = create_graph if retain_graph is None else retain_graph
     if create_graph or not _serves(outputs, inputs):
@@ -291,6 +274,8 @@ def _lanes(value: Any) -> Any:
 class BatchedValues(ArrayValues):
     """Gradients as arrays with a leading batch dimension of ``rows``."""
 
+    F: Any = ArrayValues.F
+
     def __init__(self, rows: int) -> None:
         super().__init__(Tensor)
         self.rows = rows
@@ -331,24 +316,20 @@ class BatchedPass(_Pass):
         if node.op.pointwise and all(save.source in ("input", "output", "attr") for save in node.plan.saves):
             super()._send_results(node, grad, saved)
             return
-        row = _mapped(lambda g: None if g is None else Row(g, True), grad)
+        rows = _mapped(lambda g: None if g is None else Row(g, True), grad)
         shared = [_mapped(_shared, x) if isinstance(x, list) else _shared(x) for x in saved]
-        for edges, rule, arguments, many in node.plan.steps:
-            if not any(wants(self, node.next_edges[edge]) for edge in edges):
-                continue
-            found = rule(functions, row, *[shared[i] for i in arguments])
-            for edge, result in zip(edges, found if many else (found,), strict=True):
-                target = node.next_edges[edge]
-                if wants(self, target):
-                    self.send(target, node.output_nrs[edge] if node.output_nrs else 0, self._array(result), False)
+        self.values.F = functions
+        try:
+            super()._send_results(node, rows, shared)
+        finally:
+            del self.values.F
 
-    def _array(self, result: Row | None) -> Any:
-        """All rows of a gradient."""
-        if result is None:
-            return None
-        if result.batched:
-            return result.array
-        return np.broadcast_to(result.array, (self.values.rows, *result.array.shape))
+    def send(self, target: Any, output_nr: int, grad: Any, may_mutate: bool) -> None:
+        """Add all rows of a gradient to the pending one of ``target``."""
+        if type(grad) is Row:
+            array, may_mutate = grad.array, False
+            grad = array if grad.batched else np.broadcast_to(array, (self.values.rows, *array.shape))
+        super().send(target, output_nr, grad, may_mutate)
 
 
 def _shared(value: Any) -> Any:
