@@ -86,7 +86,7 @@ def change(
 @query
 def page(session: Session, request: PageRequest, prefix: str | None) -> TensorPage:
     """A page of descriptions of the tensors whose ids start with ``prefix``."""
-    names = sorted(name for name in session.tensors if prefix is None or name.startswith(prefix))
+    names = sorted(session.tensors if prefix is None else [name for name in session.tensors if name.startswith(prefix)])
     chosen, following = request.of("tensors", names, str)
     items = [Tensor(**{**value.description, "data": None}) for value in session.read(chosen, False)]
     return TensorPage(items=items, next_cursor=following)
