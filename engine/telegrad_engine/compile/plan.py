@@ -349,7 +349,7 @@ class Planner:
 
     def _prepared(self, call: Call, into: int | None = None) -> tuple[Callable[..., Any], list[int]]:
         """Return a function of arrays only, and their places."""
-        call = _lower(call, self._specs)
+        call = _as_reduction(call, self._specs)
         function, args = call.function, self._numbers_as_arrays(call)
         inner = [x for x in args if not isinstance(x, Ref)], tuple(call.kwargs.values())
         if any(True for _ in _within(inner)):
@@ -412,30 +412,10 @@ def _taking(places: Sequence[int]) -> Callable[[list[Any]], Any]:
     return itemgetter(*places) if len(places) > 1 else itemgetter(slice(places[0], places[0] + 1))
 
 
-# Faster calls --------------------------------------------------------------------------------
+# Reductions ----------------------------------------------------------------------------------
 #
-# np.sum, np.take and np.moveaxis process their arguments in Python, which takes as long as a small kernel. A plan knows
-# the shapes and settings, so it calls the C function that they would call, with the same result.
-
-_METHODS: dict[Any, tuple[Callable[..., Any], frozenset[str]]] = {
-    getattr(np, name): (getattr(np.ndarray, name), frozenset(keywords.split()))
-    for name, keywords in {
-        "argmax": "axis keepdims",
-        "argmin": "axis keepdims",
-        "argsort": "axis kind",
-        "cumprod": "axis dtype",
-        "cumsum": "axis dtype",
-        "diagonal": "offset axis1 axis2",
-        "ravel": "",
-        "repeat": "axis",
-        "reshape": "",
-        "squeeze": "axis",
-        "swapaxes": "",
-        "take": "axis mode",
-        "transpose": "",
-    }.items()
-}
-"""Functions that call the array's method of the same name, and the keywords that both take."""
+# np.sum processes its arguments in Python, which takes as long as a small kernel. A plan calls the C function that it
+# would call, with the same result.
 
 _REDUCTIONS: dict[Any, Callable[..., Any]] = {
     np.all: np.logical_and.reduce,
@@ -448,32 +428,17 @@ _REDUCTIONS: dict[Any, Callable[..., Any]] = {
 """Functions that reduce an array with a ufunc."""
 
 
-def _lower(call: Call, specs: Sequence[ArraySpec | None]) -> Call:
-    """Return the call with a faster function, if there is one; ``specs`` describes each array by its number."""
+def _as_reduction(call: Call, specs: Sequence[ArraySpec | None]) -> Call:
+    """Return the call with its ufunc's ``reduce``, if it has one; ``specs`` describes each array by its number."""
+    reduce, settings = _REDUCTIONS.get(call.function), call.kwargs
     array = call.args[0] if call.args else None
     spec = specs[array.number] if isinstance(array, Ref) else None
-    if spec is None or not spec.shape:  # without dimensions it may be a NumPy scalar, which has other methods
+    if reduce is None or spec is None or not spec.shape:  # without dimensions it may be a NumPy scalar
         return call
-    if call.function in _REDUCTIONS:
-        return _reduction(call)
-    if call.function is np.moveaxis and len(call.args) == 3 and not call.kwargs:
-        order = np.moveaxis(np.broadcast_to(False, tuple(range(len(spec.shape)))), *call.args[1:]).shape
-        return call._replace(function=np.ndarray.transpose, args=(array, order))
-    if call.function is np.expand_dims:
-        result = specs[call.result]
-        assert result is not None, "it is one array"
-        return call._replace(function=np.ndarray.reshape, args=(array, result.shape), kwargs={})
-    method, keywords = _METHODS.get(call.function, (None, frozenset()))
-    return call if method is None or not call.kwargs.keys() <= keywords else call._replace(function=method)
-
-
-def _reduction(call: Call) -> Call:
-    settings: Mapping[str, Any] = call.kwargs
     if len(call.args) > 2 or not settings.keys() <= {"axis", "dtype", "keepdims"}:
         return call
     axis = call.args[1] if len(call.args) > 1 else settings.get("axis")
-    others = {name: value for name, value in settings.items() if name != "axis"}
-    return call._replace(function=_REDUCTIONS[call.function], args=call.args[:1], kwargs={"axis": axis, **others})
+    return call._replace(function=reduce, args=call.args[:1], kwargs={**settings, "axis": axis})
 
 
 class BoundCall:
