@@ -15,15 +15,17 @@ from .context import (
     set_grad_enabled,
 )
 from .schema.op import CATALOGUE
-from .tensor import fast_paths
-from .tensor.eager import Tensor, functions, tensor
+from .tensor import abstract
+from .tensor.call_cache import preparing, remember
+from .tensor.eager import Tensor, again, apply, functions, tensor
 from .transforms import saved_tensor_hooks as saved
 
 # NumPy warns where torch is silent, such as sqrt(-1) or a division by 0. This filter applies only to our modules.
 # Sessions disable the warnings once with np.errstate; doing so for each op would take longer than the op.
 warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"telegrad_engine\.")
 
-fast_paths.install()
+remember(Tensor, functions, preparing(again, apply), {Tensor}, operators=False)
+remember(abstract.Meta, abstract.functions, abstract.prepare, abstract.KINDS)
 linalg = functions.linalg
 __version__ = "0.1.0"
 __all__ = ["CATALOGUE", "Tensor", "functions", "tensor"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from . import dtypes
 from .context import state
 from .errors import IndexOutOfRange, InvalidArgument, InvalidOperation, ShapeMismatch, TooLarge
+from .lru import LRU
 
 Shape = tuple[int, ...]
 
@@ -45,6 +47,20 @@ class Spec:
 
     def __repr__(self) -> str:
         return f"Spec({list(self.shape)}, {dtypes.from_numpy(self.dtype).name})"
+
+
+SPECS: LRU[Any, Spec] = LRU(4096)
+"""Specs, which caches of calls compare by identity."""
+
+
+def interned(shape: Shape, dtype: np.dtype[Any]) -> Spec:
+    """Return the same Spec for the same shape and dtype."""
+    key = shape, dtype
+    try:
+        return SPECS[key]
+    except KeyError:
+        spec = SPECS[key] = Spec(shape, dtype)
+        return spec
 
 
 def is_array(value: Any) -> bool:
@@ -107,6 +123,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return result
 
 
+@lru_cache(1024)
 def broadcast_axes(shape: Shape, result: Shape) -> tuple[int, ...]:
     """The dimensions of ``result`` along which a value of ``shape`` was repeated to broadcast to it."""
     lead = len(result) - len(shape)

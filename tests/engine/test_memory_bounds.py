@@ -15,14 +15,13 @@ import pytest
 
 from telegrad_engine.compile import Compiler
 from telegrad_engine.program import json_codec
-from telegrad_engine.program.program import STEP_CALLS
 from telegrad_engine.program.program_cache import ProgramCache
 from telegrad_engine.session.session import Session
 
 pytestmark = pytest.mark.full
 
 MIB = 2**20
-STEPS, RUNS = 20, 4
+STEPS, RUNS, SIZES = 20, 4, 40
 
 
 def program(number: float) -> str:
@@ -64,7 +63,7 @@ def test_many_different_programs_take_no_more_than_is_granted(grown: Callable[[]
 def test_a_program_on_tensors_of_many_sizes_counts_with_all_of_them(grown: Callable[[], int]) -> None:
     memory = ProgramCache(10**6, 4 * MIB)
     session = Session(memory=memory)
-    sizes = [size for size in range(1, 2 * STEP_CALLS) for _ in range(2)]
+    sizes = [size for size in range(1, SIZES) for _ in range(2)]
     run(session, 0.5, sizes)
     before = grown()
     for number in range(5):  # each of them takes 2.5 MiB

@@ -178,3 +178,19 @@ def test_a_remembered_call_keeps_no_tensor() -> None:
         return [weakref.ref(t) for t in (x, w, y)]
 
     assert [ref() for _ in range(4) for ref in values()] == [None] * 12
+
+
+def test_a_tensor_whose_shape_was_changed_has_calls_of_its_new_shape() -> None:
+    y = tg.tensor([[1.0, 2.0, 3.0]])
+    for _ in range(4):
+        y * y
+    y.t_()
+    assert [(y * y * y).tolist() for _ in range(4)] == [[[1], [8], [27]]] * 4
+
+
+def test_a_number_that_an_op_refuses_is_refused_after_others() -> None:
+    x = tg.tensor([1, 2])
+    for _ in range(4):
+        assert (x**2).tolist() == [1, 4]
+    with pytest.raises(RuntimeError, match="negative integer powers"):
+        x**-1

@@ -47,7 +47,7 @@ class CompiledMultiOutputNode(CompiledNode):
 def _plan(edges: int, sources: tuple[int, ...], holds_tensors: bool) -> Plan:
     steps = (Step(tuple(range(edges)), _refuse, (), True),) if edges else ()
     saves = tuple([Save("shape", source) for source in sources])  # what is saved is a shape, which nothing unpacks
-    return Plan(saves, steps, holds_tensors, saves_self=False, takes=None, direct=None)
+    return Plan(saves, steps, holds_tensors, saves_self=False, direct=None)
 
 
 def _refuse(*_: Any) -> Any:

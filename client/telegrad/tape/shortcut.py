@@ -13,10 +13,11 @@ from telegrad_engine.dtypes import FLOATING, DType
 from telegrad_engine.schema.op import Op
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import hidden_specs, view_of
-from telegrad_engine.tensor.call_cache import Call, Prepare, Resolved, entering, gathered, promised, told_apart
+from telegrad_engine.tensor.call_cache import Call, Prepare, Resolved, entering, gathered, told_apart
 from telegrad_engine.tensor.execution import Enter
 from telegrad_engine.tensor.inference import mark
 from telegrad_engine.tensor.namespace import Resolve
+from telegrad_engine.tensor.prepared_calls import promised
 
 from ..call_site import errors_are_caught
 from .lazy_graph import Entry

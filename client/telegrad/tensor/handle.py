@@ -23,9 +23,8 @@ from telegrad_engine.schema.op import NO_ATTRS, Op
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta, apply_spec, finish_without_values, unwrap
 from telegrad_engine.tensor.base import Tracked
-from telegrad_engine.tensor.call_cache import preparing
+from telegrad_engine.tensor.call_cache import preparing, remember
 from telegrad_engine.tensor.conversion import as_array
-from telegrad_engine.tensor.fast_paths import remember
 from telegrad_engine.tensor.formatting import format_tensor
 from telegrad_engine.tensor.in_place import Changeable
 from telegrad_engine.tensor.inference import is_marked

@@ -50,13 +50,7 @@ def dot_whole(a: Any, b: Any) -> Any:
     NumPy does that while it holds the interpreter's lock: for new memory of 9 MB, all other threads stand still for
     16 ms. ``numpy.matmul`` does not clear, but calls BLAS only for contiguous matrices.
     """
-    if (
-        a.ndim == b.ndim == 2
-        and a.shape[0] * b.shape[1] >= LARGE
-        and a.dtype in DTYPES
-        and a.flags.forc
-        and b.flags.forc
-    ):
+    if a.ndim == b.ndim == 2 and len(a) * b.shape[1] >= LARGE and a.dtype in DTYPES and a.flags.forc and b.flags.forc:
         return np.matmul(a, b)
     return np.dot(a, b)
 

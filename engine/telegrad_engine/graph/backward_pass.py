@@ -14,13 +14,15 @@ from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
 from typing import Any
 
-from ..cancellation import check_cancelled
+import numpy as np
+
+from ..cancellation import check_cancelled, running
 from ..context import no_grad, state
 from ..errors import GraphFreed
 from ..schema.memory_admission import LARGE, bytes_of, reserved
 from . import node_evaluation
 from .hooks import run_stored
-from .node import FREED, FREED_TEXT, Node, free, modified_since
+from .node import FREED, FREED_TEXT, AccumulateGrad, Node, free, modified_since
 
 Target = Any
 """Where a gradient goes, besides an output_nr: a Node, which for a leaf is its AccumulateGrad."""
@@ -28,6 +30,7 @@ Target = Any
 BACKWARD = 1
 """The memory that a node's derivatives take, as a multiple of the gradient and the saved values."""
 by_age = attrgetter("sequence")
+ndarray, np_add = np.ndarray, np.add
 
 
 class Values:
@@ -151,7 +154,8 @@ class _Pass:
         self.pending: dict[Any, Any] = {}
         self.may_mutate: set[Any] = set()
         self.captured: dict[tuple[Target, int], Any] = {}
-        self.waiting: dict[Any, int] = {}
+        self.waiting: dict[Any, list[Any]] = {}
+        """For each leaf, the number of edges that are still to bring a gradient, and its shape and dtype."""
         self.roots = roots
         self.order = self._discover([target for target, _, _ in roots])
         self.wanted = None if wanted is None else set(wanted)
@@ -166,7 +170,7 @@ class _Pass:
         seen: set[Any] = set()
         for target in targets:
             if target.leaf is not None:
-                waiting[target] = waiting.get(target, 0) + 1
+                self._wait_for(target)
             elif target not in seen:
                 seen.add(target)
                 order.append(target)
@@ -175,12 +179,20 @@ class _Pass:
                 if target is None:
                     continue
                 if target.leaf is not None:
-                    waiting[target] = waiting.get(target, 0) + 1
+                    if target in waiting:
+                        waiting[target][0] += 1
+                    else:
+                        self._wait_for(target)
                 elif target not in seen:
                     seen.add(target)
                     order.append(target)
         order.sort(key=by_age, reverse=True)
         return order
+
+    def _wait_for(self, target: Target) -> None:
+        """Count one more edge into a leaf."""
+        data = target.leaf._data
+        self.waiting.setdefault(target, [0, data.shape, data.dtype])[0] += 1
 
     def _needed(self) -> set[Any]:
         """The nodes and leaves on a path to a wanted place; removes from ``ends`` those that lead on."""
@@ -296,8 +308,9 @@ class _Pass:
         """Count off one edge into a leaf; after the last one, complete its gradient."""
         if target is None or target.leaf is None:
             return
-        left = self.waiting[target] = self.waiting[target] - 1
-        if not left and target in self.pending:
+        entry = self.waiting[target]
+        entry[0] -= 1
+        if not entry[0] and target in self.pending:
             self._complete(target)
 
     def _complete(self, target: Target) -> None:
@@ -349,3 +362,90 @@ class _Pass:
 
     def inspect(self, node: Node, results: Sequence[Any]) -> None:
         """Inspect the derivatives of a ``node`` that is evaluated step by step."""
+
+
+class ArrayPass(_Pass):
+    """A pass over raw NumPy arrays, in one loop: for small arrays, calls take longer than the arithmetic.
+
+    ``_Pass`` handles nodes that have hooks or a backward of their own, and the whole pass if only some gradients are
+    wanted or for a subclass.
+    """
+
+    def run(self) -> dict[tuple[Target, int], Any]:
+        """Run the pass; ``_Pass.run`` handles it if only some gradients are wanted."""
+        if self.wanted is not None or type(self) is not ArrayPass:
+            return super().run()
+        for target, output_nr, grad in self.roots:
+            self.send(target, output_nr, grad, may_mutate=False)
+        pending, may_mutate, keep = self.pending, self.may_mutate, self.keep_graph
+        F, take, token, memory = self.values.F, pending.pop, running.token, state.memory
+        waiting, unbroadcast, add = self.waiting, self.values.unbroadcast, self.values.add
+        for node in self.order:
+            if token is not None:
+                token.check()
+            grad = take(node, None)
+            plan = node.plan
+            if grad is None or plan.direct is None or not node.plain or node.evaluate is not None:
+                self.visit(node, grad)
+                continue
+            if node.many:
+                grad = tuple(grad)
+            elif memory is not None and grad.nbytes > LARGE:
+                self.visit(node, grad)
+                continue
+            holds = plan.holds_tensors
+            if holds:
+                if node.saved is FREED:
+                    raise GraphFreed(FREED_TEXT)
+                for _, cell, version in node.versions:
+                    if cell[0] != version:
+                        raise modified_since(node)
+            targets, saved = node.next_edges, node.saved
+            for edge, rule, count, arguments in plan.direct:
+                if not count:
+                    result = rule(F, grad)
+                elif count == 1:
+                    result = rule(F, grad, saved[arguments[0]])
+                elif count == 2:
+                    result = rule(F, grad, saved[arguments[0]], saved[arguments[1]])
+                else:
+                    result = rule(F, grad, *[saved[i] for i in arguments])
+                target = targets[edge]
+                kind = type(target)
+                if kind is Node:
+                    if result.shape != target.shape or result.dtype is not target.dtype:
+                        result = unbroadcast(result, target.shape, target.dtype)
+                    present = pending.get(target)
+                    if present is None:
+                        pending[target] = result
+                    elif target in may_mutate:
+                        pending[target] = add(present, result, True)
+                    else:
+                        pending[target] = present + result
+                        may_mutate.add(target)
+                elif kind is AccumulateGrad:
+                    entry = waiting[target]
+                    left, shape, dtype = entry
+                    entry[0] = left - 1
+                    fresh = result is not grad
+                    if result.shape != shape or result.dtype is not dtype:
+                        result = unbroadcast(result, shape, dtype)
+                    present = pending.get(target)
+                    if present is None:
+                        pending[target] = result
+                        if fresh:
+                            may_mutate.add(target)
+                    elif target in may_mutate and type(present) is ndarray and present.base is None:
+                        np_add(present, result, present)
+                    else:
+                        pending[target] = present + result
+                        may_mutate.add(target)
+                    if left == 1:
+                        self._complete(target)
+                else:
+                    self.send(target, node.output_nrs[edge] if node.output_nrs else 0, result, result is not grad)
+            if holds and not keep:
+                node.saved = FREED
+                node.versions = ()
+        self.finish()
+        return {}

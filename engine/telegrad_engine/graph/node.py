@@ -19,7 +19,7 @@ from numpy import ndarray
 from ..context import MemoryBudget, observers, state
 from ..dtypes import FLOATING, from_numpy
 from ..errors import VersionConflict
-from ..schema.derivative_plan import Plan, Save
+from ..schema.derivative_plan import Plan
 from ..schema.op import NO_ATTRS, Op
 from .hooks import Handle, NodeHooks, around, hooks_of
 
@@ -285,7 +285,7 @@ def save(
 ) -> None:
     """Store in the node the values that its derivative needs, and the versions of the saved tensors.
 
-    ``saves`` is ``node.plan.saves``, or :func:`settled` saves.
+    ``saves`` is ``node.plan.saves``, in which "constant" and the value may replace what all calls have in common.
     """
     saved: list[Any] = []
     versions: list[tuple[int, list[int], int]] = []
@@ -308,22 +308,12 @@ def save(
         elif source == "hidden":
             saved.append(hidden[key])
         else:
-            saved.append(_constant(node.op, source, key, inputs, node.attrs))
+            saved.append(constant(node.op, source, key, inputs, node.attrs))
     node.saved = tuple(saved)
     node.versions = tuple(versions)
 
 
-def settled(op: Op, saves: Sequence[Save], inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The saves of calls like this one; "constant" and the value where it is the same for all of them."""
-    return [
-        ("constant", _constant(op, source, key, inputs, attrs))
-        if source in ("attr", "shape", "dtype") or (source == "input" and not hasattr(inputs[key], "_data"))
-        else (source, key)
-        for source, key in saves
-    ]
-
-
-def _constant(op: Op, source: str, key: Any, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+def constant(op: Op, source: str, key: Any, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     """A saved value that is neither a tensor nor hidden: an attribute, a number, or a shape or dtype."""
     if source == "attr":
         return attrs.get(key, op.defaults.get(key))

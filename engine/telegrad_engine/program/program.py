@@ -5,21 +5,20 @@ fetches and frees at its end, and a procedure (:mod:`.procedures`). :mod:`.progr
 to the ids, arrays and operands of a message, and then runs one instruction at a time (:mod:`..session.session`) or as a
 plan (:mod:`..compile`).
 
-Every op of a program is a function that caches its calls (tensor/call_cache.py). Programs share these functions, so a
-new program of known ops is fast from its first run.
+The engine caches the calls of ops for all programs (tensor/prepared_calls.py), so a new program of known ops is fast
+from its first run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from ..errors import MalformedRequest, TelegradError
 from ..lru import LRU
-from ..tensor.call_cache import calling
+from ..schema.op import Op
 from ..tensor.eager import apply
-from ..tensor.fast_paths import KINDS, prepare
 from . import json_codec
 from .instructions import Instruction, names_in, parse_program
 from .operands import OperandRef, fill, refs_in
@@ -35,8 +34,6 @@ STEP_BYTES, TEXT_FACTOR = 2560, 4
 CHECKED, MAX_ATTRS = 512, 1024
 """The number of checked ops with attributes that are cached for all programs of the process, most recently used, and
 the maximum length of their attributes in characters."""
-STEP_CALLS = 32
-"""The number of calls that each of them caches: one for each combination of kinds of tensors, such as a batch size."""
 ENDINGS = 16
 """The number of endings, most recently used, with which a program is cached."""
 
@@ -284,12 +281,17 @@ def checked_step(instruction: Instruction, known: LRU[Any, Checked] = _known) ->
             attrs = op.check_attrs(i.attrs)
         except TelegradError:
             return Step(i)  # the error is raised when it runs, after the instructions before it
-        call = None if in_place else calling(op, attrs, apply, prepare, KINDS, STEP_CALLS)
+        call = None if in_place else partial(_call, op, attrs)
         checked = Checked(f"{op.key}_" if in_place else op.key, attrs, call)
         if len(key[2]) <= MAX_ATTRS:
             known[key] = checked
     i.op, i.attrs, i.checked = checked.op, checked.attrs, True
     return Step(i, checked.call)
+
+
+def _call(op: Op, attrs: Mapping[str, Any], *inputs: Any) -> Any:
+    """Apply an op with checked attributes."""
+    return apply(op, op.check_inputs(inputs), attrs)
 
 
 def step_with_refs(instruction: Instruction) -> Step:

@@ -6,7 +6,7 @@ it needs; a plan lists these values and the rules that take them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import GradRequired
@@ -54,8 +54,8 @@ class Plan(NamedTuple):
     steps: tuple[Step, ...]
     holds_tensors: bool  # whether freeing the graph drops a saved tensor
     saves_self: bool  # whether it saves input 0, so in-place ops must copy it
-    takes: tuple[Any, ...] | None  # the saves of a call without attributes, see _takes
-    direct: tuple[tuple[int, Rule, tuple[int, ...]], ...] | None  # the steps, if each computes one gradient
+    direct: tuple[tuple[int, Rule, int, tuple[int, ...]], ...] | None
+    """The steps as edge, rule, number of arguments and arguments, if each computes one gradient."""
 
 
 def make_plan(op: Declared, needs: tuple[Any, ...]) -> Plan:
@@ -95,8 +95,7 @@ def make_plan(op: Declared, needs: tuple[Any, ...]) -> Plan:
         tuple(steps),
         any(s.source in ("input", "output", "hidden") for s in saves),
         Save("input", 0) in saves,
-        _takes(saves, op),
-        tuple((s.edges[0], s.rule, s.arguments) for s in steps) if plain else None,
+        tuple((s.edges[0], s.rule, len(s.arguments), s.arguments) for s in steps) if plain else None,
     )
 
 
@@ -119,22 +118,3 @@ def _source(op: Declared, name: str) -> Save:
     if base in tensor_names and fact in ("shape", "dtype"):
         return Save(fact, tensor_names.index(base))
     raise TypeError(f"{op.key}: a derivative asks for {name!r}, which the op does not have")
-
-
-class Default(NamedTuple):
-    """The default of an attribute, as an entry of a plan's ``takes``."""
-
-    value: Any
-
-
-def _takes(saves: Mapping[Save, int], op: Declared) -> tuple[Any, ...] | None:
-    """The values to save for a call without attributes: input positions, -1 for the output, Defaults; else None."""
-    if op.has_lists or len(op.outputs) > 1 or any(s.source not in ("input", "output", "attr") for s in saves):
-        return None
-    return tuple([_taken(op, save) for save in saves])
-
-
-def _taken(op: Declared, save: Save) -> Any:
-    if save.source == "input":
-        return save.key
-    return -1 if save.source == "output" else Default(op.defaults.get(save.key))

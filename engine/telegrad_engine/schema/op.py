@@ -81,6 +81,8 @@ class Op(Signature):
         overlap: Overlap = CHECKED,
         autocast: Autocast = UNCAST,
         batching: Batching = DERIVED,
+        calls: str = "",
+        prepare: Rule | None = None,
     ) -> None:
         self.random = parameter_names(kernel)[1:2] == ("rng",)
         self.namespace = _namespace(variants)
@@ -112,15 +114,19 @@ class Op(Signature):
         """The floating outputs that have no derivative, by position."""
         self.hidden = results.hidden
         self.hidden_rule = None if results.hidden_rule is None else _filled(results.hidden_rule, self)
+        self.calls = calls
+        """The function of an array library that the kernel is with default attributes, by name; "" if it does more."""
+        self.prepare = None if prepare is None else with_defaults(_by_position(prepare, self, False), self)
+        """``prepare(xp, *inputs, **attrs)`` returns the kernel for inputs of the same shapes and dtypes."""
         self.scratch = _filled(memory.scratch, self) if callable(memory.scratch) else memory.scratch
+        if calls and memory is DEFAULT_MEMORY:
+            self.scratch = 0.0  # a single call that writes the result directly
         self.blocked, self.view = memory.blocked, memory.view
         self.may_copy, self.may_alias, self.repeats = memory.may_copy, memory.may_alias, memory.repeats
         self.overlap = overlap
         self.autocast, self.batching = autocast, batching
         self.common = None if promotion is None else promotion.computed()
         self.unpromoted = 0 if promotion is None else promotion.unpromoted
-        self.keeps_dtype = False
-        """Whether floating inputs of one dtype have a result of that dtype, without a check by the shape rule."""
         self.nondifferentiable_inputs: Callable[..., Sequence[str]] | None = None
         """A function of the attributes that returns the names of the inputs whose gradient is None, as in torch."""
         self.value_check: Rule | None = None
@@ -137,6 +143,13 @@ class Op(Signature):
         self.has_lists = any(p.is_list for p in self.tensor_params)
         self.has_names = len(self.outputs) > 1
         """Whether the results form torch's named tuple."""
+
+    def kernel_for(self, xp: Any, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Callable[..., Any] | None:
+        """The kernel for inputs like these as a function of them alone, with fewer steps; None if there is none."""
+        if self.prepare is not None:
+            found: Callable[..., Any] | None = self.prepare(xp, *inputs, **attrs)
+            return found
+        return getattr(xp, self.calls) if self.calls and not attrs else None
 
     @cached_property
     def doc(self) -> str:
@@ -371,6 +384,8 @@ class Options(TypedDict, total=False):
     overlap: Overlap
     autocast: Autocast
     batching: Batching
+    calls: str
+    prepare: Rule
 
 
 def op(
@@ -403,7 +418,6 @@ def elementwise(
         declared = CATALOGUE.add(Op(kernel, rule, promotion=promotion, **options))
         if guard is not None:
             declared.rule = _guarded(declared.rule, with_defaults(guard, declared))
-        declared.keeps_dtype = not (promotion.to_bool or promotion.whole or promotion.unpromoted)
         declared.pointwise = True
         return declared
 

@@ -51,6 +51,7 @@ class Signature:
         self._kinds = {p.name: p.kind for p in self.attr_params}
         self._lifting = [(p.name, p.kind) for p in self.attr_params if type(p.kind).lift is not Kind.lift]
         self._rests = _rests(params)
+        self._takes_tensors = all(isinstance(p.kind, TensorKind) for p in self.tensor_params)
 
     @property
     def signature(self) -> str:
@@ -132,6 +133,12 @@ class Signature:
         ``writes`` means that an in-place op writes to the first input, which then cannot be a number.
         """
         params = self.tensor_params
+        if len(inputs) == len(params) and self._takes_tensors and not writes:
+            for value in inputs:
+                if not hasattr(value, "_data"):
+                    break
+            else:
+                return tuple(inputs)
         if len(inputs) > len(params):
             raise InvalidArgument(f"{self.name}() takes at most {len(params)} inputs, but {len(inputs)} were given")
         checked = [self._check(param, value) for param, value in zip(params, inputs, strict=False)]

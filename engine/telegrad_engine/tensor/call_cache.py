@@ -3,9 +3,9 @@
 A call sorts its arguments, chooses the overload, applies the shape rule, checks the memory, casts its inputs and
 decides what to save for the derivative. All of that depends only on the key of the call: the arguments' shapes, dtypes
 and ``requires_grad``, and the numbers among them. The second call with the same key is cached as a function that runs
-the kernel, adds the result to the graph and does nothing else. fast_paths.py wraps the engine's functions and methods
-in :func:`remembering` with the functions that prepared_calls.py prepares; the SDK wraps its own with calls that it
-records.
+the kernel, adds the result to the graph and does nothing else. :func:`remember` puts the cache in front of the
+functions and methods of a class of tensors: the engine's with calls that prepared_calls.py prepares, the SDK's with
+calls that it records.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..context import observers, state
-from ..dtypes import FLOATING, DType
-from ..errors import TelegradError
-from ..graph.node import MultiOutputNode, Node, accumulator, announce, new_node, save, settled
+from ..dtypes import DType
 from ..lru import LRU
-from ..schema.op import Op
+from ..schema.op import CATALOGUE, NO_ATTRS, Op
 from ..shapes import Size, Spec
 from .execution import Enter
-from .namespace import Apply, Resolve
+from .indexing import getitem, resolve_getitem
+from .methods import SORTING, TensorMethods, plain_methods, reflected_methods
+from .namespace import Apply, Functions, Resolve, resolver
+from .prepared_calls import RecordedCall, promised
 
 Ready = Callable[[list[Any]], Any]
 """A prepared call: applies an op to tensors like those that it was prepared for."""
@@ -75,9 +76,10 @@ def remembering(
     known: LRU[Any, Any] = LRU(calls)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if observers and state.ops_observed:
+        modes = state.__dict__
+        if modes["autocast"] is not None or (observers and modes["ops_observed"]):
             return otherwise(*args, **kwargs)
-        key: list[Any] = [state.grad_enabled, *kwargs]
+        key: list[Any] = [modes["grad_enabled"], *kwargs]
         tensors: list[Any] = []
         for value in (*args, *kwargs.values()) if kwargs else args:
             kind = type(value)
@@ -96,7 +98,7 @@ def remembering(
                 if parts is None:
                     return otherwise(*args, **kwargs)
                 key += (kind, parts)
-        if not tensors or state.autocast is not None:
+        if not tensors:
             return otherwise(*args, **kwargs)
         found = tuple(key)
         try:
@@ -115,6 +117,55 @@ def remembering(
         return result
 
     return functools.wraps(otherwise)(call)
+
+
+def remember(
+    cls: type[Any],
+    functions: Functions,
+    prepare: Prepare,
+    kinds: Container[type[Any]],
+    cached: Callable[..., Callable[..., Any]] = remembering,
+    operators: bool = True,
+) -> None:
+    """Put a call cache for tensors of ``kinds`` in front of the methods of ``cls`` and of ``functions``.
+
+    ``cached`` makes the wrappers, with the arguments of :func:`remembering`. Calls of random ops are not cached.
+    Without ``operators``, neither are those of operators and of methods that take only the tensor.
+    """
+
+    def sorting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        resolve = resolver(name)
+        if resolve is None or all(op.random for op in CATALOGUE.overloads.get(name, ())):
+            return function
+        return cached(function, resolve, prepare, kinds)
+
+    for name, op in plain_methods() if operators else ():
+        setattr(cls, name, cached(getattr(TensorMethods, name), _as_given(op), prepare, kinds))
+    for name, op in reflected_methods() if operators else ():
+        setattr(cls, name, cached(getattr(TensorMethods, name), _reversed(op), prepare, kinds))
+    for name in SORTING:
+        setattr(cls, name, sorting(name, getattr(TensorMethods, name)))
+    cls._cast = sorting("cast", TensorMethods._cast)
+    cls.__getitem__ = cached(getitem, resolve_getitem, prepare, kinds)
+    functions.add_wrapper(sorting)
+
+
+def _as_given(op: Op) -> Callable[..., tuple[Op, tuple[Any, ...], Mapping[str, Any]]]:
+    """Return the resolver of an operator or a method without options, which has no arguments to sort."""
+
+    def resolve(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Op, tuple[Any, ...], Mapping[str, Any]]:
+        return op, tuple(args), NO_ATTRS
+
+    return resolve
+
+
+def _reversed(op: Op) -> Callable[..., tuple[Op, tuple[Any, ...], Mapping[str, Any]]]:
+    """Return the resolver of a reflected operator, as in ``2 * x``."""
+
+    def resolve(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Op, tuple[Any, ...], Mapping[str, Any]]:
+        return op, tuple(args[::-1]), NO_ATTRS
+
+    return resolve
 
 
 def told_apart(
@@ -204,16 +255,6 @@ def gathered(constants: Sequence[Any], order: Sequence[int | None], tensors: Seq
     return [constant if i is None else tensors[i] for constant, i in zip(constants, order, strict=True)]
 
 
-def promised(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> list[Spec] | None:
-    """Return the output specs that the rule gives for these shapes and dtypes; None if the rule needs values."""
-    datas = [Spec(x._data.shape, x._data.dtype) if hasattr(x, "_data") else x for x in inputs]
-    try:
-        specs = op.rule(*datas, **attrs)
-    except (TelegradError, AttributeError, TypeError):
-        return None
-    return specs if isinstance(specs, list) else [specs]
-
-
 def _same_dtype(op: Op, inputs: tuple[Any, ...]) -> bool:
     """Whether the op computes without casting any input tensor."""
     if op.common is None:
@@ -225,44 +266,6 @@ def _same_dtype(op: Op, inputs: tuple[Any, ...]) -> bool:
 
 def entering(call: Call) -> Enter | None:
     """Return a function that records calls like this one and notifies the observer; None if they are not recorded."""
-    if not state.grad_enabled:
-        return None
     op, inputs, attrs, specs, _ = call
-    needs = tuple([getattr(x, "_requires_grad", False) for x in inputs])
-    many = call.many
-    if not op.differentiable or not any(needs) or (not many and specs[0].dtype not in FLOATING):
-        return None
-    plan = op.plan(needs)
-    saves = settled(op, plan.saves, inputs, attrs)
-    shape, dtype = specs[0].shape, specs[0].dtype
-    kind = MultiOutputNode if many else Node
-    facts = [(spec.shape, spec.dtype) for spec in specs]
-    tracked = [i for i, spec in enumerate(specs) if spec.dtype in FLOATING and i not in op.constants]
-    edges = [i for i, need in enumerate(needs) if need]
-    width = len(needs)
-
-    def enter(inputs: Sequence[Any], outputs: Sequence[Any], hidden: Sequence[Any]) -> None:
-        targets: list[Any] = [None] * width
-        numbered = False
-        for i in edges:
-            x = inputs[i]
-            targets[i] = accumulator(x) if x._node is None else x._node
-            numbered = numbered or x._output_nr
-        node = new_node(kind, op, plan, attrs, tuple(targets), shape, dtype)
-        if numbered:
-            node.output_nrs = tuple([x._output_nr if need else 0 for x, need in zip(inputs, needs, strict=True)])
-        if saves:
-            save(node, saves, inputs, outputs, hidden)
-        if many:
-            node.width = len(outputs)
-            node.specs = facts
-        for i in tracked:
-            output = outputs[i]
-            output._node = node
-            output._requires_grad = True
-            if i:
-                output._output_nr = i
-        if observers:
-            announce(node, inputs, outputs)
-
-    return enter
+    recorded = RecordedCall(op, inputs, attrs, specs)
+    return None if recorded.plan is None else recorded.record

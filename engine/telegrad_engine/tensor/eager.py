@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,23 +16,36 @@ from ..context import observers, state
 from ..dtypes import FLOATING
 from ..errors import InvalidOperation, InvalidValue
 from ..graph.backward_pass import Values
-from ..graph.node import count_saved, next_sequence, record
+from ..graph.node import (
+    Node,
+    accumulator,
+    announce,
+    count_saved,
+    next_sequence,
+    record,
+)
+from ..lru import LRU
 from ..schema.op import NO_ATTRS, Op
+from ..shapes import Spec, interned
 from .abstract import Meta
 from .base import Tracked
+from .call_cache import Call, Ready, gathered
 from .conversion import as_array
-from .execution import execute, finish, run_composite, shows
+from .execution import conform, execute, finish, is_own, own, run_composite, shows
 from .formatting import format_tensor
 from .gradient_values import ArrayValues, GraphValues
 from .in_place import Changeable
 from .inference import mark
 from .memory_overlap import OVERLAPPING
 from .namespace import Functions
+from .prepared_calls import NUMBERS, PreparedCall, prepare
 
 ndarray = np.ndarray
 _new = object.__new__
-quick_functions: dict[Op, Callable[..., Any]] = {}
-"""The elementwise fast path of each op that has one."""
+calls: LRU[Any, Any] = LRU(4096)
+"""The most recent calls of all threads, by what calls have in common: prepared, or known from one earlier call."""
+UNKNOWN, KNOWN = "unknown", "known"
+"""The state of calls that are new, and of those that were made once."""
 
 
 def item(array: Any) -> Any:
@@ -59,16 +72,207 @@ def truth(array: Any) -> bool:
 
 
 def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-    """Execute ``op`` on tensors and numbers, and record it if an input requires grad."""
-    if observers and state.ops_observed and state.device is None:
-        return state.observer.op(execute_and_record, op, inputs, attrs)  # type: ignore[union-attr]
-    if not attrs and (function := quick_functions.get(op)) is not None:
-        return function(*inputs)
-    return execute_and_record(op, inputs, attrs)
+    """Execute ``op`` on tensors and numbers, and record it if an input requires grad.
+
+    A call like two earlier ones runs without checks: the kernel, the output, the node.
+    """
+    modes = state.__dict__
+    if modes["autocast"] is not None or modes["device"] is not None or (observers and modes["ops_observed"]):
+        if modes["ops_observed"] and modes["device"] is None:
+            return state.observer.op(execute_and_record, op, inputs, attrs)  # type: ignore[union-attr]
+        return execute_and_record(op, inputs, attrs)
+    datas: Sequence[Any]
+    key: Any = None
+    plain, count = True, 0 if attrs else len(inputs)
+    if 1 <= count <= 2 and type(x := inputs[0]) is Tensor:
+        # The most common calls, which _described would describe in the same way.
+        if not x._plain:
+            plain = False
+            if x._base is not None and op.differentiable:
+                x._refresh()
+        spec = x._spec or spec_of(x)
+        if count == 1:
+            datas, key = (x._data,), (op, modes["grad_enabled"], spec, x._requires_grad)
+        elif type(y := inputs[1]) is Tensor:
+            if not y._plain:
+                plain = False
+                if y._base is not None and op.differentiable:
+                    y._refresh()
+            datas = x._data, y._data
+            key = op, modes["grad_enabled"], spec, x._requires_grad, y._spec or spec_of(y), y._requires_grad
+        elif type(y) in NUMBERS and op.pointwise:
+            datas, key = (x._data, y), (op, modes["grad_enabled"], spec, x._requires_grad, type(y))
+    if key is None:
+        plain, datas, key = _described(op, inputs, attrs)
+        if key is None:
+            return execute_and_record(op, inputs, attrs)
+    try:
+        call = calls[key]
+    except KeyError:
+        call = UNKNOWN
+    except TypeError:  # an attribute that is not hashable
+        return execute_and_record(op, inputs, attrs)
+    if type(call) is PreparedCall:
+        return _run(call, inputs, datas, plain)
+    result = execute_and_record(op, inputs, attrs)
+    if call is not None:
+        calls[key] = KNOWN if call is UNKNOWN else prepare(op, inputs, attrs)
+    return result
+
+
+def _run(call: PreparedCall, inputs: Sequence[Any], datas: Sequence[Any], plain: bool) -> Any:
+    """Run a prepared call: compute the output and record it. ``plain`` says that all inputs are in row-major order."""
+    out = call.kernel(*datas) if call.promote is None else call.kernel(*call.promote(datas))
+    if not call.single:
+        return _run_to_several(call, inputs, datas, out)
+    if type(out) is not ndarray or out.dtype is not call.dtype:
+        out = conform(out, call.dtype, NUMPY)
+    if not ((plain and call.fresh) or call.view or is_own(out, datas)):
+        out = own(out, datas, NUMPY)
+    output = _new(Tensor)
+    output._data = out
+    output._spec = call.spec
+    output._version_counter = [0]
+    plan = call.plan
+    if plan is not None:
+        node = _new(Node)
+        node.op, node.plan, node.shape, node.dtype = call.op, plan, call.shape, call.dtype
+        if call.attrs:
+            node.attrs = call.attrs
+        node.sequence = next_sequence()
+        first = second = None
+        if call.first:
+            x = inputs[0]
+            first = x._node
+            if first is None:
+                known = x._accumulator
+                if known is None or (first := known()) is None or first.leaf is not x:
+                    first = accumulator(x)
+            elif x._output_nr:
+                node.output_nrs = call.output_nrs(inputs)
+        if call.second:
+            x = inputs[1]
+            second = x._node
+            if second is None:
+                known = x._accumulator
+                if known is None or (second := known()) is None or second.leaf is not x:
+                    second = accumulator(x)
+            elif x._output_nr:
+                node.output_nrs = call.output_nrs(inputs)
+        width = call.width
+        node.next_edges = (first, second) if width == 2 else (first,) if width == 1 else call.targets(inputs, node)
+        only = call.only
+        if only is not None:
+            x = inputs[only] if only >= 0 else output
+            if type(x) is Tensor:
+                counter = x._version_counter
+                node.saved, node.versions = (x._data,), ((0, counter, counter[0]),)
+            else:
+                node.saved = (x,)
+        elif call.takes:
+            saved, versions = [*call.constants], []
+            for position, i in call.takes:
+                x = inputs[i] if i >= 0 else output
+                if type(x) is Tensor:
+                    counter = x._version_counter
+                    versions.append((position, counter, counter[0]))
+                    saved[position] = x._data
+                else:
+                    saved[position] = x
+            node.saved, node.versions = tuple(saved), tuple(versions)
+        else:
+            node.saved = call.constants
+        output._node = node
+        output._requires_grad = True
+        if observers:
+            announce(node, inputs, (output,))
+    elif state.inference:
+        mark((output,))
+    if call.view:
+        x = inputs[0]
+        if out.base is x._data or shows(out, x._data):
+            output._view_of(x, call.op, call.attrs, 0)
+    return output
+
+
+def spec_of(tensor: Tensor) -> Spec:
+    """Return the shape and dtype of a tensor, as one object for all tensors that have them."""
+    data = tensor._data
+    spec = tensor._spec = interned(data.shape, data.dtype)
+    return spec
+
+
+def _described(op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[bool, Sequence[Any], Any]:
+    """Return whether all inputs are in row-major order, their arrays, and the key of the call; None if it has none."""
+    plain, datas, key = True, [], [op, state.grad_enabled]
+    for x in inputs:
+        kind = type(x)
+        if kind is Tensor:
+            if not x._plain:
+                plain = False
+                if x._base is not None and op.differentiable:
+                    x._refresh()
+            key += (x._spec or spec_of(x), x._requires_grad)
+            datas.append(x._data)
+        elif x is None or (op.pointwise and kind in NUMBERS):
+            key.append(kind)
+            datas.append(x)
+        else:
+            return plain, datas, None
+    for name, value in attrs.items():
+        key += (name, type(value), (value or repr(value)) if type(value) is float else value)  # 0.0 equals -0.0
+    return plain, datas, tuple(key)
+
+
+def again(call: Call) -> Ready | None:
+    """Return a function that repeats a call of a function or a method on other tensors."""
+    order, prepared = call.order, prepare(call.op, call.inputs, call.attrs)
+    if prepared is None:
+        return None
+    blank = [None if hasattr(x, "_data") else x for x in call.inputs]  # keep no tensor alive
+
+    def run(tensors: list[Any]) -> Any:
+        inputs = tensors if order is None else gathered(blank, order, tensors)
+        return _run(prepared, inputs, [x._data if type(x) is Tensor else x for x in inputs], False)
+
+    return run
+
+
+def _run_to_several(call: PreparedCall, inputs: Sequence[Any], datas: Sequence[Any], out: Any) -> Any:
+    """Return the outputs of a prepared call with several results, some of which may be hidden, and record it."""
+    hidden: Sequence[Any] = ()
+    if call.hidden:
+        hidden = out[call.hidden :]
+        out = out[0] if call.hidden == 1 else out[: call.hidden]
+        count_hidden(hidden)
+    arrays = out if call.many else (out,)
+    outputs = [_made(array, spec, call.op, datas) for array, spec in zip(arrays, call.specs, strict=True)]
+    return finish(call.op, inputs, call.attrs, outputs, hidden, call.record if call.plan else None, note_views)
+
+
+def _made(array: Any, spec: Spec, op: Op, datas: Sequence[Any]) -> Tensor:
+    """Return a new tensor over a kernel's result."""
+    if type(array) is not ndarray or array.dtype is not spec.dtype:
+        array = conform(array, spec.dtype, NUMPY)
+    if not op.view and not is_own(array, datas):
+        array = own(array, datas, NUMPY)
+    tensor = _new(Tensor)
+    tensor._data = array
+    tensor._spec = spec
+    tensor._version_counter = [0]
+    return tensor
+
+
+def count_hidden(arrays: Sequence[Any]) -> None:
+    """Count the memory of hidden results, which only the graph holds."""
+    if (memory := state.memory) is not None:
+        for array in arrays:
+            if type(array) is ndarray:
+                memory.count(array)
 
 
 def execute_and_record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-    """Execute and record ``op`` as :func:`apply` does, without the elementwise fast path."""
+    """Check the call, execute the op and record it."""
     if state.device is not None:
         return state.device.apply(op, inputs, attrs)
     if state.autocast is not None:
@@ -155,6 +359,9 @@ def writable(tensor: Any, shared: bool = False) -> Any:
 class Tensor(Tracked):
     """A tensor whose value is an array. Create one with :func:`tensor` or an op."""
 
+    _spec: Spec | None = None
+    """The shape and dtype of ``_data``, from :func:`spec_of`; None if no call has needed them yet."""
+
     def __init__(self, array: Any) -> None:
         self._data = array
         self._version_counter = [0]
@@ -226,6 +433,7 @@ class Tensor(Tracked):
 
     def _show_as(self, op: Op, attrs: Any) -> None:
         (self._data,), _ = execute(op, [self._data], attrs)
+        self._spec = None
 
     def _store(self, value: Any) -> None:
         """Overwrite the value with an array that broadcasts to it, outside the graph."""
@@ -233,7 +441,7 @@ class Tensor(Tracked):
 
     def _share(self, source: Tensor) -> None:
         """Make this tensor share the memory of ``source``, outside the graph."""
-        self._data, self._version_counter = source._data, source._version_counter
+        self._data, self._version_counter, self._spec = source._data, source._version_counter, None
         self._lie_as(self._strided())
 
     def _strided(self) -> Any:

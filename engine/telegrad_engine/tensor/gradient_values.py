@@ -10,14 +10,12 @@ import numpy as np
 from ..arrays import NUMPY
 from ..context import state
 from ..dtypes import FLOATING
-from ..graph.array_pass import ArrayPass
-from ..graph.backward_pass import Values, _Pass
+from ..graph.backward_pass import ArrayPass, Values, _Pass
 from ..graph.hooks import run_hooks
 from ..graph.node import Node
 from ..schema.memory_admission import bytes_of, reserved, scratch_of
 from ..schema.op import CATALOGUE, Op
 from ..shapes import broadcast_axes
-from .elementwise_fast_path import direct_kernel
 from .namespace import Functions
 
 ndarray = np.ndarray
@@ -44,7 +42,7 @@ class RawFunctions:
 def _bare(op: Op, functions: RawFunctions) -> Any:
     if op.composite:
         return partial(op.kernel, functions)
-    handed = None if op.attr_params or op.random else direct_kernel(op, functions.xp)
+    handed = getattr(functions.xp, op.calls) if op.calls and not op.attr_params else None
     if handed is None and callable(op.scratch) and not op.view and functions.xp is NUMPY:
         return partial(_admitted, op)
     return handed or partial(op.raw, functions.xp)
@@ -146,7 +144,8 @@ class ArrayValues(Values):
 
 def _sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
     """Undo broadcasting: sum ``grad`` over the dimensions that were broadcast from ``shape``."""
-    return grad.sum(axis=broadcast_axes(shape, grad.shape), keepdims=True).reshape(shape)
+    axes = broadcast_axes(shape, grad.shape)
+    return np.add.reduce(grad, axes, keepdims=True).reshape(shape)
 
 
 class GraphValues(Values):

@@ -114,14 +114,13 @@ class Changeable(TensorMethods):
 
     def _view_of(self, source: Changeable, op: Op, attrs: Any, index: int) -> None:
         """Make this output of a view op share the version of ``source`` and store its view chain."""
-        if inference.is_marked(source):
-            self._version_counter = source._version_counter  # there is no history to rewrite
-            self._lie_as(self._strided_as(source, op, attrs, index))
+        counter = self._version_counter = source._version_counter
+        if type(counter) is inference.InferenceVersion:
+            self._lie_as(self._strided_as(source, op, attrs, index))  # there is no history to rewrite
             return
         self._become_view(source)
         self._view_chain = (*source._view_chain, (op, attrs, index))
-        self._version_counter = source._version_counter
-        self._seen_version = source._version_counter[0]
+        self._seen_version = counter[0]
         if not state.grad_enabled:
             self._sealed = IN_INFERENCE if state.inference else IN_NO_GRAD
             self._requires_grad = source._requires_grad  # as in torch, it is then a leaf

@@ -296,7 +296,7 @@ def _binary(op: Op) -> Callable[[Any, Any], Any]:
         return _between_tensors(op)
 
     def operator(self: Any, other: Any) -> Any:
-        if hasattr(other, "_data") or isinstance(other, (bool, int, float)):
+        if type(other) is type(self) or hasattr(other, "_data") or isinstance(other, (bool, int, float)):
             return self._apply(op, (self, other))
         other = _operand(self, other)
         return NotImplemented if other is NotImplemented else self._apply(op, (self, other))

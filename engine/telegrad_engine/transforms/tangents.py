@@ -268,7 +268,7 @@ def _pointwise(result: Any, tangents: Sequence[Any], tracked: bool) -> Any:
     total = None
     with values:
         saved = saved_values(values, node)
-        for edge, rule, arguments in node.plan.direct:
+        for edge, rule, _, arguments in node.plan.direct:
             tangent = tangents[edge]
             if tangent is not None:
                 given = values.seed(result, _as_wide(tangent, result))

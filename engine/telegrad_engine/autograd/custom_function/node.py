@@ -27,7 +27,7 @@ from .ctx import FunctionCtx, is_tensor
 def _plan(edges: int) -> Plan:
     """Return a plan with a gradient at every edge and no rule."""
     steps = (Step(tuple(range(edges)), _no_rule, (), True),) if edges else ()
-    return Plan((), steps, holds_tensors=False, saves_self=False, takes=None, direct=None)
+    return Plan((), steps, holds_tensors=False, saves_self=False, direct=None)
 
 
 def _no_rule(*_: Any) -> Any:

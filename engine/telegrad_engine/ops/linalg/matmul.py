@@ -113,14 +113,18 @@ def _matmul_node(node: Any) -> str:
     return {0: "DotBackward0", 1: "MvBackward0", 2: "MmBackward0"}.get(len(node.shape), "UnsafeViewBackward0")
 
 
-@op(_matmul_rule, node=_matmul_node, memory=NO_SCRATCH, autocast=LOWER, batching=linear_rules.matmul)
+def _dot(xp: Any, input: Any, other: Any) -> Any:
+    return xp.dot if input.ndim == other.ndim == 2 and input.dtype.itemsize > 2 else None
+
+
+@op(_matmul_rule, node=_matmul_node, memory=NO_SCRATCH, autocast=LOWER, batching=linear_rules.matmul, prepare=_dot)
 def matmul(xp: Any, input: Array, other: Array) -> Any:
     """The matrix product, with torch's rules for vectors and batches."""
     return product(xp, input, other)
 
 
 def _matmul_wrt_input(F: Any, grad: Any, other: Any, input_shape: Any) -> Any:
-    if len(other.shape) == 1:
+    if other.ndim == 1:
         return F.unsqueeze(grad, -1) * other
     if len(input_shape) == 1:
         return F.matmul(other, F.unsqueeze(grad, -1)).squeeze(-1)
@@ -128,11 +132,11 @@ def _matmul_wrt_input(F: Any, grad: Any, other: Any, input_shape: Any) -> Any:
 
 
 def _matmul_wrt_other(F: Any, grad: Any, input: Any, other_shape: Any) -> Any:
-    if len(input.shape) == 1:
+    if input.ndim == 1:
         return F.unsqueeze(input, -1) * F.unsqueeze(grad, -2) if len(other_shape) > 1 else grad * input
     if len(other_shape) == 1:
         return F.matmul(F.transpose(input, -2, -1), F.unsqueeze(grad, -1)).squeeze(-1)
-    if len(other_shape) == 2 and len(grad.shape) == len(input.shape) > 2:
+    if len(other_shape) == 2 and grad.ndim == input.ndim > 2:
         return F.mm(F.t(as_rows(F, input)), as_rows(F, grad))
     return F.matmul(F.transpose(input, -2, -1), grad)
 

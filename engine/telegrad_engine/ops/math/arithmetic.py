@@ -62,7 +62,7 @@ def _check_difference(input: Any, other: Any, alpha: Any) -> None:
     _check_alpha(input, other, alpha)
 
 
-@elementwise(guard=_check_alpha, promotion=UNWIDENED)
+@elementwise(guard=_check_alpha, promotion=UNWIDENED, calls="add")
 def add(xp: Any, input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
     """``input + alpha * other``."""
     return xp.add(input, other if alpha == 1 else _scaled(xp, other, alpha))
@@ -74,7 +74,9 @@ add.derivative(
 )
 
 
-@elementwise(aliases=("subtract",), guard=_check_difference, promotion=UNWIDENED, batching=INPLACE_ARITHMETIC)
+@elementwise(
+    aliases=("subtract",), guard=_check_difference, promotion=UNWIDENED, calls="subtract", batching=INPLACE_ARITHMETIC
+)
 def sub(xp: Any, input: Operand, other: Operand, *, alpha: Number = 1) -> Any:
     """``input - alpha * other``."""
     return xp.subtract(input, other if alpha == 1 else _scaled(xp, other, alpha))
@@ -105,7 +107,7 @@ binary(
 )
 
 
-@elementwise(aliases=("divide", "true_divide"), promotion=FLOATS, batching=INPLACE_ARITHMETIC)
+@elementwise(aliases=("divide", "true_divide"), promotion=FLOATS, calls="true_divide", batching=INPLACE_ARITHMETIC)
 def div(xp: Any, input: Operand, other: Operand, *, rounding_mode: NoneOnly = None) -> Any:
     """``input / other``; integers divide to the default floating dtype."""
     return xp.true_divide(input, other)
@@ -311,13 +313,17 @@ def _no_bool_bound(kernel: str) -> Callable[..., None]:
     return lambda input, bound: None if hasattr(bound, "dtype") else refuse(input, bound)
 
 
-@elementwise(guard=_no_bool_bound("clamp_min_scalar_cpu"), node=by_operand("ClampMin", tensor=1, number=0))
+@elementwise(
+    guard=_no_bool_bound("clamp_min_scalar_cpu"), node=by_operand("ClampMin", tensor=1, number=0), calls="maximum"
+)
 def clamp_min(xp: Any, input: Array, min: Operand) -> Any:
     """``input``, or ``min`` where that is larger; ties go to ``input``."""
     return xp.maximum(input, min)
 
 
-@elementwise(guard=_no_bool_bound("clamp_max_scalar_cpu"), node=by_operand("ClampMax", tensor=1, number=0))
+@elementwise(
+    guard=_no_bool_bound("clamp_max_scalar_cpu"), node=by_operand("ClampMax", tensor=1, number=0), calls="minimum"
+)
 def clamp_max(xp: Any, input: Array, max: Operand) -> Any:
     """``input``, or ``max`` where that is smaller; ties go to ``input``."""
     return xp.minimum(input, max)

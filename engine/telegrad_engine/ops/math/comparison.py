@@ -96,7 +96,7 @@ def _bool_condition(condition: Any, *_: Any) -> None:
         )
 
 
-@elementwise(guard=_bool_condition, variants=FUNCTION, promotion=Promotion(widens=True, unpromoted=1))
+@elementwise(guard=_bool_condition, variants=FUNCTION, promotion=Promotion(widens=True, unpromoted=1), calls="where")
 def where(xp: Any, condition: Array, input: Operand, other: Operand) -> Any:
     """``input`` where the condition holds, else ``other``."""
     return xp.where(condition, input, other)

@@ -24,7 +24,7 @@ def unary(name: str, doc: str, *, calls: str = "", **options: Any) -> Op:
         return getattr(xp, function)(input)
 
     kernel.__name__, kernel.__doc__ = name, doc
-    return elementwise(**options)(kernel)
+    return elementwise(calls=function, **options)(kernel)
 
 
 division = partial(elementwise, may_raise=True)
@@ -42,7 +42,7 @@ def binary(name: str, doc: str, *, calls: str = "", operands: tuple[Any, Any] = 
 
     kernel.__name__, kernel.__doc__ = name, doc
     kernel.__annotations__.update(input=operands[0], other=operands[1])
-    return elementwise(**options)(kernel)
+    return elementwise(calls=function, **options)(kernel)
 
 
 def zero_gradient(F: Any, grad: Any) -> Any:

@@ -68,7 +68,7 @@ float_unary("tanh", "The hyperbolic tangent.", variants=FUNCTION | METHOD | INPL
 )
 
 
-@elementwise(guard=each_floating("tanh_backward_cpu"), variants=INTERNAL)
+@elementwise(guard=each_floating("tanh_backward_cpu"), variants=INTERNAL, calls="tanh_slope")
 def tanh_backward(xp: Any, grad_output: Array, output: Array) -> Any:
     """The gradient of tanh where its value is ``output``: ``grad_output * (1 - output**2)``."""
     return xp.tanh_slope(grad_output, output)
@@ -85,7 +85,7 @@ float_unary("sigmoid", "``1 / (1 + exp(-input))``.", variants=FUNCTION | METHOD 
 )
 
 
-@elementwise(guard=each_floating("sigmoid_backward_cpu"), variants=INTERNAL)
+@elementwise(guard=each_floating("sigmoid_backward_cpu"), variants=INTERNAL, calls="sigmoid_slope")
 def sigmoid_backward(xp: Any, grad_output: Array, output: Array) -> Any:
     """The gradient of sigmoid where its value is ``output``: ``grad_output * (1 - output) * output``."""
     return xp.sigmoid_slope(grad_output, output)

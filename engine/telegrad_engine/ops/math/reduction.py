@@ -86,7 +86,12 @@ def _by_dim(name: str) -> Callable[[Any], str]:
 # Sums and means ------------------------------------------------------------------------------------------
 
 
-@op(sum_rule, node=_by_dim("Sum"), memory=NO_SCRATCH, autocast=RESULT_FLOAT32_ON_CUDA)
+def _reduce(xp: Any, input: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
+    whole = input.dtype == accumulated_dtype(input, dtype) and input.dtype not in LOW
+    return partial(xp.add.reduce, axis=axes(dim, input.ndim), keepdims=keepdim) if whole else None
+
+
+@op(sum_rule, node=_by_dim("Sum"), memory=NO_SCRATCH, autocast=RESULT_FLOAT32_ON_CUDA, prepare=_reduce)
 def sum_(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None) -> Any:
     """The sum over ``dim``, or over everything. Integers and bools sum in int64."""
     return _sum(xp, input, dim, keepdim, accumulated_dtype(input, dtype))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import itemgetter
 from typing import Any
 
 from ...dtypes import bool_, element, from_numpy, int32, int64
@@ -95,13 +96,17 @@ def _getitem_rule(input: Any, index: tuple[Any, ...]) -> Spec:
     return Spec(tuple(shape), input.dtype)
 
 
-@op(_getitem_rule, variants=FUNCTION, node=_getitem_node, memory=VIEW, batching=index_rules.getitem)
+def _getter(xp: Any, input: Any, index: Any) -> Any:
+    return itemgetter((*as_index(index), ...) if "..." not in index else as_index(index))
+
+
+@op(_getitem_rule, variants=FUNCTION, node=_getitem_node, memory=VIEW, batching=index_rules.getitem, prepare=_getter)
 def getitem(xp: Any, input: Array, index: Index) -> Any:
     """``input[index]`` for ints, slices, None and ellipsis: a view.
 
     In the wire format, an index is a list of ints, null, "..." and ["slice", start, stop, step].
     """
-    return input[(*as_index(index), ...) if "..." not in index else as_index(index)]
+    return _getter(xp, input, index)(input)
 
 
 getitem.derivative(input=lambda F, grad, input_shape, index: F.getitem_scatter(grad, input_shape, index))

@@ -341,4 +341,4 @@ _TENSOR: dict[str, tuple[str, Callable[[Writer, Any], Any]]] = {
     "_inverse_chain": ("inverse", Writer._chain),
 }
 """For each attribute that not every tensor has, its key in the record, and a function that writes it."""
-TENSOR = {"_data", "_version_counter", "_accumulator", *_TENSOR}
+TENSOR = {"_data", "_version_counter", "_accumulator", "_spec", *_TENSOR}
