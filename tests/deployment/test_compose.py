@@ -2,8 +2,6 @@
 
 What the services run is run as processes by test_services.py. No container is built or started, because that
 takes a Docker engine.
-
-Internals: the file is held against the settings that gateways and workers declare.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ KEYS = {op.key for op in CATALOGUE}
 OPERATORS = set(dir(operator))
 """The names of Python's operators, some of which are names of ops, such as "add" and "lt"."""
 OTHER_NAMES = {
-    ("telegrad_engine", "compile/plan.py", "argmax"): "methods of NumPy's arrays",
     ("telegrad", "aten.py", "cast"): "ATen's names of ops that have another name here",
     ("telegrad", "aten.py", "floor_divide"): "overloads of ATen",
     ("telegrad", "nn/init.py", "relu"): "values of calculate_gain's argument",

@@ -1,7 +1,4 @@
-"""Functions over REST: registered as data by any client, listed, applied, differentiated, refused.
-
-Internals: the examples of the OpenAPI document are registered as they are.
-"""
+"""Functions over REST: registered as data by any client, listed, applied, differentiated, refused."""
 
 from __future__ import annotations
 

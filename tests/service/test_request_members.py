@@ -1,7 +1,4 @@
-"""The members of requests: one name for each thing, deprecated names that are still read, and hints for wrong ones.
-
-Internals: the function and the procedure are the examples of the OpenAPI document.
-"""
+"""The members of requests: one name for each thing, deprecated names that are still read, and hints for wrong ones."""
 
 from __future__ import annotations
 

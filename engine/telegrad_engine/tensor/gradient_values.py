@@ -145,7 +145,9 @@ class ArrayValues(Values):
 def _sum_to(grad: Any, shape: tuple[int, ...]) -> Any:
     """Undo broadcasting: sum ``grad`` over the dimensions that were broadcast from ``shape``."""
     axes = broadcast_axes(shape, grad.shape)
-    return np.add.reduce(grad, axes, keepdims=True).reshape(shape)
+    if type(grad) is ndarray:  # ndarray.sum would call the same in Python
+        return np.add.reduce(grad, axes, keepdims=True).reshape(shape)
+    return grad.sum(axis=axes, keepdims=True).reshape(shape)
 
 
 class GraphValues(Values):
