@@ -6,7 +6,7 @@
     plan.py             a program as a list of NumPy calls
     change.py           applies the effects after a run
     tracing.py          runs a program once on traced arrays, to make its plan
-    cache_entry.py      the plan of a program, and when to make the next one
+    cache_entry.py      the plans of a program, and when to make the next one
     reports.py          how programs ran
     compiler.py         runs programs as plans where it can
 

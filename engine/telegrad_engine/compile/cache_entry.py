@@ -1,4 +1,4 @@
-"""Cache entries: the plan of a program for one input signature, and when to make the next one."""
+"""Cache entries: the plans of a program for one input signature, and when to make the next one."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ MORE_RUNS = "it is planned after more runs"
 MAX_DOUBLINGS = 10
 """The maximum number of times that the number of runs between two attempts to make a plan is doubled."""
 TIMED = 10
-"""The number of runs of a plan that are timed before it is kept or dropped."""
+"""The number of runs of plans that are timed before the newest is kept or dropped."""
 MAX_RATIO = 1.2
 """A plan is dropped if it takes more than this many times as long as the interpreter."""
+MAX_PLANS = 8
+"""The maximum number of plans for one signature, for different outcomes of guards: a last batch is shorter."""
 UNIT_BYTES, NODE_BYTES = 512, 4096
 """The estimated memory of a plan per call or node, and of a signature per node of its graph."""
 
@@ -32,7 +34,7 @@ class Key(NamedTuple):
 
 
 class CacheEntry:
-    """The plan of a program for one signature.
+    """The plans of a program for one signature.
 
     An attempt to make one is due after a number of runs in which none ran. The number doubles after each attempt,
     whether it succeeded or not.
@@ -41,7 +43,8 @@ class CacheEntry:
     def __init__(self, after: int, nodes: int, difference: str | None) -> None:
         """``nodes`` is the size of the signature's graph, ``difference`` its difference from known signatures."""
         self._own_bytes = nodes * NODE_BYTES
-        self.plan: Plan | None = None
+        self.plans: list[Plan] = []
+        """The plans; the one that ran last is first."""
         self._after, self._attempts = after, 0
         self.runs = 0
         """The number of runs since the last attempt in which no plan ran."""
@@ -51,15 +54,15 @@ class CacheEntry:
         """When a program was run last on inputs of this signature."""
         self._timed = 0
         self.planned_s = self.interpreted_s = math.inf
-        """The seconds of the shortest run of the plan, and of the shortest run one instruction at a time."""
+        """The seconds of the shortest run of a plan, and of the shortest run one instruction at a time."""
         self.last_s = math.inf
-        """The seconds of the plan's last run."""
+        """The seconds of the last run of a plan."""
 
     @property
     def size(self) -> int:
         """The estimated memory in bytes."""
-        plan = self.plan
-        return self._own_bytes + (0 if plan is None else plan.effects.program.size + UNIT_BYTES * plan.size)
+        program = self.plans[0].effects.program.size if self.plans else 0
+        return self._own_bytes + program + UNIT_BYTES * sum(plan.size for plan in self.plans)
 
     @property
     def is_due(self) -> bool:
@@ -72,19 +75,24 @@ class CacheEntry:
         self.runs = 0
         self._attempts += 1
 
-    def set_plan(self, plan: Plan) -> None:
+    def add(self, plan: Plan) -> None:
         """Use a plan that was made."""
         self.postpone(self.reason)
-        self.plan, self._timed = plan, 0
+        self.plans, self._timed = [plan, *self.plans[: MAX_PLANS - 1]], 0
         self.planned_s = self.last_s = math.inf
 
-    def drop(self, reason: str) -> None:
-        """Drop the plan."""
-        self.plan = None
+    def prefer(self, plan: Plan) -> None:
+        """Move a plan to the front, so that it is tried first."""
+        if self.plans and self.plans[0] is not plan:
+            self.plans = [plan, *[each for each in self.plans if each is not plan]]
+
+    def drop(self, plan: Plan, reason: str) -> None:
+        """Drop a plan."""
+        self.plans = [each for each in self.plans if each is not plan]
         self.postpone(reason)
 
-    def time(self, seconds: float, choose: bool) -> None:
-        """Record the time of a run of the plan. With ``choose``, drop the plan if the interpreter is faster."""
+    def time(self, plan: Plan, seconds: float, choose: bool) -> None:
+        """Record the time of a run of a plan. With ``choose``, drop it if the interpreter is faster."""
         self.last_s = seconds
         if not choose or self._timed == TIMED:
             return
@@ -92,7 +100,7 @@ class CacheEntry:
         self.planned_s = min(self.planned_s, seconds)
         if self._timed == TIMED and self.planned_s > self.interpreted_s * MAX_RATIO:
             interpreted, planned = (f"{s * 1e6:.0f} µs" for s in (self.interpreted_s, self.planned_s))
-            self.drop(f"it runs faster one instruction at a time: {interpreted}, against {planned} planned")
+            self.drop(plan, f"it runs faster one instruction at a time: {interpreted}, against {planned} planned")
 
     def time_interpreted(self, seconds: float) -> None:
         """Record the time of a run one instruction at a time."""

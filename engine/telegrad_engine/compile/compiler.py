@@ -82,7 +82,7 @@ class Compiler:
                     answer = self._as_plan(program, inputs, entry, within)
                     if answer is not None:
                         return answer
-                    reason = entry.reason if entry.plan is None else VALUES
+                    reason = VALUES if entry.plans else entry.reason
             except Untraceable as why:
                 reason = str(why)
         if within is not None:
@@ -99,7 +99,7 @@ class Compiler:
 
     def _as_plan(self, program: BoundProgram, inputs: Inputs, entry: CacheEntry, within: float | None) -> Answer | None:
         """Run the program as a plan, made now if it is due; None if there is none whose guards hold."""
-        if within is not None and entry.plan is not None and entry.last_s > within:
+        if within is not None and entry.plans and entry.last_s > within:
             raise NotAtOnce
         answer = self._attempt(program, inputs, entry)
         if answer is None and within is None and entry.is_due and self._make_plan(program, inputs, entry):
@@ -110,28 +110,29 @@ class Compiler:
         return answer
 
     def _attempt(self, program: BoundProgram, inputs: Inputs, entry: CacheEntry) -> Answer | None:
-        """Run the plan. Return None if there is none, or its guards do not hold.
+        """Run the first plan whose guards hold. Return None if there is none.
 
         Raises Untraceable, with nothing done, if it fails or needs more memory than the session has left.
         ``session.flush`` completes the effects, possibly after the answer was sent.
         """
-        plan = entry.plan
-        if plan is None:
-            return None
-        if not inputs.session.accounts.fits(plan.effects.needs):
-            raise Untraceable(ROOM)
-        if inputs.session.accounts.shared is not None:
-            inputs.unshare([position for position, _ in plan.effects.writes])
-        started = perf_counter()
-        try:
-            run = plan.run(inputs.arrays, inputs.operands, inputs.session.environment.generator)
-        except STOPPED as error:  # the interpreter raises it and names the instruction
-            raise Untraceable(str(error)) from None
-        except Exception as error:
-            logger.warning("a planned program failed", exc_info=True)
-            entry.drop(f"planned, it failed: {error}")
-            raise Untraceable(entry.reason) from None
-        return None if run is None else self._answer(program, inputs, entry, plan, run, started)
+        for plan in entry.plans:
+            if not inputs.session.accounts.fits(plan.effects.needs):
+                raise Untraceable(ROOM)
+            if inputs.session.accounts.shared is not None:
+                inputs.unshare([position for position, _ in plan.effects.writes])
+            started = perf_counter()
+            try:
+                run = plan.run(inputs.arrays, inputs.operands, inputs.session.environment.generator)
+            except STOPPED as error:  # the interpreter raises it and names the instruction
+                raise Untraceable(str(error)) from None
+            except Exception as error:
+                logger.warning("a planned program failed", exc_info=True)
+                entry.drop(plan, f"planned, it failed: {error}")
+                raise Untraceable(entry.reason) from None
+            if run is not None:
+                entry.prefer(plan)
+                return self._answer(program, inputs, entry, plan, run, started)
+        return None
 
     def _answer(
         self, program: BoundProgram, inputs: Inputs, entry: CacheEntry, plan: Plan, run: PlannedRun, started: float
@@ -147,7 +148,7 @@ class Compiler:
                 change.prepare()
             except Exception as error:
                 logger.error("a planned program failed after its answer; it runs again", exc_info=error)
-                entry.drop(f"planned, it failed: {error}")
+                entry.drop(plan, f"planned, it failed: {error}")
                 run.rewind(session.environment.generator)
                 with cancelled_by(CancellationToken()):  # it was answered, so nothing may cancel it
                     session.run_instructions(program.instructions)
@@ -159,7 +160,7 @@ class Compiler:
             if counted:
                 session.statistics.add(source, PLANNED, session.last_s, program)
             note(session, program, None, self._most)
-            entry.time(session.last_s, self._choose)
+            entry.time(plan, session.last_s, self._choose)
 
         session.defer(finish)
         return change.answer
@@ -187,7 +188,7 @@ class Compiler:
             logger.warning("a program was not planned", exc_info=True)
             entry.postpone(f"it cannot be planned: {error}")
             return False
-        entry.set_plan(plan)
+        entry.add(plan)
         with self._lock:
             self._evict()
         return True

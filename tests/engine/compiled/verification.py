@@ -34,7 +34,7 @@ class VerifyingCompiler(Compiler):
     """How many runs were checked."""
 
     def _attempt(self, program: BoundProgram, inputs: Inputs, entry: CacheEntry) -> Answer | None:
-        twin = Twin(program, inputs) if entry.plan is not None else None
+        twin = Twin(program, inputs) if entry.plans else None
         answer = super()._attempt(program, inputs, entry)
         if answer is None or twin is None:
             return answer
