@@ -181,11 +181,17 @@ def test_a_remembered_call_keeps_no_tensor() -> None:
 
 
 def test_a_tensor_whose_shape_was_changed_has_calls_of_its_new_shape() -> None:
-    y = tg.tensor([[1.0, 2.0, 3.0]])
-    for _ in range(4):
-        y * y
+    y, w = tg.tensor([[1.0, 2.0, 3.0]]), tg.tensor([[1.0, 1.0, 1.0]], requires_grad=True)
+
+    def gradient() -> Any:
+        product = y * w
+        product.retain_grad()
+        product.sum().backward()
+        return product.grad.tolist()
+
+    assert [gradient() for _ in range(4)] == [[[1.0] * 3]] * 4
     y.t_()
-    assert [(y * y * y).tolist() for _ in range(4)] == [[[1], [8], [27]]] * 4
+    assert [gradient() for _ in range(4)] == [[[1.0] * 3] * 3] * 4
 
 
 def test_a_number_that_an_op_refuses_is_refused_after_others() -> None:
