@@ -19,8 +19,8 @@ from telegrad_engine.errors import ERRORS
 from telegrad_engine.lru import LRU
 
 OURS = ("telegrad.", "telegrad_engine.")
-_own: set[int] = set()
-"""The ids of our modules' globals, which live as long as the process."""
+_ours: dict[str, bool] = {}
+"""Whether a module is ours, by name."""
 CATCHING = {
     ("contextlib", "inner"),  # of a context that is a decorator
     ("unittest.case", "handle"),
@@ -55,42 +55,27 @@ class Line(NamedTuple):
         return f"{self.code.co_filename}:{next(lines, None) or self.code.co_firstlineno}"
 
 
+Position = tuple[CodeType, int]
+"""The fields of a :class:`Line`, which are faster to note."""
+
+
 def users_line() -> Line:
     """Return the innermost line on the stack outside this package."""
-    frame = _users_frame()
+    frame = users_frame()
     return Line(frame.f_code, frame.f_lasti)
 
 
-def _users_frame() -> FrameType:
+def users_frame() -> FrameType:
+    """Return the innermost frame on the stack outside this package."""
     frame = sys._getframe(2)
     while True:
-        space = frame.f_globals
-        if id(space) not in _own:
-            if not space.get("__name__", "").startswith(OURS):
-                break
-            _own.add(id(space))
-        if frame.f_back is None:
-            break
+        name = frame.f_globals.get("__name__", "")
+        ours = _ours.get(name)
+        if ours is None:
+            ours = _ours[name] = name.startswith(OURS)
+        if not ours or frame.f_back is None:
+            return frame
         frame = frame.f_back
-    return frame
-
-
-def frame_at(line: Line, depth: int) -> FrameType | None:
-    """Return the frame that is ``depth`` frames above the caller if it is at this line, else None."""
-    try:
-        frame = sys._getframe(depth + 1)
-    except ValueError:  # the stack is not that deep
-        return None
-    return frame if frame.f_code is line.code and frame.f_lasti == line.offset else None
-
-
-def depth_of_user(without: CodeType) -> int:
-    """The number of frames from the caller up to that line, not counting frames that run the code ``without``."""
-    line, frame, depth = users_line(), sys._getframe(1), 0
-    while (frame.f_code is not line.code or frame.f_lasti != line.offset) and frame.f_back is not None:
-        depth += frame.f_code is not without
-        frame = frame.f_back
-    return depth
 
 
 # Errors that the user's code catches ---------------------------------------------------------------
@@ -102,7 +87,7 @@ def errors_are_caught(frame: FrameType | None = None) -> bool:
     Libraries that the user's code calls count, too. Those that call it do not: test runners and event loops catch all.
     ``frame`` is that of the innermost line outside this package, if the caller knows it.
     """
-    frame = frame or _users_frame()
+    frame = frame or users_frame()
     of_user = False
     while frame is not None:
         code = frame.f_code

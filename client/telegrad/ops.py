@@ -21,8 +21,8 @@ from .functions.tracer import Tracer
 from .functions.variants import VARIANT, Variants
 from .sessions import session as sessions
 from .tape.recorder import Recorder
-from .tape.shortcut import raise_here
 from .tape.transform_stack import active, levels
+from .tape.value_checks import raise_here
 from .tensor.handle import recorder_of
 
 _functions: dict[str, Variants] = {}

@@ -10,13 +10,12 @@ import numpy as np
 import telegrad as tg
 
 LEARNED = 5
-"""The number of equal rounds after which the next one follows a known path."""
+"""The number of equal rounds after which the next one is recorded by prepared calls."""
 
 
-def follows_the_tree(session: tg.Session) -> bool:
-    """Whether the recorded instructions follow a known path."""
-    segment = session.recorder.segment
-    return len(segment) > 0 and segment.first_new is None
+def templates(session: tg.Session) -> int:
+    """The number of different programs that the session has sent."""
+    return len(session.recorder.templates)
 
 
 def held(ours: Any, theirs: Any) -> None:

@@ -225,7 +225,7 @@ def test_a_compiled_function_checks_its_views() -> None:
 
 
 def test_the_same_loop_raises_in_every_turn() -> None:
-    """Recorded again by shortcuts, and planned by the engine."""
+    """Recorded by prepared calls, and planned by the engine."""
 
     def turn(lib: Any, x: Any) -> Any:
         y = x * 2

@@ -103,7 +103,7 @@ def test_statistics_of_a_module_are_captured() -> None:
 
 @pytest.mark.parametrize("requires_grad", [False, True])
 def test_own_tensors_may_be_changed(requires_grad: bool) -> None:
-    """Also repeatedly, when calls are recorded by shortcuts."""
+    """Also repeatedly, when calls are prepared."""
 
     def function(lib: Any) -> Any:
         captured = lib.zeros(3)

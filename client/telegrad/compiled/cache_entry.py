@@ -1,7 +1,7 @@
 """A traced run of a compiled function: its guards, the instructions to record again, and its changes to handles.
 
 The changes that a trace makes to its inputs are known from their state before and after it. A call records the
-instructions again as a whole (:mod:`..tape.replay`), and makes the same changes to the handles of its own tensors.
+instructions again as one block (:mod:`..tape.step`), and makes the same changes to the handles of its own tensors.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from telegrad_engine.program.instructions import names_in
 from telegrad_engine.tensor import inference
 
 from ..pytree import tree_flatten, tree_unflatten
 from ..tape.effects import Effect
 from ..tape.graph_pattern import Unrepeatable
-from ..tape.replay import Replay
-from ..tape.shortcut import raise_here
+from ..tape.lazy_graph import join
+from ..tape.step import Block
+from ..tape.value_checks import raise_here
 from ..tensor.handle import Tensor, handle
 from .compiled_graph import CompiledGraph
 from .guards import Guards, Settings
@@ -61,13 +61,13 @@ class CacheEntry:
         self._find_changes(trace, place)
         self._find_effects(trace)
         self._describe(trace, results)
-        self._make_replay(trace, [made._id for made in results])
+        self._make_block(trace, [made._id for made in results])
         _check_leaks(trace, results)
 
     @property
     def length(self) -> int:
         """The number of instructions that a call records."""
-        return len(self._replay)
+        return len(self._block)
 
     # What a trace did ------------------------------------------------------------------------
 
@@ -135,25 +135,21 @@ class CacheEntry:
 
     # What is recorded again -------------------------------------------------------------------
 
-    def _make_replay(self, trace: TraceRecorder, results: Sequence[str]) -> None:
-        """Make the replay, and find which inputs it takes and which of the created tensors are results."""
+    def _make_block(self, trace: TraceRecorder, results: Sequence[str]) -> None:
+        """Make the block, and find which inputs it takes and which of the created tensors are results."""
         places = {tensor._id: place for place, tensor in reversed(list(enumerate(trace.inputs.tensors)))}
-        taken: dict[str, int] = {}
-        unbound: set[str] = set()
+        self._block = Block(trace.instructions, trace.lines)
+        unbound = {name for i in trace.instructions if i.op == "grad" for name in i.outputs} - trace.created_ids
         """Ids that were assigned to gradients that do not exist."""
-        for instruction in trace.instructions:
-            for name in names_in(instruction.inputs):
-                if name not in trace.made:
-                    if name not in places:
-                        raise Unrepeatable("it uses a tensor that it finds where the guards do not look")
-                    taken[name] = places[name]
-            if instruction.op == "grad":
-                unbound.update(instruction.outputs)
-        unbound -= trace.created_ids
-        self._takes = [*taken.values()]
-        dropped = trace.made.difference(results, unbound)
-        self._replay = Replay(trace.instructions, trace.lines, [*taken], dropped)
-        self._results = [self._replay.made.index(name) for name in results]
+        taken = [name for name in self._block.ids if name not in trace.made]
+        if not places.keys() >= {*taken}:
+            raise Unrepeatable("it uses a tensor that it finds where the guards do not look")
+        self._takes = [None if name in trace.made else places[name] for name in self._block.ids]
+        """For each id of the block, the place of the tensor from outside; None for one that it makes."""
+        numbers = {name: number for number, name in enumerate(self._block.ids)}
+        self._dropped = [numbers[name] for name in trace.made.difference(results, unbound)]
+        """The ids of tensors that are not used after the call, as indices into those of the block."""
+        self._results = [numbers[name] for name in results]
 
     # Calling ---------------------------------------------------------------------------------
 
@@ -172,24 +168,26 @@ class CacheEntry:
     def run(self, inputs: Inputs, numbers: Sequence[float]) -> Any:
         """Run one call: record its instructions, and make their changes to the handles."""
         recorder, tensors = self.recorder, inputs.tensors
-        taken = [tensors[place]._id for place in self._takes]
         with recorder.lock:
-            made = recorder.replay(self._replay, taken, self._attrs(numbers), self._effects(tensors))
+            ids = tuple([recorder.new_id() if place is None else tensors[place]._id for place in self._takes])
+            dropped = [ids[index] for index in self._dropped]
+            block = self._block.with_attrs(self._attrs(numbers))
+            recorder.emit_block(block, ids, dropped, self._effects(tensors))
             results = [
-                handle(recorder, output.data, made[index])
+                handle(recorder, output.data, ids[index])
                 for output, index in zip(self._outputs, self._results, strict=True)
             ]
             self.calls += 1
             tensors = [*tensors, *results]
             self._repeat(tensors, results)
-            raise_here(recorder, self._replay)
+            raise_here(recorder, self._block)
         return self._rebuild(tensors)
 
     def _attrs(self, numbers: Sequence[float]) -> Mapping[int, Mapping[str, Any]]:
         """The attributes of the optimizer steps, with these numbers among their settings."""
         found, given = {}, iter(numbers)
         for index, step in self._settings:
-            attrs = self._replay.steps[index].attrs
+            attrs = self._block.steps[index].attrs
             found[index] = {**attrs, "settings": {**attrs["settings"], **{name: next(given) for name in step.numbers}}}
         return found
 
@@ -224,7 +222,7 @@ class CacheEntry:
             result._requires_grad = output.requires_grad
         if graph.made:
             taken = [tensors[place] for place in graph.taken]
-            segment.join(graph.entry, taken, [results[index] for index in graph.made], segment.lazy)
+            join(segment, graph.builder, taken, [results[index] for index in graph.made], segment.lazy)
         for place, has_grad, grad in self._grads:
             tensors[place]._has_grad, tensors[place]._grad = has_grad, None if grad is None else tensors[grad]
 

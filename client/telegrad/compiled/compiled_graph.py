@@ -74,7 +74,7 @@ class CompiledGraph:
         """The indices of the results that are the pattern's outputs."""
         new_node = {top: index for index, top in enumerate(self._tops)} | {~p: ~i for i, p in enumerate(taken)}
         new_source: Any = {result: i for i, result in enumerate(self.made)} | {~p: ~i for i, p in enumerate(taken)}
-        self.entry = pattern(
+        self.builder = pattern(
             [
                 node._replace(
                     edges=[edge and (new_node[edge[0]], edge[1]) for edge in node.edges],

@@ -24,7 +24,7 @@ from telegrad_engine.optim import algorithms
 from telegrad_engine.program import Instruction
 
 from ..optim.optimizer import Optimizer
-from ..tape.replay import STEP
+from ..tape.recorder import STEP
 from ..tensor.handle import Tensor
 
 MAX_PLACES, MAX_ELEMENTS = 20_000, 1_024

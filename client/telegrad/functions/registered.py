@@ -22,7 +22,7 @@ from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta, functions
 
 from ..tape.graph_pattern import Unrepeatable, graph_since, pattern
-from ..tape.lazy_graph import Entry
+from ..tape.lazy_graph import NodeBuilder, join
 from ..tape.recorder import Recorder
 from ..tensor.handle import Tensor, handle, refs
 
@@ -30,7 +30,7 @@ _known: weakref.WeakKeyDictionary[Recorder, dict[str, Applicable]] = weakref.Wea
 """The known functions of each session."""
 _sent: weakref.WeakKeyDictionary[Recorder, set[str]] = weakref.WeakKeyDictionary()
 """The names that this process registered in each session, and may replace there."""
-_patterns: weakref.WeakKeyDictionary[Applicable, LRU[tuple[Any, ...], Entry | None]] = weakref.WeakKeyDictionary()
+_patterns: weakref.WeakKeyDictionary[Applicable, LRU[tuple[Any, ...], NodeBuilder | None]] = weakref.WeakKeyDictionary()
 """The patterns of each function's calls; None for calls that have none."""
 PLAIN = (None, None, None, None)
 """The plain state: no autocast, saved-tensor hooks, anomaly mode or observer."""
@@ -116,16 +116,16 @@ class FunctionCall(NamedTuple):
             found = self._evaluate(Budget(asking=True), repeatable=True)
         except DataDependentShape:
             return self._record_and_ask()
-        if not isinstance(found, Entry):
+        if not isinstance(found, NodeBuilder):
             made = [handle(recorder, None) for _ in found]
             _adopt(made, found)
             self._emit(made)
             return made
         made = [handle(recorder, spec) for spec in found.specs]
         with recorder.lock:
-            lazy = recorder.segment.lazy
+            before = recorder.segment.lazy
             self._emit(made)
-            recorder.segment.join(found, self.tensors, made, lazy)
+            join(recorder.segment, found, self.tensors, made, before)
         return made
 
     def _emit(self, made: Sequence[Tensor], **options: Any) -> None:
@@ -137,7 +137,7 @@ class FunctionCall(NamedTuple):
             attrs["autocast"] = dtype
         self.recorder.emit("apply", [refs(self.tensors)], [t._id for t in made], attrs)
 
-    def _evaluate(self, budget: Budget, repeatable: bool = False) -> Sequence[Any] | Entry:
+    def _evaluate(self, budget: Budget, repeatable: bool = False) -> Sequence[Any] | NodeBuilder:
         """Stand-ins for the results, computed without recording anything; if ``repeatable``, a known call's pattern."""
         function, device = self.function, self.recorder.transport.device
         before, state.default_dtype = state.default_dtype, self.recorder.default_dtype
@@ -147,7 +147,7 @@ class FunctionCall(NamedTuple):
                     tensor._refresh()
                 key = self._key() if repeatable else None
                 patterns: Any = {} if key is None else _patterns.setdefault(function, LRU(PATTERNS))
-                entry: Entry | None = patterns.get(key)
+                entry: NodeBuilder | None = patterns.get(key)
                 if entry is not None:
                     return entry
                 start, given = next_sequence(), [tensor._alias() for tensor in self.tensors]
@@ -214,7 +214,7 @@ def _place(tensor: Any) -> tuple[Any, ...]:
     return id(tensor if tensor._node is None else tensor._node), tensor._output_nr
 
 
-def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> Entry | None:
+def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> NodeBuilder | None:
     """The pattern of the nodes made since ``start``, or None unless they are plain nodes, which lead to each result."""
     if any(type(result) is not Meta or result._base is not None for result in results):
         return None

@@ -116,7 +116,7 @@ class Session:
         The last report, whose ``digest`` is None, is on the newest program: one that was sent for the first time. Its
         reason says how it differs from the most similar one, since a loop of new programs is never planned.
         """
-        return [*self.recorder.transport.compiled(), *self.recorder.tree.misses()]
+        return [*self.recorder.transport.compiled(), *self.recorder.templates.misses()]
 
     def devices(self) -> list[dict[str, Any]]:
         """The devices that sessions can be opened on in this session's process or server, as ``GET /v1/devices``."""

@@ -1,147 +1,287 @@
-"""Wraps the SDK's functions and methods so that a repeated call is recorded by a shortcut of the tape's next node."""
+"""Wraps the SDK's functions and methods so that calls like earlier ones are recorded without resolving their arguments.
+
+A call's key is its grad mode, the shapes, dtypes and ``requires_grad`` of its tensors, and its other arguments. From
+the third call with a key on, the step that it records is known, and so are its results and how to build its node. A
+call that differs from such a call only in numbers records its own.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Container
-from time import monotonic
+from collections.abc import Callable, Container, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 from telegrad_engine.context import observers, state
-from telegrad_engine.errors import TelegradError
-from telegrad_engine.tensor.call_cache import Call, Prepare, Ready, gathered, preparing, remembering
-from telegrad_engine.tensor.namespace import Apply, Resolve
+from telegrad_engine.dtypes import FLOATING
+from telegrad_engine.lru import LRU
+from telegrad_engine.schema.op import Op
+from telegrad_engine.shapes import Spec
+from telegrad_engine.tensor.abstract import hidden_specs, view_of
+from telegrad_engine.tensor.call_cache import (
+    CALLS,
+    CONSTANTS,
+    SEQUENCES,
+    Call,
+    entering,
+    gathered,
+    key_parts,
+    told_apart,
+)
+from telegrad_engine.tensor.execution import Enter
+from telegrad_engine.tensor.inference import mark
+from telegrad_engine.tensor.namespace import Resolve
+from telegrad_engine.tensor.prepared_calls import promised
 
-from ..call_site import depth_of_user, frame_at, users_line
-from .node import Node
-from .segment import Segment
-from .shortcut import Make, learn, raise_here, results_of
+from ..call_site import Position, users_frame
+from .lazy_graph import NodeBuilder, graph_for
+from .step import Places, Step, step_of
 from .transform_stack import active
+from .value_checks import check_values, raise_here
 
-MAX_SIBLINGS = 8
-"""A call tries at most this many sibling nodes: the newest."""
-
-
-def dispatching(make: Make, apply: Apply, common: type[Any]) -> Callable[..., Callable[..., Any]]:
-    """Return a replacement for :func:`remembering` that records calls; most tensors are of type ``common``."""
-    prepare_again = preparing(results_of(make), apply)
-
-    def dispatched(
-        otherwise: Callable[..., Any], resolve: Resolve, prepare: Prepare, kinds: Container[type[Any]]
-    ) -> Callable[..., Any]:
-        call = remembering(otherwise, resolve, prepare, kinds)
-
-        def front(*args: Any, **kwargs: Any) -> Any:
-            if observers and active.observer is not None:
-                return otherwise(*args, **kwargs)
-            if not args or (type(args[0]) is not common and type(args[0]) not in kinds) or state.autocast is not None:
-                return call(*args, **kwargs)
-            recorder = args[0]._recorder
-            if recorder.segment is None:
-                return call(*args, **kwargs)
-            with recorder.lock:
-                segment = recorder.segment
-                node = segment.next
-                if node is not None:
-                    policy = recorder.flush_policy
-                    if node.index > policy.enough or (node.looks_at_clock and monotonic() > policy.due):
-                        recorder.relieve()
-                        segment = recorder.segment
-                        node = segment.next
-                if node is not None:
-                    if node.index == 1:
-                        recorder.begin()
-                    try:
-                        result = None
-                        if node.function is front:
-                            shortcut = node.shortcut
-                            result = shortcut.record(args, kwargs, recorder, segment, node)
-                        if result is None:
-                            shortcut, result = _by_another(front, node, args, kwargs, recorder, segment)
-                    except BaseException:
-                        segment.go_back()
-                        raise
-                    if result is not None:
-                        node = segment.last
-                        frame = frame_at(node.line, shortcut.depth)
-                        if frame is None:
-                            _note_line(segment, node, shortcut)
-                        if shortcut.op.may_raise:
-                            raise_here(recorder, shortcut.op, frame)
-                        return result
-                before = segment.last
-                result = call(*args, **kwargs)
-                node = segment.last
-                if node.before is before and segment.first_new is None and not segment.watched:
-                    learn(node, segment, front, resolve, prepare_again, kinds, args, kwargs, result)
-                return result
-
-        return functools.wraps(otherwise)(front)
-
-    return dispatched
+Make = Callable[[Any, Spec, str], Any]
+"""Makes an output's handle, given its recorder, spec and id."""
+MAX_SPECS = 4096
+_specs: LRU[tuple[Any, Any], Spec] = LRU(MAX_SPECS)
+ONCE, UNFIT, NEW = "once", "unfit", (None, None)
+"""The state of a call that was made once, or cannot be prepared."""
 
 
-def _by_another(front: Callable[..., Any], due: Node, args: Any, kwargs: Any, recorder: Any, segment: Segment) -> Any:
-    """Record the call with another shortcut of the same function. Return that and the result, or two Nones."""
-    last = segment.last
-    nodes = [due, *[node for node in [*last.children][-MAX_SIBLINGS:] if node is not due]]
-    for node in nodes:
-        for index, shortcut in enumerate(node.shortcuts):
-            if shortcut.function is not front or (node is due and not index and node.function is front):
-                continue
-            segment.go_back()
-            result = shortcut.record(args, kwargs, recorder, segment, node)
-            if result is not None:
-                if index:
-                    others = [each for each in node.shortcuts if each is not shortcut]
-                    node.shortcuts = [shortcut, *others]
-                node.function, node.shortcut = front, shortcut
-                last.next = node
-                return shortcut, result
-    segment.go_back()
-    return None, None
+def canonical(spec: Spec) -> Spec:
+    """The one Spec with this shape and dtype, which keys contain."""
+    key = spec.shape, spec.dtype
+    found: Spec | None = _specs.get(key)
+    if found is None:
+        found = _specs[key] = spec
+    return found
 
 
-def _note_line(segment: Segment, node: Node, shortcut: Any) -> None:
-    """Find the user's line of a call. Correct the shortcut's depth if it is the node's line, else note the line."""
-    line = users_line()
-    if line == node.line:
-        shortcut.depth = depth_of_user(_note_line.__code__)
-    else:
-        segment.lines[node.index] = line
+class PreparedCall:
+    """Records calls with the same key."""
+
+    __slots__ = ("_builder", "_call", "_checks", "_is_plain", "_make", "_order", "_specs", "may_raise", "op", "step")
+
+    def __init__(self, call: Call, make: Make) -> None:
+        self.op, inputs, attrs, specs, self._order = call
+        self._call = call._replace(inputs=tuple([None if hasattr(x, "_data") else x for x in inputs]))
+        """The call, without its tensors."""
+        self.step = _step_of(self.op, inputs, attrs, len(specs))
+        self._make = make
+        self._specs = [canonical(spec) for spec in specs]
+        self._builder = _builder(call, self._call)
+        self._checks, self.may_raise = self.op.value_check is not None, self.op.may_raise
+        self._is_plain = not call.many and not self.op.view
+
+    def record(self, recorder: Any, tensors: Sequence[Any], frame: FrameType, step: Step | None) -> Any:
+        """Record a call on these tensors, with this step if its numbers are its own. Return the result."""
+        order, segment = self._order, recorder.segment
+        if self._checks:
+            attrs, blank = (self._call.attrs, self._call.inputs) if step is None else (step.attrs, step.inputs)
+            check_values(self.op, tensors if order is None else gathered(blank, order, tensors), attrs)
+        slots, lazy, builder = segment.slots, segment.lazy, self._builder
+        if order is None and len(tensors) <= 2:
+            first, last = tensors[0], tensors[-1]
+            slot, other = slots[first._id], slots[last._id]
+            used = taken = (slot,) if len(tensors) == 1 else (slot, other)
+            joins = lazy is not None and (first._lazy is lazy or slot in lazy.inputs)
+            joins = joins and (last._lazy is lazy or other in lazy.inputs)
+        else:
+            given = tensors if order is None else [tensors[i] for i in order if i is not None]
+            used = tuple([slots[tensor._id] for tensor in given])  # first: new slots are in the order of the inputs
+            taken, joins = tuple([slots[tensor._id] for tensor in tensors]), False
+        position = frame.f_code, frame.f_lasti
+        if not self._is_plain:
+            return self._record_several(recorder, tensors, taken, used, position, step)
+        name = f"{recorder.id_prefix}{next(recorder.ids)}"
+        slots[name] = made = len(slots)
+        segment.entries.append((self.step if step is None else step, (*used, made), position))
+        output = self._make(recorder, self._specs[0], name)
+        if builder is not None:
+            if observers or not joins:
+                lazy = graph_for(segment, tensors, taken)
+            if lazy is None:
+                builder.build(tensors, (output,), step)
+            else:  # lazy.add(builder, taken, (made,), (output,), step), inlined
+                lazy.calls.append((builder, taken, (made,), step, (output._version_counter,)))
+                output._requires_grad, output._lazy = True, lazy
+        elif state.inference:
+            mark((output,))
+        return output
+
+    def _record_several(
+        self, recorder: Any, tensors: Sequence[Any], taken: Places, used: Places, position: Position, step: Step | None
+    ) -> Any:
+        """Record a call that returns a view or several tensors."""
+        segment, make, builder = recorder.segment, self._make, self._builder
+        names = [recorder.new_id() for _ in self._specs]
+        made = tuple([segment.slots[name] for name in names])
+        segment.entries.append((self.step if step is None else step, used + made, position))
+        outputs = [make(recorder, spec, name) for spec, name in zip(self._specs, names, strict=True)]
+        result = self.op.bundle(outputs)
+        if builder is None and state.inference:
+            mark(outputs)
+        if self.op.view:
+            base = tensors[(self._order or [0])[0] or 0]  # the op's first input, which is a tensor
+            view_of(base, self.op, self._call.attrs if step is None else step.attrs, outputs)
+        if builder is not None:
+            lazy = graph_for(segment, tensors, taken)
+            if lazy is None:
+                builder.build(tensors, outputs, step)
+            else:
+                lazy.add(builder, taken, made, outputs, step)
+        return result
+
+    def has_results_of(self, op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> bool:
+        """Whether a call whose step is of the same kind has the same results; its numbers may be out of bounds."""
+        specs = promised(op, tuple(inputs), attrs) if op is self.op else None
+        return specs is not None and [canonical(spec) for spec in specs] == self._specs
 
 
-def recording(make: Make, apply: Apply) -> Callable[[Call], Ready]:
-    """Return a factory of functions that record an op on tensors like a call's; ``make`` makes an output's handle."""
-    find_results = results_of(make)
+def _builder(call: Call, blank: Call) -> NodeBuilder | None:
+    """How to build the nodes of calls like this one; ``blank`` is the call without its tensors."""
+    enter, hidden = entering(call), hidden_specs(call)
+    op, inputs, _, specs, order = blank
+    tracked = [(i, i) for i, spec in enumerate(specs) if spec.dtype in FLOATING and i not in op.constants]
+    if enter is None or not tracked:
+        return None
+    first = tracked[0][0]
 
-    def prepared(call: Call) -> Ready:
-        results = find_results(call)
-        op, blank, attrs, specs, order = results.call
-        key, entry, verify = op.key, results.entry, results.verify
-
-        def run(tensors: list[Any]) -> Any:
-            recorder = tensors[0]._recorder
-            inputs = tensors if order is None else gathered(blank, order, tensors)
-            for tensor in tensors:
-                if tensor._recorder is not recorder:
-                    apply(op, tuple(inputs), attrs)  # raises the error for tensors of several sessions
-            if verify is not None:
-                verify(tensors)
-            names = [recorder.new_id() for _ in specs]
+    def build(tensors: Sequence[Any], outputs: Sequence[Any], step: Step | None) -> Sequence[Any]:
+        given = tensors if order is None else gathered(inputs if step is None else step.inputs, order, tensors)
+        found: Enter | None = enter
+        if step is not None:
+            before, state.grad_enabled = state.grad_enabled, True  # as it was at the time of the call
             try:
-                recorder.emit(key, [getattr(x, "_id", x) for x in inputs], names, attrs)
-            except TelegradError:
-                for name in names:  # no handle exists to remove it by dying
-                    recorder.failed.pop(name, None)
-                raise
-            # Handles are made last: if a Ctrl-C prevented the recording, they would free tensors that do not exist.
-            result, outputs = results.make(recorder, names, tensors)
-            if entry is not None:
-                entry.enter(tensors, outputs, None)
-            raise_here(recorder, op)
-            return result
+                found = entering(blank._replace(inputs=tuple(given), attrs=step.attrs))
+            finally:
+                state.grad_enabled = before
+        assert found is not None, "it is entered with other numbers"
+        found(given, outputs, hidden)
+        return (outputs[first]._node,)
 
-        return run
+    return NodeBuilder(specs, tracked, build)
 
-    return prepared
+
+def prepared_by(make: Make) -> Callable[[Call], Any]:
+    """Return the function that prepares calls whose outputs' handles are made by ``make``."""
+    return lambda call: PreparedCall(call, make)
+
+
+def recording(
+    otherwise: Callable[..., Any], resolve: Resolve, prepare: Any, kinds: Container[type[Any]]
+) -> Callable[..., Any]:
+    """Like :func:`remembering`, for the SDK's functions: ``prepare`` returns a PreparedCall, or another function."""
+    known: LRU[Any, tuple[Any, Step | None]] = LRU(CALLS)
+    """Prepared calls or their states, by key, and the calls' own steps if they have numbers.
+
+    A call with numbers is prepared by the kind of its step and the part of its key that is not constants."""
+
+    def front(*args: Any, **kwargs: Any) -> Any:
+        if observers and (active.observer is not None or state.ops_observed):
+            return otherwise(*args, **kwargs)
+        found: Any = None
+        tensors: Any = args
+        recorder: Any = None
+        has_numbers = False
+        if not kwargs and 0 < len(args) <= 2:  # the most common calls: only tensors, one or two of them, and no views
+            first, last = args[0], args[-1]
+            if type(first) in kinds and first._base is None:
+                recorder = first._recorder
+                if last is first:
+                    found = state.grad_enabled, len(args), first._data, first._requires_grad
+                elif type(last) in kinds and last._base is None and last._recorder is recorder:
+                    found = state.grad_enabled, first._data, first._requires_grad, last._data, last._requires_grad
+        if found is None:
+            key = _key(args, kwargs, kinds)
+            if key is None:
+                return otherwise(*args, **kwargs)
+            found, tensors, recorder, has_numbers = key
+        if recorder.segment is None or recorder.segment.watched or state.autocast is not None:
+            return otherwise(*args, **kwargs)
+        try:
+            prepared, step = known[found]
+        except KeyError:
+            if _make_canonical(tensors):
+                return front(*args, **kwargs)
+            prepared = step = None
+        if prepared is None and has_numbers:
+            resolved = resolve(args, kwargs)
+            op = None if resolved is None else resolved[0]
+            if resolved is not None and op is not None and not (op.composite or op.has_lists or op.lists_outputs):
+                step = _step_of(*resolved, len(op.outputs))
+            if resolved is not None and step is not None and step.operands:
+                exact, kinds_of = found, [x for tensor in tensors for x in (tensor._data, tensor._requires_grad)]
+                found = (step.kind, state.grad_enabled, *kwargs, *kinds_of)
+                prepared, _ = known.get(found, NEW)
+                if type(prepared) is PreparedCall:
+                    if not prepared.has_results_of(*resolved):
+                        return otherwise(*args, **kwargs)
+                    known[exact] = prepared, step
+        if type(prepared) is PreparedCall:
+            frame = users_frame()
+            with recorder.lock:
+                if len(recorder.segment.entries) >= recorder.segment.next_check:
+                    recorder.make_way()
+                result = prepared.record(recorder, tensors, frame, step)
+                if prepared.may_raise:
+                    raise_here(recorder, prepared.op, frame)
+                return result
+        if callable(prepared):
+            return prepared(tensors)
+        result = otherwise(*args, **kwargs)
+        if prepared is None:
+            known[found] = ONCE, None
+        elif prepared is ONCE:
+            args, kwargs, tensors = told_apart(args, kwargs, kinds)
+            resolved = resolve(args, kwargs)
+            known[found] = (resolved and prepare(*resolved, tensors)) or UNFIT, None
+        return result
+
+    return functools.wraps(otherwise)(front)
+
+
+def _key(args: Any, kwargs: Any, kinds: Container[type[Any]]) -> tuple[Any, list[Any], Any, bool] | None:
+    """The key of a call, its tensors, their recorder, and whether it has numbers; None if it cannot be prepared."""
+    key: list[Any] = [state.grad_enabled, *kwargs]
+    tensors: list[Any] = []
+    recorder, has_numbers = None, False
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        kind = type(value)
+        if kind in kinds:
+            if value._base is not None and value._seen_version != value._version_counter[0]:
+                return None  # the view's history must be rebuilt
+            if recorder is None:
+                recorder = value._recorder
+            elif value._recorder is not recorder:
+                return None  # the call raises the error for tensors of several sessions
+            key += (value._data, value._requires_grad)
+            tensors.append(value)
+        elif kind in CONSTANTS:
+            key += (kind, value)
+            has_numbers = has_numbers or kind is int
+        elif kind is float:
+            key += (kind, value or repr(value))  # 0.0 and -0.0 compare equal but give different results
+            has_numbers = True
+        else:
+            parts = key_parts(value if kind in SEQUENCES else (value,))
+            if parts is None:
+                return None
+            key += (kind, parts)
+            has_numbers = True
+    return None if recorder is None else (tuple(key), tensors, recorder, has_numbers)
+
+
+def _make_canonical(tensors: Sequence[Any]) -> bool:
+    """Give tensors canonical specs. Return whether any had another one."""
+    changed = False
+    for tensor in tensors:
+        spec = canonical(tensor._data)
+        changed = changed or spec is not tensor._data
+        tensor._data = spec
+    return changed
+
+
+def _step_of(op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any], outputs: int) -> Step:
+    """The step of a call."""
+    ids = ["" if hasattr(x, "_data") else x for x in inputs]
+    return step_of(op.key, ids, outputs, attrs, None if state.grad_enabled else "no_grad")

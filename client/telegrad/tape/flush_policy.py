@@ -5,9 +5,11 @@ A message ends after a training step and before the next batch, so that no step 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import monotonic
 
 from .in_flight import FULL_BYTES, InFlight
+from .segment import Segment
 
 FULL_INSTRUCTIONS = 10_000
 """Once this many instructions are recorded, they are sent, and the recorder waits if it must."""
@@ -42,8 +44,8 @@ class FlushPolicy:
     """
 
     __slots__ = (
-        "_alike", "_began", "_first", "_first_end", "_gathered", "_in_segment", "_messages", "_steps", "_stride", "due",
-        "enough",
+        "_alike", "_began", "_first", "_first_step", "_gathered", "_in_segment", "_messages", "_steps", "_stride",
+        "due", "enough",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -58,8 +60,8 @@ class FlushPolicy:
         """The number of steps in the current message, and whether it is the first message with steps since a wait."""
         self._in_segment = self._alike = 0
         """The number of steps in the segment, and of segments in a row that began with the same step."""
-        self._first_end: object = None
-        """The node that ended the first step of the last segment."""
+        self._first_step: Sequence[object] = ()
+        """The kinds of the tape's steps up to the end of the last segment's first training step."""
         self._messages = TRAINING
         """The number of messages that ended since the last step; a training loop's messages end only after steps."""
 
@@ -73,8 +75,8 @@ class FlushPolicy:
         self._began = monotonic()
         self.due = self._began + AHEAD_S
 
-    def end_step(self, last: object) -> None:
-        """Note that a training step ends with this node of the tape, the last one recorded."""
+    def end_step(self, segment: Segment) -> None:
+        """Note that a training step ends with what was recorded last in this segment."""
         if self.enough:
             self.enough = 0
             self._steps += 1
@@ -82,8 +84,9 @@ class FlushPolicy:
             self._messages = 0
             self._in_segment += 1
             if self._in_segment == 1:
-                self._alike = self._alike + 1 if last is self._first_end else 0
-                self._first_end = last
+                step = [step.kind for step, _, _ in segment.entries]
+                self._alike = self._alike + 1 if step == self._first_step else 0
+                self._first_step = step
 
     @property
     def ends_segment(self) -> bool:

@@ -1,7 +1,7 @@
 """Patterns: the part of the graph that a call made once, from which later calls like it build theirs.
 
 A registered function or a compiled function makes several nodes, and always the same ones for tensors of the same
-kinds. Its pattern is an entry of a lazy graph (:mod:`.lazy_graph`), like an op.
+kinds. Its pattern is a builder of a lazy graph (:mod:`.lazy_graph`), like an op.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from telegrad_engine.graph.node import Node, accumulator, next_sequence, walk
 from telegrad_engine.shapes import Spec
 
-from .lazy_graph import Entry
-from .node import Own
+from .lazy_graph import NodeBuilder
+from .step import Step
 
 _new = object.__new__
 VARY = frozenset({"next_edges", "output_nrs", "sequence", "versions"})
@@ -86,10 +86,10 @@ def graph_since(
     return found, [(result._data, edge(result._node, result._output_nr)) for result in results]
 
 
-def pattern(nodes: Sequence[NodePattern], results: Sequence[Result]) -> Entry:
-    """The entry of calls that make these nodes and results."""
+def pattern(nodes: Sequence[NodePattern], results: Sequence[Result]) -> NodeBuilder:
+    """The builder of calls that make these nodes and results."""
 
-    def enter(tensors: Sequence[Any], outputs: Sequence[Any], _: Own | None) -> Sequence[Node]:
+    def build(tensors: Sequence[Any], outputs: Sequence[Any], _: Step | None) -> Sequence[Node]:
         made: list[Node] = []
 
         def target(edge: Edge | None) -> tuple[Any, int]:
@@ -127,4 +127,4 @@ def pattern(nodes: Sequence[NodePattern], results: Sequence[Result]) -> Entry:
         return made
 
     tracked = [(index, edge) for index, (_, edge) in enumerate(results) if edge is not None]
-    return Entry([spec for spec, _ in results], [(index, nr) for index, (_, nr) in tracked], enter, passes={})
+    return NodeBuilder([spec for spec, _ in results], [(index, nr) for index, (_, nr) in tracked], build)

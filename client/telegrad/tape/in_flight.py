@@ -27,30 +27,23 @@ class Recording:
 
     @cached_property
     def _written(self) -> Written:
-        program: list[Instruction] = []
-        lines: list[Line | None] = []
-        effects: list[Effect | None] = []
-        for segment in self.segments:
-            own_program, own_lines, own_effects = segment.written()
-            program += own_program
-            lines += own_lines
-            effects += own_effects
-        return program, lines, effects
+        parts = [segment.written() for segment in self.segments]
+        return Written(*[[x for part in parts for x in part[field]] for field in range(3)])  # type: ignore[arg-type]
 
     @property
     def program(self) -> list[Instruction]:
         """The instructions."""
-        return self._written[0]
+        return self._written.program
 
     @property
     def lines(self) -> list[Line | None]:
         """The user's line that recorded each instruction."""
-        return self._written[1]
+        return self._written.lines
 
     @property
     def effects(self) -> list[Effect | None]:
         """The effect of each instruction on the shadow graph."""
-        return self._written[2]
+        return self._written.effects
 
 
 def joined(recordings: Sequence[Recording]) -> Recording:

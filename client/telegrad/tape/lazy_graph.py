@@ -1,39 +1,31 @@
 """Autograd graphs of handles that are built only when they are read, which most training steps never do.
 
-A node says where gradients go and what was saved; for a call that was recorded before, both are known. So such a call
-only notes that it belongs to a lazy graph: an op recorded by a shortcut (:mod:`.shortcut`), a registered function, or a
-compiled function (:mod:`.graph_pattern`). When one of the nodes is read, all of them are built, as they would have been
-one by one. The first plain backward pass over such a graph runs on nodes; later ones reach the same leaves and need no
-nodes. Nodes that are built after a pass are in the state in which the pass would have left them.
+A node says where gradients go and what was saved; for a call that was prepared (:mod:`.dispatch`), both are known. So
+such a call only notes that it belongs to a lazy graph: an op, a registered function, or a compiled function
+(:mod:`.graph_pattern`). When one of the nodes is read, all of them are built, as they would have been one by one. The
+first plain backward pass over such a graph runs on nodes; later ones reach the same leaves and need no nodes. Nodes
+that are built after a pass are in the state in which the pass would have left them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
-from telegrad_engine.context import state
+from telegrad_engine.context import observers, state
 from telegrad_engine.graph.node import FREED, accumulator, free, next_sequence, walk
-from telegrad_engine.program.verbs import VERBS
+from telegrad_engine.lru import LRU
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
 
-from .node import Node, Own
 from .shadow import ShadowValues
+from .step import Places, Step
 
-QUIET = frozenset(name for name, verb in VERBS.items() if verb.quiet)
 BETWEEN = 2.0**-20
 """The increment of the sequence number from node to node of a lazy graph; elsewhere it is 1."""
-Passes = dict[Any, tuple[int, ...]]
-"""The leaves that plain passes reach, as indices into the graph's inputs, by the pass's key."""
-
-
-def is_quiet(op: str, attrs: Mapping[str, Any]) -> bool:
-    """Whether an instruction leaves a lazy graph unchanged. A ``zero_grad`` without attributes changes no gradient."""
-    return op in QUIET and not (attrs and op == "zero_grad")
-
-
+_passes: LRU[Any, tuple[int, ...]] = LRU(512)
+"""The leaves that plain passes reach, as indices into the graph's inputs, by the graph, its leaves and the root."""
 Input = tuple[Any, Spec, list[int], int]
 """An input of a lazy graph: the tensor itself if it is a leaf that requires grad, otherwise None, because no other
 tensor is kept alive; its shape and dtype, its version counter and its version. It is no NamedTuple, which is slower."""
@@ -49,35 +41,36 @@ def stand_in(given: Input) -> Meta:
     return stands
 
 
-class Entry(NamedTuple):
-    """How to add calls of one kind to the graph later."""
+class NodeBuilder:
+    """Builds the nodes of calls of one kind."""
 
-    specs: Sequence[Spec]
-    """The shapes and dtypes of a call's outputs."""
-    tracked: Sequence[tuple[int, int]]
-    """The indices of the outputs that have a gradient, each with its number among the outputs of its node."""
-    enter: Callable[[Sequence[Any], Sequence[Any], Own | None], Sequence[Any]]
-    """Adds a call, given its tensors, its outputs and its own numbers if it has any. Returns the new nodes, oldest
-    first."""
-    passes: Passes | None = None
-    """The plain passes over a graph of one such call, by the position of the root among the outputs. None if they are
-    noted in the tape's node, which says what came before the call."""
+    def __init__(
+        self,
+        specs: Sequence[Spec],
+        tracked: Sequence[tuple[int, int]],
+        build: Callable[[Sequence[Any], Sequence[Any], Step | None], Sequence[Any]],
+    ) -> None:
+        self.specs = specs
+        """The shapes and dtypes of a call's outputs."""
+        self.tracked = tracked
+        """The indices of the outputs that have a gradient, each with its number among the outputs of its node."""
+        self.build = build
+        """Builds a call's nodes, given its tensors, its outputs and its step if that has numbers of its own. Returns
+        the new nodes, oldest first."""
 
 
 class LazyGraph:
     """The lazy graph of successive calls in a segment; the ``_lazy`` of their outputs' handles."""
 
-    __slots__ = ("calls", "first", "inputs", "last", "nodes", "patterns", "root", "sequence", "slots")
+    __slots__ = ("calls", "inputs", "nodes", "root", "sequence", "slots")
 
-    def __init__(self, slots: dict[str, int], last: Node) -> None:
-        self.slots, self.first, self.last = slots, last.index, last
-        """The segment's slots, and the tape's node of the last call; ``first`` is the index of that of the first."""
+    def __init__(self, slots: dict[str, int]) -> None:
+        self.slots = slots
+        """The segment's slots."""
         self.sequence = next_sequence()
         """The base of its nodes' sequence numbers: its nodes are older than all that are recorded from now on."""
-        self.calls: list[tuple[Entry, Sequence[int], Sequence[int], Own | None, Sequence[list[int]]]] = []
-        """Each call's entry, slots of its tensors and outputs, own numbers, and version counters of its outputs."""
-        self.patterns: tuple[Any, ...] = ()
-        """What the tape's node does not say about the calls."""
+        self.calls: list[tuple[NodeBuilder, Places, Places, Step | None, Sequence[list[int]]]] = []
+        """Each call's builder, slots of its tensors and outputs, own step, and version counters of its outputs."""
         self.inputs: dict[int, Input] = {}
         """The inputs, by slot."""
         self.root: str | None = None
@@ -97,20 +90,11 @@ class LazyGraph:
         return True
 
     def add(
-        self,
-        entry: Entry,
-        last: Node,
-        taken: Sequence[int],
-        made: Sequence[int],
-        outputs: Sequence[Any],
-        own: Own | None = None,
+        self, builder: NodeBuilder, taken: Places, made: Places, outputs: Sequence[Any], step: Step | None = None
     ) -> None:
         """Add a call, given the slots of its tensors and its outputs, and mark these as outputs of this graph."""
-        self.calls.append((entry, taken, made, own, [output._version_counter for output in outputs]))
-        self.last = last
-        if entry.passes is not None:
-            self.patterns += (entry.enter,)
-        for index, output_nr in entry.tracked:
+        self.calls.append((builder, taken, made, step, [output._version_counter for output in outputs]))
+        for index, output_nr in builder.tracked:
             output = outputs[index]
             output._requires_grad, output._lazy = True, self
             if output_nr:
@@ -136,21 +120,21 @@ class LazyGraph:
 
     def _build(self) -> dict[str, Any]:
         """Build the nodes of the calls, with the age they would have had. Return those of outputs, by tensor id."""
-        names, nodes, ages = [*self.slots], {}, count()
+        names, nodes, ages = [*self.slots], dict[str, Any](), count()
         known = {slot: stand_in(given) for slot, given in self.inputs.items()}
         versions = {id(counter): version for _, _, counter, version in self.inputs.values()}  # 0 for outputs
-        for entry, taken, made, own, counters in self.calls:
-            outputs = [Meta(spec) for spec in entry.specs]
+        for builder, taken, made, step, counters in self.calls:
+            outputs = [Meta(spec) for spec in builder.specs]
             for slot, output, counter in zip(made, outputs, counters, strict=True):
                 known[slot], output._version_counter = output, counter
                 versions.setdefault(id(counter), 0)
-            for node in entry.enter([known[slot] for slot in taken], outputs, own):
+            for node in builder.build([known[slot] for slot in taken], outputs, step):
                 node.sequence = self.sequence + next(ages) * BETWEEN
                 if node.versions:  # as they were at the time of the call
                     node.versions = tuple(
                         [(i, c, version - c[0] + versions.get(id(c), c[0])) for i, c, version in node.versions]
                     )
-            nodes.update({names[made[index]]: outputs[index]._node for index, _ in entry.tracked})
+            nodes.update({names[made[index]]: outputs[index]._node for index, _ in builder.tracked})
         return nodes
 
     def pass_from(self, root: Any, inputs: Sequence[Any] | None) -> bool:
@@ -165,13 +149,13 @@ class LazyGraph:
             return False
         if any(counter[0] for *_, counters in self.calls for counter in counters):
             return False
-        passes, key = self._known_passes(self.slots[root._id])
+        key = self._key(root)
         given = [leaf for leaf, *_ in self.inputs.values()]
-        reached = passes.get(key)
+        reached = _passes.get(key)
         if reached is None:
             found = self._reached(root, given)
             if found is not None:
-                passes[key] = found
+                _passes[key] = found
             return False
         leaves = [given[index] for index in reached]
         if not all(leaf._requires_grad and leaf._hooks is None for leaf in leaves):
@@ -184,15 +168,18 @@ class LazyGraph:
         self.root = root._id
         return True
 
-    def _known_passes(self, slot: int) -> tuple[Passes, Any]:
-        """The known passes over graphs like this one, and the key of those from the output in this slot."""
-        entry, _, made, _, _ = self.calls[-1]
-        if entry.passes is not None and len(self.calls) == 1:
-            return entry.passes, made.index(slot)
-        if self.last.passes is None:
-            self.last.passes = {}
-        leaves = tuple([each for each, given in self.inputs.items() if given[0] is not None])
-        return self.last.passes, (slot, self.first, self.patterns, leaves)
+    def _key(self, root: Any) -> tuple[Any, ...]:
+        """What a pass from this output depends on: the calls and the leaves.
+
+        A single call, such as one of a registered function, may be on any slots.
+        """
+        builders, taken, made, _, _ = zip(*self.calls, strict=True)
+        leaves = tuple([slot for slot, given in self.inputs.items() if given[0] is not None])
+        slot = self.slots[root._id]
+        if len(builders) > 1:
+            return builders, taken, made, leaves, slot
+        places = {each: place for place, each in enumerate(dict.fromkeys((*taken[0], *made[0])))}
+        return builders, tuple(map(places.get, taken[0])), tuple(map(places.get, leaves)), places[slot]
 
     def _reached(self, root: Any, leaves: Sequence[Any]) -> tuple[int, ...] | None:
         """Which of the leaves get gradients in a pass, in that order; None if the pass is not ordinary."""
@@ -205,6 +192,36 @@ class LazyGraph:
         once.run()
         indices = {id(leaf): index for index, leaf in enumerate(leaves)}
         return tuple([indices[id(leaf)] for leaf in reached])
+
+
+def join(
+    segment: Any, builder: NodeBuilder, tensors: Sequence[Any], outputs: Sequence[Any], before: LazyGraph | None
+) -> None:
+    """Add a call that was just recorded to the graph: later if possible, and else now.
+
+    ``before`` is the lazy graph that it may join, if it belongs to this segment.
+    """
+    slots = segment.slots
+    segment.lazy = before if before is not None and before.slots is slots else None
+    taken, made = tuple([slots[t._id] for t in tensors]), tuple([slots[t._id] for t in outputs])
+    lazy = None
+    if not any(output._version_counter[0] for output in outputs):
+        lazy = graph_for(segment, tensors, taken)
+    if lazy is None:
+        builder.build(tensors, outputs, None)
+    else:
+        lazy.add(builder, taken, made, outputs)
+
+
+def graph_for(segment: Any, tensors: Sequence[Any], slots: Places) -> LazyGraph | None:
+    """The lazy graph that a segment's last call, on these tensors, may join; None if its nodes must be made now."""
+    lazy: LazyGraph | None = None
+    if not observers or state.observer is None:
+        lazy = segment.lazy or LazyGraph(segment.slots)
+        if not all(map(lazy.takes, tensors, slots)):
+            lazy = None
+    segment.lazy = lazy
+    return lazy
 
 
 def pass_over(root: Any, inputs: Sequence[Any] | None = None) -> bool:

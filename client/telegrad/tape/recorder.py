@@ -15,7 +15,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count, islice
+from itertools import count
 from time import monotonic
 from typing import Any, Protocol
 
@@ -31,10 +31,13 @@ from .effects import Effect, Received
 from .flush_policy import FlushPolicy, is_full
 from .in_flight import InFlight, Recording, joined
 from .poisoning import Failed, Sharing, explain, poisoned_by, undo
-from .replay import STEP, Replay
 from .segment import Segment
-from .tree import Tree
+from .step import Block
+from .templates import Templates
 
+STEP = "optim_step"
+CLOCK = 8
+"""One in this many prepared calls checks whether it is time to send."""
 NO_ATTRS: Mapping[str, Any] = {}
 CLOSED_TEXT = "session {} is closed, and its tensors are gone; tg.connect opens another"
 INHERITED_TEXT = (
@@ -76,8 +79,8 @@ class Recorder:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.default_dtype = transport.dtype.numpy
-        self.tree = Tree()
-        self.segment = self.tree.begin()
+        self.templates = Templates()
+        self.segment = Segment()
         """The segment that is being recorded; ``segments`` are those before it that are not sent."""
         self.segments: list[Segment] = []
         self.dead: list[str] = []
@@ -108,7 +111,7 @@ class Recorder:
         # it is not run at exit: sessions are closed by hand there, before httpx is torn down.
         self._end = weakref.finalize(self, transport.close)
         self._end.atexit = False
-        self._id_prefix = transport.id_prefix
+        self.id_prefix = transport.id_prefix
         self._in_flight = InFlight(transport)
         self.flush_policy = FlushPolicy()
         self._pending_bytes = 0
@@ -116,7 +119,8 @@ class Recorder:
         """The number of instructions in ``segments``."""
         self._to_free: list[str] = []
         """The ids that the next message frees after its segments."""
-        self._ids = count(1)
+        self.ids = count(1)
+        """The numbers of new ids, which follow ``id_prefix``."""
 
     def observe(self, observer: Observer | None) -> None:
         """Notify ``observer`` from now on, in place of the one before; None ends it."""
@@ -146,7 +150,7 @@ class Recorder:
 
     def new_id(self) -> str:
         """A fresh tensor id."""
-        return f"{self._id_prefix}{next(self._ids)}"
+        return f"{self.id_prefix}{next(self.ids)}"
 
     def emit(
         self,
@@ -163,9 +167,9 @@ class Recorder:
                 raise InvalidOperation(self._closed_text)
             if self.failed:
                 self.failed.check(inputs, outputs)
-            self._make_way(op, nbytes)
+            self.make_way(op, nbytes)
             mode = None if state.grad_enabled else "no_grad"
-            self.segment.follow(op, inputs, outputs, attrs, mode, users_line(), effect)
+            self.segment.add(op, inputs, outputs, attrs, mode, users_line(), effect)
             if nbytes:
                 self._pending_bytes += nbytes
             if op == STEP:
@@ -176,36 +180,29 @@ class Recorder:
                 if debugging.enabled and not self.advances:
                     self.flush(requested=False)
 
-    def replay(
-        self,
-        replay: Replay,
-        taken: Sequence[str],
-        attrs: Mapping[int, Mapping[str, Any]],
-        effects: Mapping[int, Effect],
-    ) -> list[str]:
-        """Record the instructions of a replay on these tensors from outside. Return the ids of the created tensors.
-
-        ``attrs`` and ``effects`` are those of :meth:`.Segment.replay`.
-        """
+    def emit_block(
+        self, block: Block, ids: tuple[str, ...], dropped: Sequence[str], effects: Mapping[int, Effect]
+    ) -> None:
+        """Record a block on these ids; the arguments are those of :meth:`.Segment.add_block`."""
         with self.lock:
             if self.closed:
                 raise InvalidOperation(self._closed_text)
             if self.failed:
-                self.failed.check(taken)
-            self._make_way()
-            made = [f"{self._id_prefix}{number}" for number in islice(self._ids, len(replay.made))]
-            self.segment.replay(replay, [*taken, *made], attrs, effects)
-            if replay.steps_optimizer:
+                self.failed.check(ids)
+            self.make_way()
+            self.segment.add_block(block, ids, dropped, effects)
+            if block.has(STEP):
                 self.note_step()
-            return made
 
-    def _make_way(self, op: str = "", nbytes: int = 0) -> None:
+    def make_way(self, op: str = "", nbytes: int = 0) -> None:
         """Send what is due before an instruction that uploads ``nbytes`` is recorded."""
-        if not self._gathered and not self.segment.last.index:
+        if not self._gathered and not self.segment.entries:
             self.flush_policy.begin()
         elif nbytes or self._is_due(op):
             self.relieve()
-            self.begin()
+            if not self.waiting:
+                self.flush_policy.begin()
+        self.segment.next_check = len(self.segment.entries) + CLOCK
 
     def _is_due(self, op: str) -> bool:
         """Whether :meth:`relieve` should check if it is time to send, before an instruction is recorded."""
@@ -214,14 +211,10 @@ class Recorder:
             return op != STEP  # a step may have several of them
         return len(self.segment) >= policy.enough or monotonic() > policy.due
 
-    def begin(self) -> None:
-        """Note that an instruction is about to be recorded, which may be the first of a message."""
-        if not self.waiting:
-            self.flush_policy.begin()
-
     def note_step(self) -> None:
         """Note that a training step ends with the instruction that was recorded last."""
-        self.flush_policy.end_step(self.segment.last)
+        self.segment.next_check = 0
+        self.flush_policy.end_step(self.segment)
 
     def fetch(self, names: Sequence[str], values: bool = True) -> dict[str, Value]:
         """Send everything recorded and return tensors: their arrays, or without ``values`` only their descriptions."""
@@ -302,7 +295,8 @@ class Recorder:
     def _send(self) -> None:
         """Send what is recorded. If there is no room for it, wait for answers to the messages in flight."""
         # Packed before the wait, while the server may still be busy with the previous message.
-        calls, texts = [segment.call() for segment in self.segments], self.tree.unsent(self.segments)
+        calls = [segment.call() for segment in self.segments]
+        texts = self.templates.unsent([segment.template for segment in self.segments])
         packed = self.transport.pack(Outgoing(calls, self._to_free, texts))
         if self._in_flight.make_room(self._pending_bytes):
             self.requests += 1
@@ -325,7 +319,7 @@ class Recorder:
         segments = [*self.segments, self.segment] if len(self.segment) else self.segments
         recording = Recording(segments, self._to_free, self._pending_bytes)
         empty: list[Segment] = []
-        after, free = self.tree.begin(self._watched), list[str]()
+        after, free = Segment(self._watched), list[str]()
         self.segments, self.segment, self._to_free, self._pending_bytes, self._gathered = empty, after, free, 0, 0
         self.flush_policy.end_message()
         return recording
@@ -340,9 +334,8 @@ class Recorder:
             if not len(segment) and not fetch:
                 self._to_free += dead
                 return
-            self._to_free += segment.end(dead, fetch, values)
-            self.tree.note(segment)
-            ended, after = [*self.segments, segment], self.tree.begin(self._watched)
+            self._to_free += segment.end(self.templates, dead, fetch, values)
+            ended, after = [*self.segments, segment], Segment(self._watched)
             # In one statement, so that a Ctrl-C neither loses a segment nor has it sent twice.
             self.segments, self._gathered, self.segment = ended, self._gathered + len(segment), after
             self.flush_policy.end_segment()
@@ -432,7 +425,7 @@ class Recorder:
     def _record_again(self, instruction: Instruction, line: Line | None, effect: Effect | None) -> None:
         """Record again an instruction that has not run because one before it failed."""
         i = instruction
-        self.segment.follow(i.op, i.inputs, i.outputs, i.attrs, i.grad_mode, line, effect)
+        self.segment.add(i.op, i.inputs, i.outputs, i.attrs, i.grad_mode, line, effect)
         if i.op == "tensor":
             self._pending_bytes += i.attrs["data"].nbytes
 
@@ -442,7 +435,7 @@ class Recorder:
 
     def _add(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any] = NO_ATTRS) -> None:
         """Record an instruction that has no line of the user's."""
-        self.segment.follow(op, inputs, (), attrs, None, None)
+        self.segment.add(op, inputs, (), attrs, None, None)
 
 
 def _freed(program: Sequence[Instruction]) -> list[str]:

@@ -33,14 +33,14 @@ from telegrad_engine.tensor.namespace import Functions
 from ..exclusions import explain_missing
 from ..late_bindings import bindings
 from ..sessions.session import COPIES, current
-from ..tape.dispatch import dispatching, recording
+from ..tape.dispatch import canonical, prepared_by, recording
 from ..tape.effects import change_of
 from ..tape.in_flight import FULL_BYTES
 from ..tape.lazy_graph import LazyGraph
 from ..tape.recorder import Recorder
 from ..tape.shadow import RecordedGraphValues, ShadowValues
-from ..tape.shortcut import check_values, raise_here
 from ..tape.transform_stack import active, refuse_captured
+from ..tape.value_checks import check_values, raise_here
 from ..transport.base import Transport
 from .devices import check_device, device, require_cuda
 from .host_values import HostValues, host_array
@@ -483,7 +483,7 @@ def upload(recorder: Recorder, data: Any, dtype: Any = None, requires_grad: bool
     name = recorder.new_id()
     attrs = {"data": array, "requires_grad": True} if requires_grad else {"data": array}
     recorder.emit("tensor", (), (name,), attrs, array.nbytes)
-    tensor = handle(recorder, Spec(array.shape, array.dtype), name)
+    tensor = handle(recorder, canonical(Spec(array.shape, array.dtype)), name)
     tensor._requires_grad = requires_grad
     if array.dtype.kind in "iu" and array.nbytes < FULL_BYTES:
         tensor._given = array, tensor._version_counter
@@ -593,5 +593,5 @@ else:
     functions = OPS
 KINDS: set[type[Tensor]] = {Tensor}
 """The classes whose calls are cached: those that have Tensor's own methods."""
-remember(Tensor, OPS, preparing(recording(handle, apply), apply), KINDS, dispatching(handle, apply, Tensor))
+remember(Tensor, OPS, preparing(prepared_by(handle), apply), KINDS, recording)
 __all__ = ["OPS", "Tensor", "apply", "functions", "handle", "in_worker_thread", "recorder_of", "refs", "upload"]

@@ -52,7 +52,7 @@ class Structure(NamedTuple):
     """The part of an instruction that belongs to its template, and its operands, which do not."""
 
     inputs: tuple[Any, ...]
-    """Slots, nested as the inputs are, and strings for operands and constants."""
+    """0 for each id, nested as the inputs are, and strings for operands and constants."""
     attrs: str
     """The attributes as JSON, followed by the types of their operands, one on each line."""
     operands: Sequence[float]
@@ -123,22 +123,15 @@ def _lifted_attrs(name: str, attrs: Mapping[str, Any], operands: Operands) -> Ma
 
 
 class Structures:
-    """Finds the structures of instructions. Attributes are encoded once per object."""
+    """Finds the structures of instructions. Attributes that are equal are encoded once."""
 
     def __init__(self) -> None:
-        self._encoded: LRU[int, tuple[Mapping[str, Any], str, list[float]]] = LRU(ENCODED_ATTRS)
+        self._encoded: LRU[tuple[str, str], tuple[str, list[float]]] = LRU(ENCODED_ATTRS)
 
-    def of(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any], slots: dict[str, int]) -> Structure:
-        """Return the structure of an instruction whose attributes have no array. New ids get the next slots."""
-        try:
-            pattern = tuple([slots[x] for x in inputs])
-            if not attrs:
-                return Structure(pattern, "", ())  # the most common case
-        except (KeyError, TypeError):
-            pass
+    def of(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Structure:
+        """Return the structure of an instruction whose attributes have no array."""
         operands: list[float] = []
-        lifts = op not in VERBS
-        pattern = tuple([_input(x, lifts, slots, operands) for x in inputs])
+        pattern = _pattern(inputs, op not in VERBS, operands)
         if not attrs:
             return Structure(pattern, "", operands)
         text, own = self.encode(op, attrs)
@@ -146,29 +139,32 @@ class Structures:
 
     def encode(self, op: str, attrs: Mapping[str, Any]) -> tuple[str, list[float]]:
         """Return the text for an instruction's attributes in its structure, and their operands."""
+        key = op, repr(attrs)
         try:
-            owner, text, values = self._encoded[id(attrs)]
-            if owner is attrs:
-                return text, values
+            return self._encoded[key]
         except KeyError:
             pass
         operands = Operands()
         text = json_codec.dumps(_lifted_attrs(op, attrs, operands)).decode()
         text += "".join([f"\n{type(value).__name__}" for value in operands.values])
-        self._encoded[id(attrs)] = attrs, text, operands.values
-        return text, operands.values
+        found = self._encoded[key] = text, operands.values
+        return found
 
 
-def _input(value: Any, lifts: bool, slots: dict[str, int], operands: list[float]) -> Any:
-    """Return the slot of an id, a tuple for a list, and text for a constant; with ``lifts`` numbers become operands.
+def _pattern(values: Sequence[Any], lifts: bool, operands: list[float]) -> tuple[Any, ...]:
+    """Return 0 for each id, a tuple for a list, and text for a constant; with ``lifts`` numbers become operands.
 
     The text distinguishes ``1`` from ``1.0`` and ``0.0`` from ``-0.0``.
     """
-    if type(value) is str:
-        return slots.setdefault(value, len(slots))
-    if isinstance(value, (tuple, list)):
-        return tuple([_input(x, False, slots, operands) for x in value])
-    if lifts and (type(value) is int or (type(value) is float and isfinite(value))):
-        operands.append(value)
-        return OPERAND + type(value).__name__
-    return repr(value)
+    found: list[Any] = []
+    for x in values:
+        if type(x) is str:
+            found.append(0)
+        elif isinstance(x, (tuple, list)):
+            found.append(_pattern(x, False, operands))
+        elif lifts and (type(x) is int or (type(x) is float and isfinite(x))):
+            operands.append(x)
+            found.append(OPERAND + type(x).__name__)
+        else:
+            found.append(repr(x))
+    return tuple(found)

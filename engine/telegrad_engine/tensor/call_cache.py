@@ -35,9 +35,9 @@ Prepare = Callable[[Op, tuple[Any, ...], Mapping[str, Any], Sequence[Any]], Read
 CALLS = 512
 """The number of most recent calls that are remembered for each function."""
 
-_CONSTANTS = frozenset({int, bool, str, type(None), DType})
+CONSTANTS = frozenset({int, bool, str, type(None), DType})
 _BOUNDS = frozenset({int, type(None)})
-_SEQUENCES = frozenset({tuple, list, Size})
+SEQUENCES = frozenset({tuple, list, Size})
 _NEW, _ONCE, _UNFIT = "new", "once", "unfit"
 """The state of a call that is new, was made once, or cannot be cached."""
 
@@ -89,12 +89,12 @@ def remembering(
                 data = value._data
                 key += (data.shape, data.dtype, value._requires_grad)
                 tensors.append(value)
-            elif kind in _CONSTANTS:
+            elif kind in CONSTANTS:
                 key += (kind, value)
             elif kind is float:
                 key += (kind, value or repr(value))  # 0.0 and -0.0 compare equal but give different results
             else:
-                parts = _parts(value if kind in _SEQUENCES else (value,))
+                parts = key_parts(value if kind in SEQUENCES else (value,))
                 if parts is None:
                     return otherwise(*args, **kwargs)
                 key += (kind, parts)
@@ -188,7 +188,7 @@ def told_apart(
     return tuple([other(x) for x in args]), {name: other(x) for name, x in kwargs.items()}, tensors
 
 
-def _parts(items: Sequence[Any]) -> tuple[Any, ...] | None:
+def key_parts(items: Sequence[Any]) -> tuple[Any, ...] | None:
     """Return sizes or an index as part of a key; None if an item is anything but an int, None, ``...`` or a slice."""
     parts: list[Any] = []
     for item in items:
