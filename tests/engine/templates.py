@@ -19,14 +19,14 @@ from telegrad_engine.program.wire import Call
 
 def structures_of(
     program: Sequence[Instruction],
-) -> tuple[list[tuple[str, Structure, list[int], str | None]], list[str]]:
+) -> tuple[list[tuple[str, Structure, tuple[int, ...], str | None]], list[str]]:
     """What the instructions of a program have in common with others of its template, and the ids."""
     slots: dict[str, int] = {}
     structures, found = Structures(), []
     for i in program:
         attrs = {k: v for k, v in i.attrs.items() if k != "data" or i.op not in TAKES_DATA}
         structure = structures.of(i.op, i.inputs, attrs)
-        places = [slots.setdefault(name, len(slots)) for name in (*names_in(i.inputs), *(i.outputs or ()))]
+        places = tuple([slots.setdefault(name, len(slots)) for name in (*names_in(i.inputs), *(i.outputs or ()))])
         found.append((i.op, structure, places, i.grad_mode))
     return found, [*slots]
 
