@@ -202,7 +202,8 @@ class Recorder:
             self.relieve()
             if not self.waiting:
                 self.flush_policy.begin()
-        self.segment.next_check = len(self.segment.entries) + CLOCK
+        recorded = len(self.segment.entries)
+        self.segment.next_check = recorded + min(CLOCK, recorded + 1)  # a few instructions may be far apart
 
     def _is_due(self, op: str) -> bool:
         """Whether :meth:`relieve` should check if it is time to send, before an instruction is recorded."""
