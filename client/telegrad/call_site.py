@@ -19,7 +19,7 @@ from telegrad_engine.errors import ERRORS
 from telegrad_engine.lru import LRU
 
 OURS = ("telegrad.", "telegrad_engine.")
-_ours: dict[str, bool] = {}
+is_ours: dict[str, bool] = {}
 """Whether a module is ours, by name."""
 CATCHING = {
     ("contextlib", "inner"),  # of a context that is a decorator
@@ -70,9 +70,9 @@ def users_frame() -> FrameType:
     frame = sys._getframe(2)
     while True:
         name = frame.f_globals.get("__name__", "")
-        ours = _ours.get(name)
+        ours = is_ours.get(name)
         if ours is None:
-            ours = _ours[name] = name.startswith(OURS)
+            ours = is_ours[name] = name.startswith(OURS)
         if not ours or frame.f_back is None:
             return frame
         frame = frame.f_back

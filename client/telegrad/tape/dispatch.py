@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Container, Mapping, Sequence
+from sys import _getframe
 from types import FrameType
 from typing import Any
 
@@ -33,7 +34,7 @@ from telegrad_engine.tensor.inference import mark
 from telegrad_engine.tensor.namespace import Resolve
 from telegrad_engine.tensor.prepared_calls import promised
 
-from ..call_site import Position, users_frame
+from ..call_site import Position, is_ours, users_frame
 from .lazy_graph import NodeBuilder, graph_for
 from .step import Places, Step, step_of
 from .transform_stack import active
@@ -70,7 +71,9 @@ class PreparedCall:
         self._specs = [canonical(spec) for spec in specs]
         self._builder = _builder(call, self._call)
         self._checks, self.may_raise = self.op.value_check is not None, self.op.may_raise
-        self._is_plain = not call.many and not self.op.view
+        order = range(len(inputs)) if self._order is None else [i for i in self._order if i is not None]
+        self._is_plain = not call.many and not self.op.view and [*order] in ([0], [0, 1])
+        """Whether it has one result, and one or two tensors, in the order of the inputs."""
 
     def record(self, recorder: Any, tensors: Sequence[Any], frame: FrameType, step: Step | None) -> Any:
         """Record a call on these tensors, with this step if its numbers are its own. Return the result."""
@@ -78,58 +81,63 @@ class PreparedCall:
         if self._checks:
             attrs, blank = (self._call.attrs, self._call.inputs) if step is None else (step.attrs, step.inputs)
             check_values(self.op, tensors if order is None else gathered(blank, order, tensors), attrs)
-        slots, lazy, builder = segment.slots, segment.lazy, self._builder
-        if order is None and len(tensors) <= 2:
-            first, last = tensors[0], tensors[-1]
-            slot, other = slots[first._id], slots[last._id]
-            used = taken = (slot,) if len(tensors) == 1 else (slot, other)
-            joins = lazy is not None and (first._lazy is lazy or slot in lazy.inputs)
-            joins = joins and (last._lazy is lazy or other in lazy.inputs)
-        else:
-            given = tensors if order is None else [tensors[i] for i in order if i is not None]
-            used = tuple([slots[tensor._id] for tensor in given])  # first: new slots are in the order of the inputs
-            taken, joins = tuple([slots[tensor._id] for tensor in tensors]), False
         position = frame.f_code, frame.f_lasti
         if not self._is_plain:
-            return self._record_several(recorder, tensors, taken, used, position, step)
-        name = f"{recorder.id_prefix}{next(recorder.ids)}"
-        slots[name] = made = len(slots)
-        segment.entries.append((self.step if step is None else step, (*used, made), position))
+            return self._record_any(recorder, tensors, step, position)
+        slots, name = segment.slots, f"{recorder.id_prefix}{next(recorder.ids)}"
+        first, last = tensors[0], tensors[-1]
+        if len(tensors) == 1:
+            places: Places = slots[first._id], slots.setdefault(name, len(slots))
+        else:
+            places = slots[first._id], slots[last._id], slots.setdefault(name, len(slots))
+        segment.recorded.extend((self.step if step is None else step, places, position))
         output = self._make(recorder, self._specs[0], name)
-        if builder is not None:
-            if observers or not joins:
-                lazy = graph_for(segment, tensors, taken)
-            if lazy is None:
-                builder.build(tensors, (output,), step)
-            else:  # lazy.add(builder, taken, (made,), (output,), step), inlined
-                lazy.calls.append((builder, taken, (made,), step, (output._version_counter,)))
+        if self._builder is not None:
+            lazy = segment.lazy
+            if (
+                lazy is not None
+                and (first._lazy is lazy or places[0] in lazy.inputs)
+                and (last._lazy is lazy or places[-2] in lazy.inputs)
+                and not observers
+            ):  # lazy.add, inlined for the most common calls
+                lazy.calls.append((self._builder, places, step, (output._version_counter,)))
                 output._requires_grad, output._lazy = True, lazy
+            else:
+                self._enter(segment, tensors, places, (output,), step)
         elif state.inference:
             mark((output,))
         return output
 
-    def _record_several(
-        self, recorder: Any, tensors: Sequence[Any], taken: Places, used: Places, position: Position, step: Step | None
-    ) -> Any:
-        """Record a call that returns a view or several tensors."""
-        segment, make, builder = recorder.segment, self._make, self._builder
+    def _record_any(self, recorder: Any, tensors: Sequence[Any], step: Step | None, position: Position) -> Any:
+        """Record a call that may have other arguments between its tensors, or several results."""
+        order, segment, make = self._order, recorder.segment, self._make
+        slots = segment.slots
+        given = tensors if order is None else [tensors[i] for i in order if i is not None]
+        used = [slots[tensor._id] for tensor in given]  # first: new slots are in the order of the inputs
         names = [recorder.new_id() for _ in self._specs]
-        made = tuple([segment.slots[name] for name in names])
-        segment.entries.append((self.step if step is None else step, used + made, position))
+        made = [slots[name] for name in names]
+        segment.recorded.extend((self.step if step is None else step, (*used, *made), position))
         outputs = [make(recorder, spec, name) for spec, name in zip(self._specs, names, strict=True)]
-        result = self.op.bundle(outputs)
-        if builder is None and state.inference:
+        if self._builder is None and state.inference:
             mark(outputs)
         if self.op.view:
-            base = tensors[(self._order or [0])[0] or 0]  # the op's first input, which is a tensor
+            base = tensors[(order or [0])[0] or 0]  # the op's first input, which is a tensor
             view_of(base, self.op, self._call.attrs if step is None else step.attrs, outputs)
-        if builder is not None:
-            lazy = graph_for(segment, tensors, taken)
-            if lazy is None:
-                builder.build(tensors, outputs, step)
-            else:
-                lazy.add(builder, taken, made, outputs, step)
-        return result
+        if self._builder is not None:
+            self._enter(segment, tensors, (*[slots[tensor._id] for tensor in tensors], *made), outputs, step)
+        return self.op.bundle(outputs)
+
+    def _enter(
+        self, segment: Any, tensors: Sequence[Any], places: Places, outputs: Sequence[Any], step: Step | None
+    ) -> None:
+        """Enter a call in the graph: later if possible, and else now."""
+        builder = self._builder
+        assert builder is not None
+        lazy = graph_for(segment, tensors, places)
+        if lazy is None:
+            builder.build(tensors, outputs, step)
+        else:
+            lazy.add(builder, places, outputs, step)
 
     def has_results_of(self, op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> bool:
         """Whether a call whose step is of the same kind has the same results; its numbers may be out of bounds."""
@@ -218,9 +226,12 @@ def recording(
                         return otherwise(*args, **kwargs)
                     known[exact] = prepared, step
         if type(prepared) is PreparedCall:
-            frame = users_frame()
+            frame = _getframe(1)
+            if is_ours.get(frame.f_globals["__name__"], True):
+                frame = users_frame()
             with recorder.lock:
-                if len(recorder.segment.entries) >= recorder.segment.next_check:
+                segment = recorder.segment
+                if len(segment.recorded) >= segment.next_check:
                     recorder.make_way()
                 result = prepared.record(recorder, tensors, frame, step)
                 if prepared.may_raise:

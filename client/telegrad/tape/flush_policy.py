@@ -84,7 +84,7 @@ class FlushPolicy:
             self._messages = 0
             self._in_segment += 1
             if self._in_segment == 1:
-                step = [step.kind for step, _, _ in segment.entries]
+                step = [step.kind for step in segment.steps]
                 self._alike = self._alike + 1 if step == self._first_step else 0
                 self._first_step = step
 

@@ -69,8 +69,8 @@ class LazyGraph:
         """The segment's slots."""
         self.sequence = next_sequence()
         """The base of its nodes' sequence numbers: its nodes are older than all that are recorded from now on."""
-        self.calls: list[tuple[NodeBuilder, Places, Places, Step | None, Sequence[list[int]]]] = []
-        """Each call's builder, slots of its tensors and outputs, own step, and version counters of its outputs."""
+        self.calls: list[tuple[NodeBuilder, Places, Step | None, Sequence[list[int]]]] = []
+        """Each call's builder, slots of its tensors and then its outputs, own step, and version counters of outputs."""
         self.inputs: dict[int, Input] = {}
         """The inputs, by slot."""
         self.root: str | None = None
@@ -89,11 +89,9 @@ class LazyGraph:
         self.inputs[slot] = (tensor if requires_grad else None, tensor._data, counter, counter[0])
         return True
 
-    def add(
-        self, builder: NodeBuilder, taken: Places, made: Places, outputs: Sequence[Any], step: Step | None = None
-    ) -> None:
-        """Add a call, given the slots of its tensors and its outputs, and mark these as outputs of this graph."""
-        self.calls.append((builder, taken, made, step, [output._version_counter for output in outputs]))
+    def add(self, builder: NodeBuilder, places: Places, outputs: Sequence[Any], step: Step | None = None) -> None:
+        """Add a call, given the slots of its tensors and then its outputs, and mark these as outputs of this graph."""
+        self.calls.append((builder, places, step, [output._version_counter for output in outputs]))
         for index, output_nr in builder.tracked:
             output = outputs[index]
             output._requires_grad, output._lazy = True, self
@@ -123,8 +121,9 @@ class LazyGraph:
         names, nodes, ages = [*self.slots], dict[str, Any](), count()
         known = {slot: stand_in(given) for slot, given in self.inputs.items()}
         versions = {id(counter): version for _, _, counter, version in self.inputs.values()}  # 0 for outputs
-        for builder, taken, made, step, counters in self.calls:
+        for builder, places, step, counters in self.calls:
             outputs = [Meta(spec) for spec in builder.specs]
+            taken, made = places[: -len(outputs)], places[-len(outputs) :]
             for slot, output, counter in zip(made, outputs, counters, strict=True):
                 known[slot], output._version_counter = output, counter
                 versions.setdefault(id(counter), 0)
@@ -173,13 +172,13 @@ class LazyGraph:
 
         A single call, such as one of a registered function, may be on any slots.
         """
-        builders, taken, made, _, _ = zip(*self.calls, strict=True)
+        builders, places, _, _ = zip(*self.calls, strict=True)
         leaves = tuple([slot for slot, given in self.inputs.items() if given[0] is not None])
         slot = self.slots[root._id]
         if len(builders) > 1:
-            return builders, taken, made, leaves, slot
-        places = {each: place for place, each in enumerate(dict.fromkeys((*taken[0], *made[0])))}
-        return builders, tuple(map(places.get, taken[0])), tuple(map(places.get, leaves)), places[slot]
+            return builders, places, leaves, slot
+        numbers = {each: number for number, each in enumerate(dict.fromkeys(places[0]))}
+        return builders, tuple(map(numbers.get, places[0])), tuple(map(numbers.get, leaves)), numbers[slot]
 
     def _reached(self, root: Any, leaves: Sequence[Any]) -> tuple[int, ...] | None:
         """Which of the leaves get gradients in a pass, in that order; None if the pass is not ordinary."""
@@ -210,7 +209,7 @@ def join(
     if lazy is None:
         builder.build(tensors, outputs, None)
     else:
-        lazy.add(builder, taken, made, outputs)
+        lazy.add(builder, taken + made, outputs)
 
 
 def graph_for(segment: Any, tensors: Sequence[Any], slots: Places) -> LazyGraph | None:

@@ -31,7 +31,7 @@ from .effects import Effect, Received
 from .flush_policy import FlushPolicy, is_full
 from .in_flight import InFlight, Recording, joined
 from .poisoning import Failed, Sharing, explain, poisoned_by, undo
-from .segment import Segment
+from .segment import FIELDS, Segment
 from .step import Block
 from .templates import Templates
 
@@ -196,14 +196,16 @@ class Recorder:
 
     def make_way(self, op: str = "", nbytes: int = 0) -> None:
         """Send what is due before an instruction that uploads ``nbytes`` is recorded."""
-        if not self._gathered and not self.segment.entries:
+        if not self._gathered and not self.segment.recorded:
             self.flush_policy.begin()
         elif nbytes or self._is_due(op):
             self.relieve()
             if not self.waiting:
                 self.flush_policy.begin()
-        recorded = len(self.segment.entries)
-        self.segment.next_check = recorded + min(CLOCK, recorded + 1)  # a few instructions may be far apart
+        recorded = len(self.segment.recorded)
+        self.segment.next_check = recorded + min(
+            FIELDS * CLOCK, recorded + FIELDS
+        )  # a few instructions may be far apart
 
     def _is_due(self, op: str) -> bool:
         """Whether :meth:`relieve` should check if it is time to send, before an instruction is recorded."""

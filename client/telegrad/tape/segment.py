@@ -13,8 +13,11 @@ from telegrad_engine.program.wire import Call
 from ..call_site import Line, Position
 from .effects import Effect
 from .lazy_graph import LazyGraph
-from .step import Block, Places, is_quiet, step_of
+from .step import Block, is_quiet, step_of
 from .templates import Key, SentTemplate, Templates
+
+FIELDS = 3
+"""The number of items in ``recorded`` for each step or block."""
 
 
 class Written(NamedTuple):
@@ -40,10 +43,12 @@ class Segment:
         self.watched = watched
         """Whether each instruction must be recorded by :meth:`add`."""
         self.slots = Slots()
-        self.entries: list[tuple[Any, Places, Position | None]] = []
-        """The recorded steps and blocks, each with its places and the user's line; a block has lines of its own."""
+        self.recorded: list[Any] = []
+        """The steps and blocks, each with its slots and the user's line that recorded it, as FIELDS items of the list.
+
+        A block has lines of its own. An interrupt never finds a part of them in the list."""
         self.next_check = 0
-        """How many entries it has when the recorder checks again whether it is time to send."""
+        """How long ``recorded`` is when the recorder checks again whether it is time to send."""
         self._more = 0
         """The number of instructions of the blocks that are more than one for each block."""
         self.arrays: dict[int, Any] = {}
@@ -59,7 +64,7 @@ class Segment:
         """The segment's template, once it has ended."""
 
     def __len__(self) -> int:
-        return len(self.entries) + self._more
+        return len(self.recorded) // FIELDS + self._more
 
     def add(
         self,
@@ -80,7 +85,7 @@ class Segment:
         if not is_quiet(op, attrs):
             self.lazy = None
         slots = self.slots
-        self.entries.append((step, tuple([slots[name] for name in (*names_in(inputs), *outputs)]), position))
+        self.recorded.extend((step, tuple([slots[name] for name in (*names_in(inputs), *outputs)]), position))
 
     def add_block(
         self, block: Block, ids: Sequence[str], dropped: Sequence[str], effects: Mapping[int, Effect]
@@ -95,7 +100,7 @@ class Segment:
         if not block.keeps_graph:
             self.lazy = None
         self._more += len(block) - 1
-        self.entries.append((block, tuple([self.slots[name] for name in ids]), None))
+        self.recorded.extend((block, tuple([self.slots[name] for name in ids]), None))
         self.dropped += dropped
 
     def watch(self, watched: bool) -> None:
@@ -105,9 +110,14 @@ class Segment:
     # Ending ---------------------------------------------------------------------------------------
 
     @property
+    def steps(self) -> list[Any]:
+        """The steps and blocks."""
+        return self.recorded[::FIELDS]
+
+    @property
     def key(self) -> Key:
         """What tells its template from others: the kinds of its steps, and their slots."""
-        return tuple([step.kind for step, _, _ in self.entries]), tuple([places for _, places, _ in self.entries])
+        return tuple([step.kind for step in self.steps]), tuple(self.recorded[1::FIELDS])
 
     def end(
         self, templates: Templates, dead: Sequence[str], fetch: Sequence[str] = (), values: bool = True
@@ -123,19 +133,19 @@ class Segment:
 
     def call(self) -> Call:
         """The segment as a message carries it."""
-        operands = [x for step, _, _ in self.entries if step.operands for x in step.operands]
+        operands = [x for step in self.steps if step.operands for x in step.operands]
         arrays = {name: self.arrays[index] for name, index in self.template.uploads}
         return Call(self.template.template, [*self.slots], operands, arrays, self.ending)
 
     def written(self) -> Written:
         """The instructions, including the final fetch and free, with the users' lines and effects."""
         found, names = Written([], [], []), [*self.slots]
-        for entry, entry_places, entry_position in self.entries:
-            for step, places in entry.expanded(entry_places):
+        for step_or_block, own_places, position in zip(*[self.recorded[i::FIELDS] for i in range(FIELDS)], strict=True):
+            for step, places in step_or_block.expanded(own_places):
                 index = len(found.program)
                 found.program.append(step.instruction([names[slot] for slot in places], self.arrays.get(index)))
                 found.effects.append(self.effects.get(index))
-            found.lines.extend([position and Line(*position) for position in entry.positions(entry_position)])
+            found.lines.extend([line and Line(*line) for line in step_or_block.positions(position)])
         fetch, values, free = self.ending
         for op, slots, attrs in (("fetch", fetch, {"values": values}), ("free", free, {})):
             if slots:
