@@ -310,3 +310,10 @@ def test_any_programs_in_turns(server: str, programs: Any, order: list[int]) -> 
             assert (grad is None) == (expected_grad is None)
             if grad is not None:
                 held(grad, expected_grad)
+
+
+def test_code_without_a_module_name(remote: tg.Session) -> None:
+    space = {"x": tg.ones(3, requires_grad=True)}
+    for _ in range(LEARNED):
+        exec("y = (x * x).sum()", space)
+    assert space["y"].item() == 3.0

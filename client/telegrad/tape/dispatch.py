@@ -227,7 +227,7 @@ def recording(
                     known[exact] = prepared, step
         if type(prepared) is PreparedCall:
             frame = _getframe(1)
-            if is_ours.get(frame.f_globals["__name__"], True):
+            if is_ours.get(frame.f_globals.get("__name__", ""), True):
                 frame = users_frame()
             with recorder.lock:
                 segment = recorder.segment
