@@ -57,7 +57,7 @@ class Trace(Session):
         self.environment = Environment(device, dtype, generator)
         self.accounts = TracedAccounts()
         self.functions = SessionLibrary(Library())
-        self.functions._functions.update(zip(program.functions, signature.functions, strict=True))
+        self.functions.own.update(zip(program.functions, signature.functions, strict=True))
         self.functions.new_budget = TracedBudget
         self.program, self.arrays = program, arrays
         self.fetches: list[tuple[int, dict[str, Any], list[int], Any]] = []

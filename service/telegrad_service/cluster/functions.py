@@ -54,7 +54,7 @@ class ClusterLibrary(Library):
         self._refreshing = RLock()
         self._looks: deque[float] = deque(maxlen=MAX_LOOKS)
         """When the last looks for missing functions began."""
-        for function in installed_library().own().values():
+        for function in installed_library().own.values():
             super().add(function)
 
     @override
@@ -99,13 +99,13 @@ class ClusterLibrary(Library):
 
     @override
     def find(self, name: str) -> Applicable:
-        if not self.has_own(name):
+        if name not in self.own:
             self._look()
         return super().find(name)
 
     @override
     def __contains__(self, name: object) -> bool:
-        if not self.has_own(str(name)):
+        if name not in self.own:
             self._look()
         return super().__contains__(name)
 

@@ -50,7 +50,7 @@ def page(session: Session, request: PageRequest) -> FunctionPage:
 def _entry(session: Session, function: Applicable, definition: Any) -> Entry:
     return {
         "name": function.name,
-        "scope": "session" if session.functions.has_own(function.name) else "server",
+        "scope": "session" if function.name in session.functions.own else "server",
         "signature": function.signature.signature,
         "doc": function.doc,
         "outputs": function.outputs,

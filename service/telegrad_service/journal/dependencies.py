@@ -60,7 +60,7 @@ class JournalFunctions(Library):
     def find(self, name: str) -> Applicable:
         """Return a function, whose definition is new on first use, and those of the functions it applies."""
         found = super().find(name)
-        if not self.has_own(name):
+        if name not in self.own:
             self._note(found)
         return found
 
@@ -88,12 +88,12 @@ class JournalFunctions(Library):
 
     def replace(self, definition: Mapping[str, Any]) -> None:
         """Use this definition of a shared function during a replay."""
-        self._functions.pop(definition["name"], None)
-        self._functions[definition["name"]] = FunctionProgram(definition, self.find)
+        self.own.pop(definition["name"], None)
+        self.own[definition["name"]] = FunctionProgram(definition, self.find)
 
     def replayed(self, shared: Library) -> None:
         """Use the server's functions from now on."""
-        self._functions.clear()
+        self.own.clear()
         self.outer = shared
 
     def take_new(self) -> list[Any]:

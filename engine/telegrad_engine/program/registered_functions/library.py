@@ -34,7 +34,8 @@ class Library:
     """Functions by name; thread-safe. Names that it lacks are looked up in ``outer``."""
 
     def __init__(self, outer: Library | None = None) -> None:
-        self._functions: dict[str, Applicable] = {}
+        self.own: dict[str, Applicable] = {}
+        """The functions of this library itself, not those of the outer one."""
         self._lock = Lock()
         self.weight = 0
         """The values and characters of the definitions together."""
@@ -50,16 +51,16 @@ class Library:
         """Add a function. Raises FunctionExists if its name is taken, LimitExceeded if the library is full."""
         with self._lock:
             self._check_name(function.name)
-            if len(self._functions) >= MAX_FUNCTIONS:
+            if len(self.own) >= MAX_FUNCTIONS:
                 raise LimitExceeded(f"{MAX_FUNCTIONS} functions are registered here, as many as may be; remove some")
             if self.weight + function.weight > MAX_LIBRARY_WEIGHT:
                 raise LimitExceeded("the functions that are registered here take as much room as they may; remove some")
-            self._functions[function.name] = function
+            self.own[function.name] = function
             self.weight += function.weight
 
     def find(self, name: str) -> Applicable:
         """Return the function of this name, from here or from the outer library. Raises UnknownFunction."""
-        found = self._functions.get(name)
+        found = self.own.get(name)
         if found is not None:
             return found
         if self.outer is not None and name in self.outer:
@@ -73,36 +74,28 @@ class Library:
     def remove(self, name: str) -> None:
         """Remove a function of this library. Functions that apply it keep it, and so do graphs."""
         with self._lock:
-            removed = self._functions.pop(name, None)
+            removed = self.own.pop(name, None)
             if removed is None:
                 raise UnknownFunction(f"no function {name!r:.80} is registered here")
             self.weight -= removed.weight
 
     def all(self) -> dict[str, Applicable]:
         """Return all functions that can be found here."""
-        return {**(self.outer.all() if self.outer is not None else {}), **self._functions}
+        return {**(self.outer.all() if self.outer is not None else {}), **self.own}
 
     def latest(self) -> dict[str, Applicable]:
         """Return the same as :meth:`all`, with what other processes have changed just now if a library is shared."""
-        return {**(self.outer.latest() if self.outer is not None else {}), **self._functions}
-
-    def own(self) -> dict[str, Applicable]:
-        """Return the functions of this library itself, not those of the outer one."""
-        return dict(self._functions)
-
-    def has_own(self, name: str) -> bool:
-        """Return whether a function is in this library itself, not in the outer one."""
-        return name in self._functions
+        return {**(self.outer.latest() if self.outer is not None else {}), **self.own}
 
     def __contains__(self, name: object) -> bool:
-        return name in self._functions or (self.outer is not None and name in self.outer)
+        return name in self.own or (self.outer is not None and name in self.outer)
 
     def _check_name(self, name: Any) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidFunction(f"not a function's name: {name!r:.60}; a name matches {NAME_PATTERN}")
         if name in CATALOGUE.overloads or name in STEPS:
             raise FunctionExists(f"{name!r} is an op of the catalogue")
-        if name in self._functions:
+        if name in self.own:
             raise FunctionExists(f"there is a function {name!r} already; remove it first")
 
 

@@ -111,7 +111,7 @@ class Writer:
             "last_id": session._last_id,
             "calls": session.suspensions._calls,
             "names": [[name, self.tensor(tensor)] for name, tensor in session.tensors.items()],
-            "own_functions": [[name, self.function(f)] for name, f in session.functions.own().items()],
+            "own_functions": [[name, self.function(f)] for name, f in session.functions.own.items()],
             "procedures": [
                 [name, json_codec.dumps(definition).decode()]
                 for name, definition in session.procedures.definitions().items()
