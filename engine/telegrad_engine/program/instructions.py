@@ -54,6 +54,11 @@ class Instruction:
         self.checked = checked
         self.call: Any = None
 
+    @property
+    def names(self) -> set[str]:
+        """The ids of the tensors that it takes and makes."""
+        return {*names_in((self.inputs, self.outputs or ()))}
+
     def __repr__(self) -> str:
         outputs = ", ".join(map(str, self.outputs or ()))
         arguments = ", ".join([*map(str, self.inputs), *(f"{k}={v!r}" for k, v in self.attrs.items())])
@@ -144,13 +149,13 @@ def names_in(inputs: Sequence[Any]) -> Iterator[str]:
             yield x
 
 
-def last_uses(program: Sequence[Instruction]) -> list[set[str]]:
-    """Return for each instruction the names that no later one uses."""
-    seen: set[str] = set()
+def last_uses(used: Sequence[set[str]]) -> list[set[str]]:
+    """Return for each step, of the names that it uses, those that no later step uses."""
+    later: set[str] = set()
     found = []
-    for instruction in reversed(program):
-        found.append({*names_in(instruction.inputs), *(instruction.outputs or ())} - seen)
-        seen |= found[-1]
+    for names in reversed(used):
+        found.append(names - later)
+        later |= names
     return found[::-1]
 
 

@@ -105,7 +105,7 @@ class Procedure:
         """
         kept = [(index, i) for index, i in enumerate(instructions) if i.op != "free"]
         steps = []
-        for (index, i), names in zip(kept, last_uses([i for _, i in kept]), strict=True):
+        for (index, i), names in zip(kept, last_uses([i.names for _, i in kept]), strict=True):
             steps.append((index, i))
             if unused := names.difference(self.inputs, self.outputs, i.outputs if i.op in VERBS else ()):
                 steps.append((index, Instruction("free", [tuple(sorted(unused))])))

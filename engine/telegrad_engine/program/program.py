@@ -124,7 +124,7 @@ class Program:
     @cached_property
     def _ids(self) -> int:
         """The number of ids that it needs."""
-        names = [name for i in self.instructions for name in names_in((i.inputs, i.outputs))]
+        names = [name for i in self.instructions for name in i.names]
         return max((slot_of(name) + 1 for name in names), default=0)
 
     @cached_property

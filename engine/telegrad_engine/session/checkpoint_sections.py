@@ -86,7 +86,7 @@ class Section:
     def close(self) -> None:
         """Release the arguments, and find the last use of each tensor now that all instructions are known."""
         self._inputs = ()
-        self._last_uses = [names & self._made for names in last_uses(self._steps)]
+        self._last_uses = [names & self._made for names in last_uses([step.names for step in self._steps])]
 
     def run(self, *inputs: Any) -> None:
         """Run the instructions again."""

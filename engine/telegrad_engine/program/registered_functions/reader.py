@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 from ...errors import InvalidFunction, LimitExceeded, TelegradError
 from ...schema.parameters import BoolKind, DTypeKind, IntKind, IntsKind, Kind, ListKind, NumberKind, StrKind, TensorKind
 from ...schema.signature import REQUIRED, Param, Signature
-from ..instructions import ID_PATTERN, NUMBERS, check_id
+from ..instructions import ID_PATTERN, NUMBERS, check_id, last_uses
 from ..members import Members
 from .blocks import Block, Run, Step
 from .expressions import Expression, parse
@@ -157,8 +157,10 @@ class Reader:
         with located(f"{path}.outputs"):
             outputs = [self._output(x, known) for x in _list(data["outputs"], "outputs", MAX_TENSORS)]
         self._depth -= 1
-        around = _words({**data, "instructions": ()}, *instructions) & set(given)
-        return Block(names, steps, outputs, _done(data, steps, instructions), sorted(around - set(names)))
+        used, leaving = [*map(_words, instructions)], _words({**data, "instructions": ()})
+        local = {name for step in steps for name in step.outputs} - leaving
+        done = [sorted(last & local) for last in last_uses(used)]
+        return Block(names, steps, outputs, done, sorted(leaving.union(*used) & set(given) - set(names)))
 
     def function(self, name: str) -> Any:
         """Return a function that is applied at this point. Raises UnknownFunction or LimitExceeded."""
@@ -207,21 +209,9 @@ def _list(value: Any, what: str, most: int) -> Sequence[Any]:
     return value
 
 
-def _done(data: Mapping[str, Any], steps: Sequence[Step], instructions: Sequence[Any]) -> list[list[str]]:
-    """Return for each step the names made in this block that are not used after it."""
-    made = {name for step in steps for name in step.outputs}
-    later = _words({**data, "instructions": ()})
-    done: list[list[str]] = []
-    for instruction in reversed(instructions):
-        here = _words(instruction)
-        done.append(sorted((here & made) - later))
-        later |= here
-    return done[::-1]
-
-
-def _words(*parts: Any) -> set[str]:
+def _words(data: Any) -> set[str]:
     """Return all strings in a definition's data, including tensor names; for a constant only its own name."""
-    found, waiting = set[str](), list(parts)
+    found, waiting = set[str](), [data]
     while waiting:
         data = waiting.pop()
         if isinstance(data, str):
