@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from telegrad_engine.amp.autocast import autocast_dtype_on, autocast_to
@@ -73,9 +74,9 @@ def _send(recorder: Recorder, name: str, definition: Definition, scope: str, loo
     sent = _sent.setdefault(recorder, set())
     if scope == "server":
         recorder.flush()
-        present = _present(recorder, name)
-        if present is not None and present.definition == definition:
-            return program  # an earlier session or another process has registered it
+        with suppress(UnknownFunction):
+            if recorder.transport.function(name).definition == definition:
+                return program  # an earlier session or another process has registered it
     if scope == "session" and name in sent:
         recorder.emit("remove_function", attrs={"name": name})
     recorder.emit("register_function", attrs={"definition": definition, "scope": scope})
@@ -84,14 +85,6 @@ def _send(recorder: Recorder, name: str, definition: Definition, scope: str, loo
             recorder.flush()  # raise here if another client of the session has registered this name
         sent.add(name)
     return program
-
-
-def _present(recorder: Recorder, name: str) -> Applicable | None:
-    """The session's function of this name, even if another client registered it, or None."""
-    try:
-        return recorder.transport.function(name)
-    except UnknownFunction:
-        return None
 
 
 def remove(recorder: Recorder, name: str, scope: str) -> None:

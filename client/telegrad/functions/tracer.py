@@ -209,7 +209,7 @@ def tracing(tracer: Tracer) -> Iterator[None]:
         state.autocast = autocast
 
 
-class Program(NamedTuple):
+class TracedProgram(NamedTuple):
     """The instructions of all paths, and what the code returns: data that is the same on all paths, and tensors."""
 
     instructions: list[Data]
@@ -224,7 +224,7 @@ class Paths:
         self._guards, self._hints = guards, hints
         self._paths = self._joins = 0
 
-    def program(self) -> Program:
+    def program(self) -> TracedProgram:
         """Return the program of all paths. Raises LimitExceeded, naming the line, for more than 64 paths."""
         return self._after([], self._run([]))
 
@@ -234,12 +234,12 @@ class Paths:
             tracer.result = self._code(tracer)
         return tracer
 
-    def _after(self, taken: list[bool], run: Tracer) -> Program:
+    def _after(self, taken: list[bool], run: Tracer) -> TracedProgram:
         """The program after the last of the decisions ``taken``."""
         before = run.segments[len(taken)]
         if len(run.asked) == len(taken):
             self._paths += 1
-            return Program(before, run.result)
+            return TracedProgram(before, run.result)
         predicate, line = run.asked[len(taken)]
         if self._paths >= MAX_PATHS:
             raise LimitExceeded(
@@ -271,7 +271,7 @@ class Paths:
             "else": {"instructions": other.instructions, "outputs": [b for _, _, b in leaving]},
         }
         cond = {"op": "cond", "inputs": [predicate], "outputs": [name for name, _, _ in leaving], "attrs": attrs}
-        return Program([*before, cond], result)
+        return TracedProgram([*before, cond], result)
 
 
 def _rest(leaf: Any) -> Any:
