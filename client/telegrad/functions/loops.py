@@ -10,6 +10,7 @@ from typing import Any
 
 from telegrad_engine.errors import LimitExceeded
 from telegrad_engine.program.registered_functions.limits import MAX_ITERATIONS
+from telegrad_engine.transforms.tangents import as_tuple
 
 from ..tape.transform_stack import active
 from ..tensor.handle import Tensor, functions
@@ -40,7 +41,7 @@ def while_loop(
     for _ in range(max_iterations):
         if not cond_fn(*carried):
             return carried
-        carried = _as_tuple(body_fn(*carried))
+        carried = as_tuple(body_fn(*carried))
     raise LimitExceeded(f"a while_loop did not end after {max_iterations} iterations")
 
 
@@ -56,14 +57,10 @@ def scan(body_fn: Callable[..., Any], init: Sequence[Any], xs: Sequence[Any]) ->
         return tuple(tracer.record("scan", [carried, sequences], {"body": block}, len(block["outputs"])))
     rows = []
     for slices in zip(*[x.unbind(0) for x in sequences], strict=True):
-        results = _as_tuple(body_fn(*carried, *slices))
+        results = as_tuple(body_fn(*carried, *slices))
         carried = results[: len(carried)]
         rows.append(results[len(carried) :])
     return (*carried, *[functions.stack(column) for column in zip(*rows, strict=True)])
-
-
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
 def _block(tracer: Tracer, code: Callable[..., Any], like: Sequence[Any], outputs: int | None) -> Data:
@@ -71,7 +68,7 @@ def _block(tracer: Tracer, code: Callable[..., Any], like: Sequence[Any], output
     inputs = [Traced(tracer, tracer.new_id()) for _ in like]
     questions = len(tracer.asked)
     tracer.segments.append([])
-    results = _as_tuple(code(*inputs))
+    results = as_tuple(code(*inputs))
     if len(tracer.asked) > questions:
         raise refusal("a loop that is traced cannot branch in Python; use tg.where in it")
     if not all(isinstance(r, Tensor) for r in results) or (outputs is not None and len(results) != outputs):

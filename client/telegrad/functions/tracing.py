@@ -17,6 +17,7 @@ from telegrad_engine.program.registered_functions import WRITES_TO_INPUT
 from telegrad_engine.program.registered_functions.expressions import FACTS
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
+from telegrad_engine.transforms.tangents import as_tuple
 
 from ..tensor.handle import Tensor
 from .traced_tensor import UNKNOWN, Symbol, refusal, to_json
@@ -115,7 +116,7 @@ class Source:
         result = self.forward(ctx, *values) if self.takes_ctx else self.forward(*values)
         if self.separate:
             self.function.setup_context(ctx, tuple(values), result)
-        outputs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        outputs = as_tuple(result)
         for output in outputs:
             if not isinstance(output, Tensor):
                 raise InvalidOperation(
@@ -278,7 +279,7 @@ def _gradients(
     """Run backward or jvp. Return a gradient or None for each tensor among forward's arguments, or for each output."""
     tangents = iter(grads)
     result = code(ctx, *(grads if is_backward else [next(tangents) if tensor else None for tensor in needs]))
-    results = list(result) if isinstance(result, (tuple, list)) else [result]
+    results = list(as_tuple(result))
     if is_backward:
         while len(results) > len(needs) and results[-1] is None:
             results.pop()
