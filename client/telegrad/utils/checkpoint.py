@@ -20,8 +20,8 @@ from telegrad_engine.autograd.checkpoint import Call, Checkpointing, noop_contex
 from telegrad_engine.context import chain, no_grad, observed_by
 from telegrad_engine.errors import CheckpointError, InvalidArgument, InvalidValue, NotSupported
 from telegrad_engine.instrumentation import Observer, Run
+from telegrad_engine.program.checkpoint_sections import can_save
 from telegrad_engine.schema.op import Op
-from telegrad_engine.session.checkpoint_sections import can_save
 from telegrad_engine.tensor.execution import run_composite
 
 from ..aten import OpOverload, OpOverloadPacket, overload_of

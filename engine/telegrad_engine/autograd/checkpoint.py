@@ -4,7 +4,7 @@ Without reentrance (recommended) the graph is recorded as usual, but each tensor
 a number. When backward unpacks the first of them, the function runs again, and the tensors that it saves this time are
 returned by the same numbers. With reentrance the whole call is one Function, whose backward runs the function again and
 a backward pass inside it. In a session the function is a section of the program's instructions
-(:mod:`telegrad_engine.session.checkpoint_sections`), and both kinds use the first method.
+(:mod:`telegrad_engine.program.checkpoint_sections`), and both kinds use the first method.
 """
 
 from __future__ import annotations

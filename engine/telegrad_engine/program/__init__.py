@@ -1,7 +1,7 @@
 """Programs, which are the only way to run anything in a session (program.py), and their encodings."""
 
+from . import checkpoint_sections as checkpoint_sections
 from . import procedures as procedures
-from . import scope_verbs as scope_verbs
 from .instructions import Instruction, parse_program
 from .verbs import VERBS
 

@@ -18,7 +18,7 @@ from ..amp.autocast import autocast_to
 from ..autograd.anomaly import located, under
 from ..context import generator
 from ..dtypes import FLOATING, from_numpy
-from ..errors import DTypeMismatch, GradRequired, InvalidArgument, InvalidValue
+from ..errors import DTypeMismatch, GradRequired, InvalidArgument, InvalidOperation, InvalidValue
 from ..graph.differentiation import Derivation, node_at, spec_of
 from ..optim import algorithms
 from ..schema.parameters import (
@@ -44,6 +44,8 @@ from .verb_params import Data, Names, OptionalId, Options, Settings, States, Ten
 
 Handler = Callable[..., Sequence[Any] | None]
 NONE: Mapping[str, str] = {}
+MAX_EVENTS, MAX_RANGES = 200_000, 1_000
+"""The maximum number of ranges that a profile keeps individually, and of labelled ranges open inside each other."""
 
 
 class Verb(Signature):
@@ -409,3 +411,57 @@ def optim_step(
     elif scheduled:
         raise InvalidArgument("optim_step: scheduled settings want a tensor of numbers")
     algorithms.step(algorithm, params, states, settings)
+
+
+# Profiles ------------------------------------------------------------------------------------------
+
+
+@verb
+def start_profile(
+    session: Any,
+    out: Sequence[str],
+    *,
+    record_shapes: Bool = False,
+    profile_memory: Bool = False,
+    max_events: Int = 20_000,
+) -> None:
+    """Record the time of each op from now on; ``GET …/profile`` returns the profile.
+
+    The first ``max_events`` ranges, at most 200,000, are kept individually; the averages include all ranges.
+    """
+    from ..profiler import profile
+
+    if session.profile is not None:
+        raise InvalidOperation("a profile of this session runs already; stop_profile ends it")
+    if not 0 <= max_events <= MAX_EVENTS:
+        raise InvalidValue(f"max_events is 0 to {MAX_EVENTS}, not {max_events}")
+    session.profile = profile(record_shapes=record_shapes, profile_memory=profile_memory, max_events=max_events)
+    session.profile.start()
+
+
+@verb
+def stop_profile(session: Any, out: Sequence[str]) -> None:
+    """End the profile of this session. It can be read until the next one ends."""
+    if session.profile is None:
+        raise InvalidOperation("no profile of this session runs; start_profile begins one")
+    session.profile.stop()
+    session.profile, session.profiled, session.ranges = None, session.profile, []
+
+
+@verb
+def begin_range(session: Any, out: Sequence[str], *, name: Str) -> None:
+    """Label the instructions up to the matching ``end_range``, if a profile runs."""
+    from ..profiler import record_function
+
+    if session.profile is None:
+        return
+    if len(session.ranges) == MAX_RANGES:
+        raise InvalidOperation(f"at most {MAX_RANGES} ranges can be open inside each other")
+    session.ranges.append(record_function(name).__enter__())
+
+
+@verb
+def end_range(session: Any, out: Sequence[str]) -> None:
+    """End the innermost labelled range. Does nothing if there is none, as after a profile has ended."""
+    if session.ranges:
+        session.ranges.pop().__exit__()

@@ -30,6 +30,7 @@ from ..errors import (
 )
 from ..graph.node import count_nodes, next_sequence
 from ..profiler import profile, record_function
+from ..program.checkpoint_sections import Sections
 from ..program.instructions import Instruction, names_in
 from ..program.overloads import find_op
 from ..program.procedures import Procedures
@@ -38,14 +39,13 @@ from ..program.program_cache import MEMORY, Programs
 from ..program.registered_functions import SHARED, Library, SessionLibrary
 from ..program.registered_functions.limits import WEIGHT_BYTES
 from ..program.result import Answer, Lent, Value, fetch, last_change
+from ..program.suspensions import Suspended, Suspensions
 from ..program.verbs import VERBS, Verb
 from ..tensor.eager import Tensor, apply
-from .checkpoint_sections import Sections
 from .environment import Environment
 from .memory_accounting import NODE_BYTES, Accounts
 from .quota import Quota
 from .statistics import INTERPRETED, Statistics
-from .suspensions import Suspended, Suspensions
 
 logger = logging.getLogger(__name__)
 

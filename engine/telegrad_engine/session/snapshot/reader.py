@@ -25,19 +25,19 @@ from ...graph.data import NOWHERE, NodeData, make_nodes
 from ...graph.hooks import Hooks, NodeHooks, TensorHooks
 from ...graph.node import FREED, MultiOutputNode, Node, accumulator
 from ...program import json_codec
+from ...program.checkpoint_sections import Open, SavedResults, Section
 from ...program.instructions import Instruction, check_id
 from ...program.registered_functions import Budget, FunctionProgram
 from ...program.registered_functions.blocks import Call
+from ...program.suspensions import _Ctx
 from ...schema.derivative_plan import Plan
 from ...schema.op import CATALOGUE, NO_ATTRS
 from ...shapes import Size, Spec
 from ...tensor.eager import Tensor
 from ...tensor.inference import InferenceVersion
 from ...transforms.saved_tensor_hooks import Packed
-from ..checkpoint_sections import Open, SavedResults, Section
 from ..numbering import Numbering
 from ..session import Session
-from ..suspensions import _Ctx
 from .blocks import Arrays, ArraySpec, Block, check_bools
 from .values import decode, dtype_of, sizes
 from .writer import INFERENCE, SEALS
@@ -96,7 +96,7 @@ class Reader:
         session.environment._generator = _generator(document["generator"])
         session.programs, session.instructions = _count(document["programs"]), _count(document["instructions"])
         session._last_id = _count(document["last_id"])
-        session.suspensions._calls = _count(document["calls"])
+        session.suspensions.calls = _count(document["calls"])
         for name, number in document["names"]:
             session.tensors[check_id(name)] = self.tensor(number)
         for name, number in document["own_functions"]:
@@ -108,8 +108,8 @@ class Reader:
             session.procedures.define(name, json_codec.loads(text.encode()))
         checkpoints = session.checkpoints
         for name, section, frame in document["open"]:
-            checkpoints.reopen(Open(check_id(name), _at(self._sections, section), _at(self._frames, frame)))
-        checkpoints._packed = {_count(number): decode(value, self) for number, value in document["packed"]}
+            checkpoints.open.append(Open(check_id(name), _at(self._sections, section), _at(self._frames, frame)))
+        checkpoints.packed = {_count(number): decode(value, self) for number, value in document["packed"]}
 
     # Objects by number --------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class Reader:
             if kind not in KINDS:
                 raise MalformedRequest("snapshot: a hook has an unknown kind")
             hooks[_count(key)] = ClientHook(check_id(client_id), kind)
-            self.session.suspensions._hooks[client_id] = hooks
+            self.session.suspensions.hooks[client_id] = hooks
         return hooks
 
     def _node_hooks(self, data: Any) -> NodeHooks:

@@ -18,11 +18,11 @@ import numpy as np
 from ...autograd.checkpoint import Frame, Kept
 from ...autograd.custom_function.ctx import FunctionCtx, PackedSaved, Saved
 from ...graph.node import Node
+from ...program.checkpoint_sections import SavedResults, Section, Sections
 from ...program.instructions import Instruction
 from ...program.registered_functions.blocks import Call
 from ...tensor.in_place import Changeable
 from ...transforms.saved_tensor_hooks import Packed
-from ..checkpoint_sections import SavedResults, Section, Sections
 from ..session import Session
 from .blocks import Arrays, ArraySpec, Block, overlaps, owner_of, view_in
 

@@ -19,13 +19,13 @@ from ...errors import NotSupported
 from ...graph.hooks import NodeHooks, TensorHooks
 from ...graph.node import FREED
 from ...program import json_codec
+from ...program.checkpoint_sections import SavedResults, Section
 from ...program.instructions import Instruction
 from ...program.registered_functions import FunctionProgram
 from ...tensor.eager import Tensor
 from ...tensor.in_place import IN_INFERENCE, IN_NO_GRAD, ONE_OF_SEVERAL
 from ...tensor.inference import InferenceVersion
 from ...transforms.saved_tensor_hooks import Packed
-from ..checkpoint_sections import SavedResults, Section
 from ..numbering import Numbering
 from ..session import Session
 from .blocks import Arrays
@@ -109,7 +109,7 @@ class Writer:
             "programs": session.programs,
             "instructions": session.instructions,
             "last_id": session._last_id,
-            "calls": session.suspensions._calls,
+            "calls": session.suspensions.calls,
             "names": [[name, self.tensor(tensor)] for name, tensor in session.tensors.items()],
             "own_functions": [[name, self.function(f)] for name, f in session.functions.own.items()],
             "procedures": [
@@ -119,7 +119,7 @@ class Writer:
             "open": [
                 [name, self._sections.of(section), self._frames.of(frame)] for name, section, frame in sections.open
             ],
-            "packed": [[number, encode(value, self)] for number, value in sections._packed.items()],
+            "packed": [[number, encode(value, self)] for number, value in sections.packed.items()],
         }
 
     def _walk(self) -> None:

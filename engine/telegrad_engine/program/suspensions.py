@@ -1,4 +1,6 @@
-"""The backward passes of a session that wait for its client, and how they resume."""
+"""Functions and hooks that the client evaluates during a backward pass (docs/client-evaluated.md): their verbs, and the
+passes of a session that wait for its client.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,13 @@ from ..autograd.suspension import (
     new_pass,
 )
 from ..context import state
-from ..errors import GradRequired, InvalidOperation, InvalidValue, UnknownCall
+from ..errors import GradRequired, InvalidArgument, InvalidOperation, InvalidValue, UnknownCall
 from ..graph.differentiation import Derivation, node_at
 from ..graph.hooks import Hooks, around, check_replacement
-from ..program.instructions import Instruction, check_id
+from ..schema.parameters import Array, Bool, Ints, Str
+from .instructions import Instruction, check_id
+from .verb_params import Id, OptionalId, Tensors
+from .verbs import verb
 
 MAX_WAITING = 100
 """The maximum number of passes that wait at the same time."""
@@ -72,72 +77,15 @@ class Suspensions:
 
     def __init__(self) -> None:
         self.waiting: dict[str, Waiting] = {}
-        self._hooks: WeakValueDictionary[str, Hooks] = WeakValueDictionary()
+        self.hooks: WeakValueDictionary[str, Hooks] = WeakValueDictionary()
         """The collection that holds each client hook, by the hook's id."""
-        self._calls = 0
+        self.calls = 0
+        """The number of times that a pass has waited."""
 
-    # Client functions and hooks ----------------------------------------------------------
-
-    def enter_function(
-        self,
-        inputs: Sequence[Any],
-        results: Sequence[Any],
-        name: str,
-        client_id: str,
-        dirty: Sequence[int],
-        constant: Sequence[int],
-        materialize_grads: bool,
-    ) -> tuple[Any, ...]:
-        """Record the results of a forward that the client computed in the graph, like the end of ``Function.apply``."""
-        if not 0 < len(name) <= MAX_NAME or not name.isprintable():
-            raise InvalidValue(f"a function's name has 1 to {MAX_NAME} printable characters")
-        ctx = _Ctx(name, tuple(inputs))
-        ctx.materialize_grads = materialize_grads
-        ctx.dirty_tensors = _picked(results, dirty, "dirty")
-        ctx.non_differentiable = _picked(results, constant, "non_differentiable")
-        if not {id(t) for t in ctx.dirty_tensors} <= {id(t) for t in inputs}:
-            raise InvalidValue("only inputs can be dirty")
-        recording = state.grad_enabled and any(ctx.needs_input_grad)
-        enabled = state.grad_enabled
-        try:
-            state.grad_enabled = False
-            entry = _Outputs(ctx, tuple(inputs), tuple(results), recording, False)
-            if isinstance(entry.node, ClientNode):
-                entry.node.client_id = check_id(client_id)
-            entry.enter()
-        finally:
-            state.grad_enabled = enabled
-        entry.save()
-        return entry.outputs
-
-    def add_hook(self, tensor: Any, client_id: str, post_accumulate: bool) -> None:
-        """Add a client hook to a tensor. Raises the same errors as registering a hook there."""
-        if check_id(client_id) in self._hooks:
-            raise InvalidValue(f"there is a hook {client_id!r} already")
-        if post_accumulate:
-            handle = tensor.register_post_accumulate_grad_hook(ClientHook(client_id, POST_ACCUMULATE))
-        else:
-            handle = tensor.register_hook(ClientHook(client_id, HOOK))
-        self._hooks[client_id] = handle.hooks
-
-    def add_node_hook(self, tensor: Any, path: Sequence[int], client_id: str, before: bool) -> None:
-        """Add a client hook before or after the node at the end of a path of edges from a tensor."""
-        if check_id(client_id) in self._hooks:
-            raise InvalidValue(f"there is a hook {client_id!r} already")
-        if not tensor.requires_grad:
-            raise GradRequired("cannot register a hook on a tensor that doesn't require gradient")
-        hooks = around(node_at(tensor, path))
-        add = hooks.add_before if before else hooks.add_after
-        self._hooks[client_id] = add(ClientHook(client_id, NODE_PREHOOK if before else NODE_HOOK)).hooks
-
-    def remove_hook(self, client_id: str) -> None:
-        """Remove a client hook, if it exists."""
-        hooks = self._hooks.pop(client_id, Hooks())
-        for key, hook in list(hooks.items()):
-            if isinstance(hook, ClientHook) and hook.client_id == client_id:
-                del hooks[key]
-
-    # Running -----------------------------------------------------------------------------
+    def check_new(self, hook: str) -> None:
+        """Raise InvalidValue if there is a client hook of this id, MalformedRequest if it is no id."""
+        if check_id(hook) in self.hooks:
+            raise InvalidValue(f"there is a hook {hook!r} already")
 
     def differentiate(self, session: Any, derivation: Derivation, out: Sequence[str] | None) -> Sequence[Any]:
         """Run ``backward`` or ``grad`` and return its results. Raises Suspended if it must wait for the client."""
@@ -148,27 +96,7 @@ class Suspensions:
                 return derivation.finish(run.captured)
         if out is None:
             out = [session.new_id() for _ in range(derivation.width)]
-        raise self._suspend(session, run, derivation, stop, list(out))
-
-    def resume(self, session: Any, call: str, gradients: Sequence[Any]) -> None:
-        """Resume a pass with the gradients that the client computed, and bind the results when it is done.
-
-        Raises Suspended if it must wait again. If the gradients are invalid, the pass keeps waiting; another error
-        ends it.
-        """
-        waiting = self.find(call)
-        results = _accepted(waiting, gradients)
-        self._remove(session, call)
-        run, derivation = waiting.run, waiting.derivation
-        with under(waiting.anomaly), derivation.values:
-            waiting.stop.results = results
-            stop = run.advance()
-            found = derivation.finish(run.captured) if stop is None else ()
-            names = waiting.pending["outputs"]
-            if stop is not None:
-                raise self._suspend(session, run, derivation, stop, names)
-        session._check_names(names)
-        session._bind(Instruction("resume", outputs=names), found)
+        raise self.suspend(session, run, derivation, stop, list(out))
 
     def is_known(self, session: Any, pending: dict[str, Any], instruction: Instruction) -> bool:
         """Whether an instruction's pass stopped where the client knew it would; then use the client's ids for it."""
@@ -189,9 +117,10 @@ class Suspensions:
 
     def cancel(self, session: Any, call: str) -> None:
         """Cancel a waiting pass: gradients that it has accumulated remain, the rest is dropped."""
-        self._remove(session, call).run.due = None  # its steps refer to it
+        self.remove(session, call).run.due = None  # its steps refer to it
 
-    def _remove(self, session: Any, call: str) -> Waiting:
+    def remove(self, session: Any, call: str) -> Waiting:
+        """Return the pass that waits for a call, which waits no longer. Raises UnknownCall."""
         session.accounts.used_bytes -= self.find(call).nbytes
         return self.waiting.pop(call)
 
@@ -204,7 +133,8 @@ class Suspensions:
                 f"no pass waits for {call!r:.140}: it was resumed or cancelled, or nobody resumed it in time"
             ) from None
 
-    def _suspend(self, session: Any, run: Any, derivation: Derivation, stop: Stop, out: list[str]) -> Suspended:
+    def suspend(self, session: Any, run: Any, derivation: Derivation, stop: Stop, out: list[str]) -> Suspended:
+        """Keep a pass that waits for the client. Return what ends the program. Raises InvalidOperation or TooLarge."""
         if len(self.waiting) >= MAX_WAITING:
             raise InvalidOperation(f"{MAX_WAITING} passes of this session wait for their client already")
         # Counted like tensors, because a client may leave many passes waiting.
@@ -216,8 +146,8 @@ class Suspensions:
                 given = source._given(derivation.values, stop.grads)
             else:
                 given = [None if grad is None else derivation.values.wrap(grad) for grad in stop.grads]
-        self._calls += 1
-        call = f"call{self._calls}"
+        self.calls += 1
+        call = f"call{self.calls}"
         pending = {
             "call": call,
             "kind": stop.kind,
@@ -229,6 +159,125 @@ class Suspensions:
         session.accounts.used_bytes += nbytes
         self.waiting[call] = Waiting(run, derivation, stop, given, pending, nbytes, state.anomaly)
         return Suspended(pending)
+
+
+# Verbs ----------------------------------------------------------------------------------------------
+
+
+@verb
+def client_function(
+    session: Any,
+    out: Sequence[str],
+    inputs: Tensors,
+    results: Tensors,
+    *,
+    function: Str,
+    ctx: Id,
+    dirty: Ints = (),
+    non_differentiable: Ints = (),
+    materialize_grads: Bool = True,
+) -> Sequence[Any]:
+    """Record ``results`` as the outputs of a function of ``inputs`` whose backward the client evaluates.
+
+    ``ctx`` is the client's id for this call.
+    """
+    if not inputs:
+        raise InvalidArgument("client_function needs at least one input")
+    if not 0 < len(function) <= MAX_NAME or not function.isprintable():
+        raise InvalidValue(f"a function's name has 1 to {MAX_NAME} printable characters")
+    own = _Ctx(function, tuple(inputs))
+    own.materialize_grads = materialize_grads
+    own.dirty_tensors = _picked(results, dirty, "dirty")
+    own.non_differentiable = _picked(results, non_differentiable, "non_differentiable")
+    if not {id(t) for t in own.dirty_tensors} <= {id(t) for t in inputs}:
+        raise InvalidValue("only inputs can be dirty")
+    # Like the end of Function.apply, after a forward that the client computed.
+    enabled = state.grad_enabled
+    recording = enabled and any(own.needs_input_grad)
+    try:
+        state.grad_enabled = False
+        entry = _Outputs(own, tuple(inputs), tuple(results), recording, False)
+        if isinstance(entry.node, ClientNode):
+            entry.node.client_id = check_id(ctx)
+        entry.enter()
+    finally:
+        state.grad_enabled = enabled
+    entry.save()
+    return entry.outputs
+
+
+@verb
+def client_hook(session: Any, out: Sequence[str], input: Array, *, hook: Id, post_accumulate: Bool = False) -> None:
+    """Suspend backward passes for a client hook after a tensor's gradient is computed, or accumulated into a leaf.
+
+    ``hook`` is the client's id for it.
+    """
+    session.suspensions.check_new(hook)
+    add = input.register_post_accumulate_grad_hook if post_accumulate else input.register_hook
+    session.suspensions.hooks[hook] = add(ClientHook(hook, POST_ACCUMULATE if post_accumulate else HOOK)).hooks
+
+
+@verb
+def client_node_hook(
+    session: Any, out: Sequence[str], input: Array, *, hook: Id, path: Ints = (), before: Bool = False
+) -> None:
+    """Suspend backward passes for a client hook after a node's gradients are computed, or ``before`` they are.
+
+    The node is the tensor's ``grad_fn``, or the node at the end of a ``path`` of edges from there; for a leaf it is
+    the node that accumulates the gradient. ``hook`` is the client's id for the hook.
+    """
+    session.suspensions.check_new(hook)
+    if not input.requires_grad:
+        raise GradRequired("cannot register a hook on a tensor that doesn't require gradient")
+    hooks = around(node_at(input, path))
+    add = hooks.add_before if before else hooks.add_after
+    session.suspensions.hooks[hook] = add(ClientHook(hook, NODE_PREHOOK if before else NODE_HOOK)).hooks
+
+
+@verb
+def remove_client_hook(session: Any, out: Sequence[str], *, hook: Id) -> None:
+    """Remove a client hook."""
+    hooks = session.suspensions.hooks.pop(hook, Hooks())
+    for key, found in list(hooks.items()):
+        if isinstance(found, ClientHook) and found.client_id == hook:
+            del hooks[key]
+
+
+@verb
+def resume(
+    session: Any,
+    out: Sequence[str],
+    gradients: Tensors = (),
+    *,
+    call: Id,
+    next_call: OptionalId = None,
+    next_ctx: OptionalId = None,
+) -> None:
+    """Resume the backward pass that waits for ``call`` with the gradients that the client computed.
+
+    A client that knows the hook or ctx at which the pass stops next, ``next_ctx``, gives an id to the call there,
+    ``next_call``, and in ``outputs`` to the gradients. If the pass stops there, the program continues.
+    """
+    passes = session.suspensions
+    waiting = passes.find(call)
+    results = _accepted(waiting, gradients)  # if they are invalid, the pass keeps waiting; another error ends it
+    passes.remove(session, call)
+    derivation, names = waiting.derivation, waiting.pending["outputs"]
+    with under(waiting.anomaly), derivation.values:
+        waiting.stop.results = results
+        stop = waiting.run.advance()
+        if stop is not None:
+            raise passes.suspend(session, waiting.run, derivation, stop, names)
+        found = derivation.finish(waiting.run.captured)
+    session._check_names(names)
+    session._bind(Instruction("resume", outputs=names), found)
+
+
+@verb
+def cancel(session: Any, out: Sequence[str], *, call: Id) -> None:
+    """Cancel the backward pass that waits for ``call``, if there is one."""
+    if call in session.suspensions.waiting:
+        session.suspensions.cancel(session, call)
 
 
 def _accepted(waiting: Waiting, gradients: Sequence[Any]) -> Sequence[Any]:

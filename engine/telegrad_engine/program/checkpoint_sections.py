@@ -16,13 +16,14 @@ from ..autograd.checkpoint import Call, Frame
 from ..context import state
 from ..errors import InvalidOperation, NotSupported
 from ..graph.node import Node, record
-from ..program.instructions import Instruction, check_id, last_uses, names_in
-from ..program.overloads import find_op
-from ..program.verbs import VERBS
 from ..schema.op import Op
+from ..schema.parameters import Arrays, Bool, Str
 from ..tensor.abstract import unwrap
 from ..transforms.saved_tensor_hooks import Packed, saved_tensors_hooks
+from .instructions import Instruction, check_id, last_uses, names_in
+from .overloads import find_op
 from .suspensions import Suspended
+from .verbs import VERBS, verb
 
 MAX_STEPS, MAX_OPEN = 100_000, 100
 """The maximum number of instructions in a checkpoint, and of checkpoints that are open inside each other."""
@@ -169,26 +170,10 @@ class Sections:
     def __init__(self, session: Any) -> None:
         self._session = weakref.ref(session)
         self.open: list[Open] = []
-        self._packed: dict[int, Any] = {}
+        self.packed: dict[int, Any] = {}
         """The values that the last instruction's node saved, by number, if a checkpoint is selective."""
         self.outer: list[tuple[dict[str, Any], list[Open]]] = []
         """The names and the open checkpoints of the programs around the running one."""
-
-    def begin(self, name: str, inputs: Sequence[Any], selective: bool = False, **options: Any) -> None:
-        """Begin a checkpoint, with ``inputs`` as the arguments of its function.
-
-        An open checkpoint of this name is ended first: its end was in a program that failed.
-        """
-        self.end(name)
-        if len(self.open) == MAX_OPEN:
-            raise InvalidOperation(f"at most {MAX_OPEN} checkpoints can be open inside each other")
-        section = Section(self, inputs, selective)
-        frame = Frame(Call(section.run, tuple(inputs), {}, nullcontext(), **options))
-        self.reopen(Open(check_id(name), section, frame))
-
-    def reopen(self, entered: Open) -> None:
-        """Continue an open checkpoint inside those that are open."""
-        self.open.append(entered)
 
     def end(self, name: str) -> None:
         """End a checkpoint and those inside it. Does nothing if it has ended; a failing instruction ends all."""
@@ -196,21 +181,15 @@ class Sections:
             while self._close() != name:
                 pass
 
-    def save_results(self, name: str, tensors: Sequence[Any], allow_mutation: bool) -> None:
-        """Save the outputs of the last instruction in a checkpoint. Does nothing if it has ended."""
-        for entered in self.open:
-            if entered.name == name:
-                entered.section.save_results(tensors, self._packed, allow_mutation)
-
     def _numbering(self) -> AbstractContextManager[None]:
         """Return a context in which the innermost checkpoint numbers saved tensors instead of keeping them.
 
-        If a checkpoint is selective, ``_packed`` has their values until the next instruction.
+        If a checkpoint is selective, ``packed`` has their values until the next instruction.
         """
         frame = self.open[-1].frame
         if not any(entered.section.selective for entered in self.open):
             return frame.numbering()
-        packed = self._packed = {}
+        packed = self.packed = {}
 
         def number(tensor: Any) -> int:
             found = frame._number(tensor)
@@ -223,7 +202,7 @@ class Sections:
         ended = self.open.pop()
         ended.section.close()
         if not self.open:
-            self._packed = {}
+            self.packed = {}
         return ended.name
 
     def execute(self, instruction: Instruction) -> None:
@@ -258,3 +237,56 @@ class Sections:
         session = self._session()
         assert session is not None, "a session's graph is differentiated in it"
         return session
+
+
+# Verbs ----------------------------------------------------------------------------------------------
+
+
+@verb
+def checkpoint(
+    session: Any,
+    out: Sequence[str],
+    inputs: Arrays = (),
+    *,
+    checkpoint: Str,
+    preserve_rng_state: Bool = True,
+    determinism_check: Bool = True,
+    early_stop: Bool = True,
+    selective: Bool = False,
+) -> None:
+    """Save no tensors for backward in the instructions up to ``end_checkpoint``; backward runs them again instead.
+
+    ``checkpoint`` is the client's id for it; an open checkpoint with this id is ended first. ``inputs`` must not be
+    modified in place before backward; other tensors may. With ``preserve_rng_state`` the second run draws the same
+    random numbers as the first. With ``early_stop`` it ends as soon as all saved tensors are recomputed. With
+    ``determinism_check`` it raises CheckpointError if shapes or dtypes differ. A ``selective`` checkpoint accepts
+    ``save_results``.
+    """
+    sections = session.checkpoints
+    sections.end(checkpoint)  # its end was in a program that failed
+    if len(sections.open) == MAX_OPEN:
+        raise InvalidOperation(f"at most {MAX_OPEN} checkpoints can be open inside each other")
+    section = Section(sections, inputs, selective)
+    options = preserve_rng_state, determinism_check, early_stop
+    frame = Frame(Call(section.run, tuple(inputs), {}, nullcontext(), *options))
+    sections.open.append(Open(check_id(checkpoint), section, frame))
+
+
+@verb
+def save_results(
+    session: Any, out: Sequence[str], tensors: Arrays, *, checkpoint: Str, allow_mutation: Bool = False
+) -> None:
+    """Save ``tensors``, all outputs of the last instruction, in a selective checkpoint instead of recomputing them.
+
+    If they are modified in place, backward raises an error, or with ``allow_mutation`` recomputes them. Views and
+    random draws are always recomputed. Does nothing if the checkpoint has ended.
+    """
+    for entered in session.checkpoints.open:
+        if entered.name == checkpoint:
+            entered.section.save_results(tensors, session.checkpoints.packed, allow_mutation)
+
+
+@verb
+def end_checkpoint(session: Any, out: Sequence[str], *, checkpoint: Str) -> None:
+    """End a checkpoint and those inside it. Does nothing if it has ended; a failing instruction ends all."""
+    session.checkpoints.end(checkpoint)
