@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from telegrad_engine.tensor import graph_inspection as inspection
 from telegrad_engine.visualization import drawing
 
+from . import graph_contents
 from .twins import OURS, leaf
 
 TEXTS = {"dot": drawing.to_dot, "mermaid": drawing.to_mermaid, "json": lambda d: json.dumps(drawing.to_json(d))}
@@ -87,5 +87,5 @@ def test_a_huge_graph_is_drawn_in_part_and_without_recursion() -> None:
     assert drawing.to_json(drawn)["omitted"] == 90_000
     whole = drawing.draw([y], {}, limit=None)
     assert (len(whole.nodes), len(whole.edges), whole.omitted) == (100_001, 200_000, 0)
-    assert len(inspection.leaves(y.grad_fn)) == 1
-    assert inspection.saved_bytes(y.grad_fn) == 0
+    assert len(graph_contents.leaves(y.grad_fn)) == 1
+    assert graph_contents.saved_bytes(y.grad_fn) == 0

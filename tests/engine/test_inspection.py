@@ -21,7 +21,7 @@ from telegrad_engine.tensor import graph_inspection as inspection
 
 from ..op_cases import cases_of
 from ..op_cases.stand_ins import Case
-from . import oracle
+from . import graph_contents, oracle
 from .twins import OURS, both, both_raise, leaf
 
 # Every case of the catalogue ------------------------------------------------------------------------------
@@ -218,9 +218,9 @@ def test_edges_and_leaves() -> None:
     x, w = leaf(OURS), leaf(OURS)
     a, b = (x * w).unbind()[:2]
     root = (a * b + x.sum()).grad_fn
-    leaves = inspection.leaves(root)
+    leaves = graph_contents.leaves(root)
     assert len(leaves) == 2 and {id(t) for t in leaves} == {id(x), id(w)}
-    found = [(e.node.name(), e.input, e.output_nr) for e in inspection.edges(root) if e.target.next_edges]
+    found = [(e.node.name(), e.input, e.output_nr) for e in graph_contents.edges(root) if e.target.next_edges]
     assert found == [
         ("AddBackward0", 0, 0), ("AddBackward0", 1, 0), ("MulBackward0", 0, 0), ("MulBackward0", 1, 1),
         ("UnbindBackward0", 0, 0),
@@ -230,17 +230,17 @@ def test_edges_and_leaves() -> None:
 
 def test_memory_held_by_the_graph_counts_a_buffer_once() -> None:
     x = tg.tensor([1.0] * 100, requires_grad=True)
-    assert inspection.saved_bytes((x + 1).grad_fn) == 0
+    assert graph_contents.saved_bytes((x + 1).grad_fn) == 0
     y = x.exp()
-    assert inspection.saved_bytes(y.grad_fn) == 400
-    assert inspection.saved_bytes((y * y).grad_fn) == 400
+    assert graph_contents.saved_bytes(y.grad_fn) == 400
+    assert graph_contents.saved_bytes((y * y).grad_fn) == 400
     z = (y[10:20] * y[:10]).sum()  # views of the one buffer
-    assert inspection.saved_bytes(z.grad_fn) == 400
-    assert inspection.saved_bytes((x * y).grad_fn) == 800
+    assert graph_contents.saved_bytes(z.grad_fn) == 400
+    assert graph_contents.saved_bytes((x * y).grad_fn) == 800
     stacked = tg.functions.stack([x, y])
-    assert inspection.saved_bytes((stacked * stacked).grad_fn) == 400 + 800
+    assert graph_contents.saved_bytes((stacked * stacked).grad_fn) == 400 + 800
     z.backward()
-    assert inspection.saved_bytes(z.grad_fn) == 0
+    assert graph_contents.saved_bytes(z.grad_fn) == 0
 
 
 def test_memory_held_by_a_users_function() -> None:
@@ -256,6 +256,6 @@ def test_memory_held_by_a_users_function() -> None:
 
     x = tg.tensor([1.0] * 100, requires_grad=True)
     y = Square.apply(x)
-    assert inspection.saved_bytes(y.grad_fn) == 400
+    assert graph_contents.saved_bytes(y.grad_fn) == 400
     y.sum().backward()
-    assert inspection.saved_bytes(y.grad_fn) == 0
+    assert graph_contents.saved_bytes(y.grad_fn) == 0
