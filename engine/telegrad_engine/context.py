@@ -88,9 +88,14 @@ Hot paths read the slow thread-local ``state.observer`` only if there are any.
 
 
 def observe(observer: Observer) -> None:
-    """Add ``observer``, which no thread has yet, to this thread, until ``stop_observing``."""
+    """Add ``observer``, which no thread has yet, to this thread, until ``stop_observing``.
+
+    Observers of ops are before the others in the chain, so that :func:`below` leaves out only observers of ops.
+    """
     observers.append(observer)
-    _form_chain([observer, *chain(state.observer)])
+    before = [*chain(state.observer)]
+    first = 0 if observer.sees_ops else sum([other.sees_ops for other in before])
+    _form_chain([*before[:first], observer, *before[first:]])
 
 
 def stop_observing(observer: Observer) -> None:
@@ -104,11 +109,26 @@ def stop_observing(observer: Observer) -> None:
 @contextmanager
 def observed_by(observer: _O) -> Iterator[_O]:
     """Add ``observer`` to this thread within the block."""
+    outer = observer.outer  # not None if a block around this one has the same observer
     observe(observer)
     try:
         yield observer
     finally:
         stop_observing(observer)
+        observer.outer = outer
+
+
+@contextmanager
+def below(observer: Observer) -> Iterator[None]:
+    """Within the block, leave out ``observer``, an observer of ops, and those of ops that were added after it."""
+    before = state.observer, state.ops_observed
+    if observer in chain(state.observer):
+        outer = state.observer = observer.outer
+        state.ops_observed = outer is not None and outer.sees_ops
+    try:
+        yield
+    finally:
+        state.observer, state.ops_observed = before
 
 
 def observer_of(kind: type[_O]) -> _O | None:

@@ -3,7 +3,7 @@
 ``context.state.observer`` is the observer of the current thread, or None; ``context.observed_by`` adds one. While a
 thread has an observer with ``sees_ops``, no call is a prepared one (``tensor/prepared_calls.py``), so that the observer
 sees every op. Other threads are not affected (docs/decisions/0038). The SDK's transforms, such as ``vmap``, observe the
-ops that it records, in a chain of their own (docs/decisions/0032).
+ops that it records (docs/decisions/0032); the programs of a session in the same thread have observers of their own.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ class Observer:
 
     sees_ops: ClassVar[bool] = False
     """Whether it observes ``op``, ``in_place``, ``kernel`` or ``write``, which fast paths otherwise skip."""
-    batches: ClassVar[bool] = False
-    """Whether it is a ``vmap``."""
     outer: Observer | None = None
     """The observer of this thread that was added before."""
 

@@ -23,7 +23,6 @@ from telegrad_engine.transforms.batched_gradients import check_rows, one_by_one
 from ..tape.effects import Effect
 from ..tape.lazy_graph import pass_over
 from ..tape.recorder import NO_ATTRS, Recorder
-from ..tape.transform_stack import active
 from ..tensor.handle import Tensor, handle, recorder_of, refs
 from . import anomaly_mode, suspension
 
@@ -112,9 +111,9 @@ def grad(
         "is_grads_batched": is_grads_batched,
         "materialize_grads": materialize_grads,
     }
-    if active.observer is None:
+    if state.observer is None:
         return _record_grad(outs, ins, grad_outputs, **options)
-    return active.observer.grad(_record_grad, outs, ins, grad_outputs, options)
+    return state.observer.grad(_record_grad, outs, ins, grad_outputs, options)
 
 
 def _record_grad(

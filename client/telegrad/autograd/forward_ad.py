@@ -10,23 +10,22 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from telegrad_engine.context import enable_grad
+from telegrad_engine.context import below, enable_grad, observed_by
 from telegrad_engine.graph.differentiation import listed
 from telegrad_engine.instrumentation import Run
 from telegrad_engine.schema.op import Op
 from telegrad_engine.transforms.forward_ad import EnterLevel, ForwardAD, SwitchForwardMode, UnpackedDualTensor
 from telegrad_engine.transforms.tangents import Execute, Level, as_tuple, moving, replaced
 
-from ..tape.transform_stack import below, entered
 from .pullback import Arguments, Outputs, Pullback
 
 
 class DualLevel(Level):
     """The level that pushes tangents through the operations that are recorded."""
 
-    def activated(self) -> AbstractContextManager[None]:
+    def activated(self) -> AbstractContextManager[Any]:
         """Return a context manager in which this is the innermost transform."""
-        return entered(self)
+        return observed_by(self)
 
     def pushed(
         self, execute: Execute, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], tangents: Sequence[Any]

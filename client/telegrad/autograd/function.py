@@ -17,8 +17,10 @@ from telegrad_engine.autograd.suspension import ClientNode
 from telegrad_engine.errors import InvalidOperation
 
 from ..ops import register_function
-from ..tape.transform_stack import EXTENDING, active, levels
+from ..tape.thread_state import active
 from ..tensor.handle import Tensor, recorder_of, refs
+from ..transforms.batched_tensor import levels
+from ..transforms.vmap_errors import EXTENDING
 
 
 class RecordedOutputs(Outputs):
@@ -94,14 +96,6 @@ class Function(EngineFunction):
             if level.owns_any((*args, *kwargs.values())):
                 return level.apply_function(cls, args, kwargs)
         return super().apply(*args, **kwargs)
-
-    @classmethod
-    def _enter(cls, ctx: FunctionCtx, args: tuple[Any, ...], separate: bool) -> Outputs:
-        """Run forward and add its results to the graph, through the active transforms."""
-        if active.observer is None:
-            return super()._enter(ctx, args, separate)
-        found: Outputs = active.observer.function(super()._enter, ctx, args, separate)
-        return found
 
 
 class Error(define.Error, Function):

@@ -13,9 +13,9 @@ from telegrad_engine.graph.node import walk
 from telegrad_engine.tensor.base import ONLY_FLOATING
 from telegrad_engine.transforms.batched_gradients import basis_rows
 
-from ..tape.transform_stack import active, levels
+from ..tape.thread_state import active
 from ..tensor.handle import Tensor, functions
-from ..transforms.batched_tensor import Batched, Level, outside, unwrapped, wrapped
+from ..transforms.batched_tensor import Batched, Level, levels, outside, unwrapped, wrapped
 from .differentiation import grad
 
 

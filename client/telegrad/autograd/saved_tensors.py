@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from telegrad_engine.context import chain, state
+from telegrad_engine.context import below, observed_by, observer_of, state
 from telegrad_engine.dtypes import FLOATING
 from telegrad_engine.errors import GradRequired, InvalidOperation
 from telegrad_engine.graph.node import camel, metadata_of
@@ -23,7 +23,6 @@ from telegrad_engine.tensor.gradient_values import GraphValues
 from telegrad_engine.transforms import saved_tensor_hooks as engine_saved
 from telegrad_engine.transforms.saved_tensor_hooks import Packed
 
-from ..tape.transform_stack import active, below, entered
 from ..tensor.handle import OPS, Tensor
 from .function import Function
 
@@ -138,6 +137,8 @@ def _unpacked(kept: Any) -> Any:
 class _Hooks(Observer):
     """The transform that packs the tensors ops save."""
 
+    sees_ops = True
+
     def __init__(self, pair: tuple[Hook, Hook]) -> None:
         self.pair = pair
 
@@ -166,8 +167,8 @@ class saved_tensors_hooks(engine_saved.saved_tensors_hooks):
     client, so a backward waits for the session at each op recorded in the block.
     """
 
-    def _packing(self) -> AbstractContextManager[None]:
-        return entered(_Hooks((self.pack_hook, self.unpack_hook)))
+    def _packing(self) -> AbstractContextManager[Any]:
+        return observed_by(_Hooks((self.pack_hook, self.unpack_hook)))
 
 
 class save_on_cpu(saved_tensors_hooks):
@@ -183,7 +184,7 @@ class save_on_cpu(saved_tensors_hooks):
 @contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
     """Within the block, using :class:`saved_tensors_hooks` raises RuntimeError with this text."""
-    if any(isinstance(transform, _Hooks) for transform in chain(active.observer)):
+    if observer_of(_Hooks) is not None:
         raise InvalidOperation(error_message)
     with engine_saved.disable_saved_tensors_hooks(error_message):
         yield
@@ -194,6 +195,8 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
 
 class _AllowMutationOnSavedContext(Observer):
     """The transform that makes ops save copies, so that their inputs and results may be modified afterwards."""
+
+    sees_ops = True
 
     def op(self, run: Run, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
         """Apply an op to copies of the tensors that it saves."""
@@ -232,8 +235,8 @@ def _copied(plan: Plan, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 @contextmanager
 def allow_mutation_on_saved_tensors() -> Iterator[_AllowMutationOnSavedContext]:
     """Within the block, make ops save copies, so that saved tensors may be modified in place afterwards."""
-    if any(isinstance(transform, _AllowMutationOnSavedContext) for transform in chain(active.observer)):
+    if observer_of(_AllowMutationOnSavedContext) is not None:
         raise InvalidOperation("allow_mutation_on_saved_tensors contexts cannot be nested")
     context = _AllowMutationOnSavedContext()
-    with entered(context):
+    with observed_by(context):
         yield context

@@ -15,7 +15,6 @@ from ..nn.modules.module import Module
 from ..sessions.session import current, is_debugging
 from ..tape.graph_pattern import Unrepeatable
 from ..tape.recorder import Recorder
-from ..tape.transform_stack import active
 from ..tensor.handle import Tensor
 from .cache_entry import CacheEntry
 from .guards import Guards, Unwatchable, settings_in, watching
@@ -100,7 +99,7 @@ class CompiledFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
         watched = state.anomaly is not None or state.saved_hooks is not None
-        if watched or active.observer is not None or is_debugging():
+        if watched or state.ops_observed or is_debugging():
             return self.function(*args, **kwargs)
         arguments = Arguments(args, kwargs)
         recorder: Any = arguments.tensors[0]._recorder if arguments.tensors else current().recorder

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from telegrad_engine.context import observed_by
 from telegrad_engine.errors import IndexOutOfRange, InvalidArgument, InvalidOperation, InvalidValue
 
 from ..pytree import TreeSpec, broadcast_prefix, described, tree_flatten, tree_unflatten
-from ..tape.transform_stack import entered
 from ..tensor.handle import Tensor, functions
 from ..transforms.batched_tensor import Batched, Level, outside
 
@@ -147,7 +147,7 @@ def _values(
         for x, d in zip(leaves, inputs.dims, strict=True)
     ]
     args = tree_unflatten(fronts, inputs.spec)
-    with entered(level):
+    with observed_by(level):
         outputs = func(*args, **inputs.kwargs)
         found, spec = tree_flatten(outputs)
         dims = _out_dims(func, out_dims, outputs, found, spec)

@@ -12,7 +12,7 @@ from telegrad_engine.errors import LimitExceeded
 from telegrad_engine.program.registered_functions.limits import MAX_ITERATIONS
 from telegrad_engine.transforms.tangents import as_tuple
 
-from ..tape.transform_stack import active
+from ..tape.thread_state import active
 from ..tensor.handle import Tensor, functions
 from .traced_tensor import Traced, refusal
 from .tracer import Data, Tracer

@@ -26,7 +26,7 @@ from telegrad_engine.tensor.abstract import Meta
 from ..call_site import Line, users_line
 from ..sessions import session as sessions
 from ..tape.poisoning import Sharing
-from ..tape.transform_stack import active
+from ..tape.thread_state import active
 from ..tensor.handle import Tensor
 from .traced_tensor import UNKNOWN, Traced, Unknown, encode, has_symbol, hints, needs_example, refusal, to_json
 

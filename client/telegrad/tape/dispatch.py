@@ -37,7 +37,6 @@ from telegrad_engine.tensor.prepared_calls import promised
 from ..call_site import Position, is_ours, users_frame
 from .lazy_graph import NodeBuilder, graph_for
 from .step import Places, Step, step_of
-from .transform_stack import active
 from .value_checks import check_values, raise_here
 
 Make = Callable[[Any, Spec, str], Any]
@@ -185,7 +184,7 @@ def recording(
     A call with numbers is prepared by the kind of its step and the part of its key that is not constants."""
 
     def front(*args: Any, **kwargs: Any) -> Any:
-        if observers and (active.observer is not None or state.ops_observed):
+        if observers and state.ops_observed:
             return otherwise(*args, **kwargs)
         found: Any = None
         tensors: Any = args

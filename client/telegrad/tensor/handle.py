@@ -18,6 +18,7 @@ from telegrad_engine.dtypes import FLOATING, parse
 from telegrad_engine.errors import DataDependentShape, DTypeMismatch, InvalidOperation, TelegradError
 from telegrad_engine.graph.backward_pass import Values
 from telegrad_engine.graph.node import Node
+from telegrad_engine.instrumentation import Observer
 from telegrad_engine.memory_layout import memory_of
 from telegrad_engine.schema.op import NO_ATTRS, Op
 from telegrad_engine.shapes import Spec
@@ -39,7 +40,7 @@ from ..tape.in_flight import FULL_BYTES
 from ..tape.lazy_graph import LazyGraph
 from ..tape.recorder import Recorder
 from ..tape.shadow import RecordedGraphValues, ShadowValues
-from ..tape.transform_stack import active, refuse_captured
+from ..tape.thread_state import active, refuse_captured
 from ..tape.value_checks import check_values, raise_here
 from ..transport.base import Transport
 from .devices import check_device, device, require_cuda
@@ -141,8 +142,7 @@ class Tensor(HostValues, Tracked):
         return upload(self._recorder, array.astype(np.uint8) if array.dtype == bool else array)
 
     def __repr__(self) -> str:
-        tangent = None if active.observer is None else active.observer.tangent(self)
-        return format_tensor(self, show_values(self), self.shape, tangent)
+        return format_tensor(self, show_values(self), self.shape)
 
     def _repr_html_(self) -> str:
         return tensor_html(self)
@@ -409,12 +409,10 @@ class Tensor(HostValues, Tracked):
     def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
         if active.argument is not None:
             refuse_captured(self, op, inputs)
-        if active.observer is not None:
-            return active.observer.in_place(Tensor._record_in_place, self, op, inputs, attrs)
-        return self._record_in_place(op, inputs, attrs)
+        return super()._inplace(op, inputs, attrs)
 
-    def _record_in_place(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
-        result = super()._inplace(op, inputs, attrs)
+    def _change(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> Any:
+        result = super()._change(op, inputs, attrs)
         raise_here(self._recorder, op)
         return result
 
@@ -539,8 +537,9 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) 
     """Apply ``op`` through the active transforms, or record it."""
     if state.autocast is not None:
         op, inputs, attrs = state.autocast.cast(op, inputs, attrs)
-    if active.observer is not None:
-        return active.observer.op(record, op, inputs, attrs)
+    if state.ops_observed:
+        observed: Observer = state.observer  # type: ignore[assignment]  # not None, as it sees ops
+        return observed.op(record, op, inputs, attrs)
     return record(op, inputs, attrs)
 
 

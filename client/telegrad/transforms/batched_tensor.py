@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
+from telegrad_engine.context import below, chain, observed_by, state
 from telegrad_engine.errors import DataDependentShape, GradRequired, InvalidOperation
 from telegrad_engine.graph.differentiation import listed
 from telegrad_engine.instrumentation import Observer, Run
@@ -16,12 +17,12 @@ from telegrad_engine.schema.op import CATALOGUE, Op
 from telegrad_engine.shapes import Spec
 
 from ..pytree import broadcast_prefix, described, tree_map, tree_structure, tree_unflatten
-from ..tape.transform_stack import EXTENDING, below, entered, levels
 from ..tensor.handle import OPS, Tensor, functions
 from .vmap_errors import (
     BACKWARD,
     CONTROL_FLOW,
     ESCAPED,
+    EXTENDING,
     ITEM,
     NO_STORAGE,
     RANDOM,
@@ -160,7 +161,7 @@ class Batched(Tensor):
         """Call ``hook(grad)`` once for the batch, where ``grad`` stands for the gradient of each sample."""
 
         def wrapped(grad: Any) -> Any:
-            with entered(self.level):
+            with observed_by(self.level):
                 replaced = hook(Batched(grad, self.level))
             return replaced if replaced is None else self.level.lift(replaced)
 
@@ -175,7 +176,7 @@ class Batched(Tensor):
 class Level(Observer):
     """One ``vmap``: its batch size, and the behavior of random ops."""
 
-    sees_ops = batches = True
+    sees_ops = True
 
     def __init__(self, size: int, randomness: str) -> None:
         self.size = size
@@ -389,6 +390,11 @@ def _say_that_it_loops(name: str) -> None:
 
 
 # All levels --------------------------------------------------------------------------------------
+
+
+def levels() -> tuple[Level, ...]:
+    """Return the active levels of ``vmap`` of this thread, from the outermost to the innermost."""
+    return tuple([observer for observer in chain(state.observer) if isinstance(observer, Level)])[::-1]
 
 
 def unwrapped(tensor: Tensor, within: Sequence[Level]) -> Tensor:

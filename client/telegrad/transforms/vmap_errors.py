@@ -7,6 +7,7 @@ from typing import NoReturn
 from telegrad_engine.errors import InvalidOperation, ShapeMismatch
 from telegrad_engine.schema.op import Op
 
+EXTENDING = "For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
 CONTROL_FLOW = (
     "vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow. We don't support that "
     "yet, please file an issue at https://github.com/pytorch/pytorch/issues ."

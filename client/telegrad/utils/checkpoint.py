@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from telegrad_engine.autograd.checkpoint import Call, Checkpointing, noop_context_fn, set_checkpoint_early_stop
-from telegrad_engine.context import chain, no_grad, observed_by
+from telegrad_engine.context import below, chain, no_grad, observed_by, state
 from telegrad_engine.errors import CheckpointError, InvalidArgument, InvalidValue, NotSupported
 from telegrad_engine.instrumentation import Observer, Run
 from telegrad_engine.program.checkpoint_sections import can_save
@@ -27,7 +27,7 @@ from telegrad_engine.tensor.execution import run_composite
 from ..aten import OpOverload, OpOverloadPacket, overload_of
 from ..autograd.suspension import mark_whole
 from ..exclusions import attribute_of
-from ..tape.transform_stack import active, below, entered
+from ..tape.thread_state import active
 from ..tensor.handle import OPS, Tensor, recorder_of, refs
 
 
@@ -72,6 +72,8 @@ class SavingPolicy(nullcontext[None]):
 
 class Selection(Observer):
     """Calls the policy for each op of one checkpoint, and marks the results to save."""
+
+    sees_ops = True
 
     def __init__(self, policy: SavingPolicy, checkpoint: str) -> None:
         self._policy = policy
@@ -134,7 +136,8 @@ def _check_op(op: Any) -> None:
 
 def _recomputed(call: Call) -> Any:
     """Run the function as a checkpoint of the session."""
-    if active.tracer is not None or not all(isinstance(transform, Selection) for transform in chain(active.observer)):
+    transformed = any(each.sees_ops and not isinstance(each, Selection) for each in chain(state.observer))
+    if active.tracer is not None or transformed:
         # Traced code becomes a program of its own, and ops that a transform adds are saved like any others.
         return call.function(*call.args, **call.kwargs)
     policy = call.around_again
@@ -149,9 +152,9 @@ def _recomputed(call: Call) -> Any:
     options = {name: False for name, value in options.items() if not value}
     # Named by nesting depth, so that the programs of a loop are equal and the session recognizes them.
     attrs: dict[str, Any] = {"checkpoint": f"c{recorder.open_checkpoints}"}
-    selecting: AbstractContextManager[None] = nullcontext()
+    selecting: AbstractContextManager[Any] = nullcontext()
     if isinstance(policy, SavingPolicy):
-        selecting, options["selective"] = entered(Selection(policy, attrs["checkpoint"])), True
+        selecting, options["selective"] = observed_by(Selection(policy, attrs["checkpoint"])), True
     with recorder.lock:  # other threads may not record into the checkpoint
         recorder.emit("checkpoint", [refs(tensors)], (), attrs | options)
         recorder.open_checkpoints += 1

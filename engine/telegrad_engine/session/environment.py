@@ -33,11 +33,12 @@ class Environment:
         """Enter the environment on this thread, with ``memory`` of a session; a view may span ``largest`` bytes."""
         saved = state.grad_enabled, state.default_dtype, state.generator, state.room, state.largest
         placed = state.device, state.memory
-        outer = state.autocast, state.inference, state.anomaly
+        outer = state.autocast, state.inference, state.anomaly, state.observer, state.ops_observed
         try:
             state.device, state.memory, state.largest = self.device, memory, largest
-            # A recorder in this process has its own modes, which the program already reflects.
+            # A recorder in this process has its own modes and transforms, which the program already reflects.
             state.autocast, state.inference, state.anomaly = None, False, None
+            state.observer, state.ops_observed = None, False
             state.grad_enabled, state.default_dtype, state.generator = True, self._dtype.numpy, self._generator
             with np.errstate(all="ignore"):
                 yield
@@ -45,7 +46,7 @@ class Environment:
             self._generator = state.generator or self._generator
             state.grad_enabled, state.default_dtype, state.generator, state.room, state.largest = saved
             state.device, state.memory = placed
-            state.autocast, state.inference, state.anomaly = outer
+            state.autocast, state.inference, state.anomaly, state.observer, state.ops_observed = outer
 
     @property
     def dtype(self) -> DType:

@@ -65,11 +65,11 @@ def indices_shown(shape: Sequence[int]) -> list[list[int] | None]:
     return [[*range(ends), *range(size - ends, size)] if size > 2 * ends else None for size in shape]
 
 
-def format_tensor(tensor: Any, array: Any, shape: Sequence[int] | None = None, tangent: Any = None) -> str:
+def format_tensor(tensor: Any, array: Any, shape: Sequence[int] | None = None) -> str:
     """Return the text of ``tensor``, whose value is ``array``.
 
     If ``shape`` is given, it is the tensor's shape, and ``array`` has only the elements at ``indices_shown(shape)``.
-    Of ``tensor``, only ``dtype``, ``grad_fn``, ``requires_grad`` and, unless given, the tangent are read.
+    Of ``tensor``, only ``dtype``, ``grad_fn``, ``requires_grad`` and the tangent are read.
     """
     array = np.asarray(array)
     indices = indices_shown(array.shape if shape is None else shape)
@@ -96,8 +96,7 @@ def format_tensor(tensor: Any, array: Any, shape: Sequence[int] | None = None, t
         suffixes.append(f"grad_fn={grad_fn}")
     elif tensor.requires_grad:
         suffixes.append("requires_grad=True")
-    if tangent is None and state.observer is not None:
-        tangent = state.observer.tangent(tensor)
+    tangent = None if state.observer is None else state.observer.tangent(tensor)
     if tangent is not None:
         suffixes.append(f"tangent={tangent!r}")
     return _with_suffixes(_PREFIX + body, suffixes)

@@ -198,7 +198,7 @@ class Changeable(TensorMethods):
     def _inplace(self, op: Op, inputs: tuple[Any, ...], attrs: Any = NO_ATTRS) -> Self:
         """Run ``op`` in place: check, write, bump the version, and rewrite the history."""
         if observers and (observer := state.observer) is not None:
-            changed: Self = observer.in_place(Changeable._change, self, op, inputs, attrs)
+            changed: Self = observer.in_place(type(self)._change, self, op, inputs, attrs)
             return changed
         return self._change(op, inputs, attrs)
 

@@ -1,0 +1,37 @@
+"""What this thread does with the ops that it records: a function that is being traced or differentiated."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from telegrad_engine.errors import InvalidOperation
+from telegrad_engine.schema.op import Op
+
+from ..aten import in_place_name
+
+
+class _Active(threading.local):
+    argument: Any = None
+    """Within a function that ``telegrad.func`` differentiates, its first argument: it captured all older tensors."""
+    tracer: Any = None
+    """Within a function that is being traced, the tracer that writes its ops to a program (functions/), or None."""
+
+
+active = _Active()
+
+
+def refuse_captured(tensor: Any, op: Op, inputs: tuple[Any, ...]) -> None:
+    """Raise if ``op`` would change a tensor in place that the function being differentiated captured."""
+    own = active.argument
+    if tensor._recorder is own._recorder and _age(tensor._memory_id) < _age(own._id):
+        raise InvalidOperation(
+            "During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call in-place operation "
+            f"({in_place_name(op, inputs)}) that would mutate a captured Tensor. This is not supported; please rewrite "
+            "the function being transformed to explicitly accept the mutated Tensor(s) as inputs."
+        )
+
+
+def _age(name: str) -> tuple[int, str]:
+    """A key that sorts the ids of one recorder, which are numbered, in the order in which they were made."""
+    return len(name), name
