@@ -11,11 +11,12 @@ from typing import Any
 
 from telegrad_engine.autograd.custom_function.ctx import FunctionOp
 from telegrad_engine.errors import InvalidOperation
+from telegrad_engine.graph.data import NOWHERE, NodeData
 from telegrad_engine.graph.node import FREED, Node
 from telegrad_engine.schema.derivative_plan import Plan, Save, Step
 from telegrad_engine.shapes import Spec
 
-from ..tape.graph_pattern import Edge, NodePattern, Unrepeatable, graph_since, pattern
+from ..tape.graph_pattern import Pattern, Unrepeatable, pattern_since
 from ..tensor.handle import Tensor
 
 
@@ -60,57 +61,58 @@ class CompiledGraph:
     def __init__(self, start: int, inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         """``start`` is the sequence number of the first node of the trace."""
         leaves = [index for index, result in enumerate(results) if result._node is None]
-        self._nodes, ends = graph_since(start, [*inputs, *[results[index] for index in leaves]], results)
-        if any("hooks" in node.attributes for node in self._nodes):
+        traced = pattern_since(start, [*inputs, *[results[index] for index in leaves]], results)
+        if any("hooks" in node.fixed for node in traced.nodes):
             raise Unrepeatable("it keeps the gradient of something in between, or hooks into it")
-        self._tops = sorted({edge[0] for _, edge in ends if edge is not None})
-        nodes = [self._condensed(top) for top in self._tops]
-        sources = {source for node in nodes for _, source, _ in node.versions if isinstance(source, int)}
-        targets = {index for node in nodes for index, _ in filter(None, node.edges)}
-        taken = sorted({~index for index in sources | targets if index < 0})
+        tops = sorted({root[0] for _, root in traced.results if root is not None})
+        nodes = [_condensed(traced.nodes, top, tops, len(results)) for top in tops]
+        counters = {counter for node in nodes for _, counter, _ in node.versions}
+        ends = {edge for node in nodes for edge in node.edges if edge < NOWHERE}
+        taken = sorted({-2 - edge for edge in ends} | {~counter for counter in counters if counter < 0})
         self.taken = [place if place < len(inputs) else len(inputs) + leaves[place - len(inputs)] for place in taken]
         """The places of the tensors that the pattern takes, among the inputs followed by the results."""
-        self.made = [index for index, (_, edge) in enumerate(ends) if edge is not None or index in sources]
+        self.made = [index for index, (_, root) in enumerate(traced.results) if root is not None or index in counters]
         """The indices of the results that are the pattern's outputs."""
-        new_node = {top: index for index, top in enumerate(self._tops)} | {~p: ~i for i, p in enumerate(taken)}
-        new_source: Any = {result: i for i, result in enumerate(self.made)} | {~p: ~i for i, p in enumerate(taken)}
-        self.builder = pattern(
+        edges = {top: index for index, top in enumerate(tops)} | {-2 - place: -2 - i for i, place in enumerate(taken)}
+        numbers = {made: i for i, made in enumerate(self.made)} | {~place: ~i for i, place in enumerate(taken)}
+        self.builder = Pattern(
             [
                 node._replace(
-                    edges=[edge and (new_node[edge[0]], edge[1]) for edge in node.edges],
-                    versions=[(i, new_source[source], ago) for i, source, ago in node.versions],
+                    edges=tuple([edges[edge] for edge in node.edges]),
+                    versions=tuple([(i, numbers[counter], version) for i, counter, version in node.versions]),
                 )
                 for node in nodes
             ],
-            [(spec, edge and (new_node[edge[0]], edge[1])) for spec, edge in map(ends.__getitem__, self.made)],
+            (),
+            [(spec, root and (edges[root[0]], root[1])) for spec, root in map(traced.results.__getitem__, self.made)],
         )
 
-    def _condensed(self, top: int) -> NodePattern:
-        """The node of a result, which stands for all nodes that lead to it, up to other results and to inputs."""
-        due, reached = [top], {top}
-        edges, saved = dict[Edge, None](), dict[tuple[int, int], Spec]()
-        while due:
-            node = self._nodes[due.pop()]
-            for edge in filter(None, node.edges):
-                if edge[0] < 0 or edge[0] in self._tops:
-                    edges[edge] = None
-                elif edge[0] not in reached:
-                    reached.add(edge[0])
-                    due.append(edge[0])
-            for position, source, ago in node.versions:
-                if isinstance(source, int):
-                    data = node.attributes["saved"][position]
-                    data = data[0] if isinstance(data, list) else data
-                    saved[source, ago] = Spec(data.shape, data.dtype)
-        nodes, own = [self._nodes[index].attributes for index in reached], self._nodes[top]
-        freed = any(node.get("saved") is FREED for node in nodes)
-        ends = [index for index, _ in edges]
-        sources = [ends.index(source) if source in ends and source < 0 else len(ends) for source, _ in saved]
-        attributes = {
-            name: own.attributes[name] for name in ("shape", "dtype", "width", "specs") if name in own.attributes
-        }
-        attributes["op"] = OP
-        attributes["plan"] = _plan(len(ends), tuple(sources), any(node["plan"].holds_tensors for node in nodes))
-        attributes["saved"] = FREED if freed else tuple(saved.values())
-        versions = [] if freed else [(i, source, ago) for i, (source, ago) in enumerate(saved)]
-        return NodePattern(CompiledMultiOutputNode if own.kind.many else CompiledNode, attributes, [*edges], versions)
+
+def _condensed(nodes: Sequence[Any], top: int, tops: Sequence[int], results: int) -> NodeData:
+    """The node of a result, which stands for all nodes that lead to it, up to those of ``results`` and to inputs."""
+    due, reached = [top], {top}
+    edges, saved = dict[tuple[int, int], None](), dict[tuple[int, int], Spec]()
+    for number in due:
+        node = nodes[number]
+        for edge, output_nr in zip(node.edges, node.fixed.get("output_nrs") or (0,) * len(node.edges), strict=True):
+            if edge < NOWHERE or edge in tops:
+                edges[edge, output_nr] = None
+            elif edge != NOWHERE and edge not in reached:
+                reached.add(edge)
+                due.append(edge)
+        for position, counter, version in node.versions:
+            if counter < results:
+                data = node.fixed["saved"][position]
+                data = data[0] if isinstance(data, list) else data
+                saved[counter, version] = Spec(data.shape, data.dtype)
+    inner, own = [nodes[number].fixed for number in due], nodes[top]
+    freed, ends = any(node.get("saved") is FREED for node in inner), [edge for edge, _ in edges]
+    # An edge to tensor i leads to end i + 1, and its counter is ~i.
+    sources = tuple([ends.index(c - 1) if c < 0 and c - 1 in ends else len(ends) for c, _ in saved])
+    fixed = {name: own.fixed[name] for name in ("shape", "dtype", "width", "specs") if name in own.fixed}
+    fixed["op"], fixed["plan"] = OP, _plan(len(ends), sources, any(node["plan"].holds_tensors for node in inner))
+    fixed["saved"] = FREED if freed else tuple(saved.values())
+    if any(output_nr for _, output_nr in edges):
+        fixed["output_nrs"] = tuple([output_nr for _, output_nr in edges])
+    versions = () if freed else tuple([(i, counter, version) for i, (counter, version) in enumerate(saved)])
+    return NodeData(CompiledMultiOutputNode if own.kind.many else CompiledNode, fixed, (), versions, tuple(ends))

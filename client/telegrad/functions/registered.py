@@ -22,7 +22,7 @@ from telegrad_engine.program.registered_functions import Applicable, Budget, Fun
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta, functions
 
-from ..tape.graph_pattern import Unrepeatable, graph_since, pattern
+from ..tape.graph_pattern import Unrepeatable, pattern_since
 from ..tape.lazy_graph import NodeBuilder, join
 from ..tape.recorder import Recorder
 from ..tensor.handle import Tensor, handle, refs
@@ -163,7 +163,7 @@ class FunctionCall(NamedTuple):
         if len({*counters}) != len(counters) or len({*places}) != len(places):
             return None  # two of them are the same
         own = repr(function.signature.encode_attrs(self.parameters)) if self.parameters else ""
-        kinds = [(tensor._data.shape, tensor._data.dtype, tensor._requires_grad) for tensor in tensors]
+        kinds = [(x._data.shape, x._data.dtype, x._requires_grad, x._output_nr) for x in tensors]
         return (*kinds, own, state.grad_enabled, state.inference, state.default_dtype)
 
     def _record_and_ask(self) -> list[Tensor]:
@@ -212,12 +212,12 @@ def _pattern(given: Sequence[Any], results: Sequence[Any], start: int) -> NodeBu
     if any(type(result) is not Meta or result._base is not None for result in results):
         return None
     try:
-        nodes, found = graph_since(start, given, results)
+        pattern = pattern_since(start, given, results)
     except Unrepeatable:
         return None
-    edges = [edge for _, edge in found if edge is not None]
-    plain = all(node.kind.evaluate is None and "hooks" not in node.attributes for node in nodes)
-    return pattern(nodes, found) if plain and len({*edges}) == len(edges) else None
+    plain = all(data.kind.evaluate is None and "hooks" not in data.fixed for data in pattern.nodes)
+    roots = [root for _, root in pattern.results if root is not None]
+    return pattern if plain and len({*roots}) == len(roots) else None
 
 
 class Opaque(Function):

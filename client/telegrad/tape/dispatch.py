@@ -14,25 +14,22 @@ from types import FrameType
 from typing import Any
 
 from telegrad_engine.context import observers, state
-from telegrad_engine.dtypes import FLOATING
 from telegrad_engine.lru import LRU
 from telegrad_engine.schema.op import Op
-from telegrad_engine.shapes import Spec
+from telegrad_engine.shapes import Spec, interned
 from telegrad_engine.tensor.abstract import hidden_specs, view_of
 from telegrad_engine.tensor.call_cache import (
     CALLS,
     CONSTANTS,
     SEQUENCES,
     Call,
-    entering,
     gathered,
     key_parts,
     told_apart,
 )
-from telegrad_engine.tensor.execution import Enter
 from telegrad_engine.tensor.inference import mark
 from telegrad_engine.tensor.namespace import Resolve
-from telegrad_engine.tensor.prepared_calls import promised
+from telegrad_engine.tensor.prepared_calls import RecordedCall, promised
 
 from ..call_site import Position, is_ours, users_frame
 from .lazy_graph import NodeBuilder, graph_for
@@ -41,34 +38,27 @@ from .value_checks import check_values, raise_here
 
 Make = Callable[[Any, Spec, str], Any]
 """Makes an output's handle, given its recorder, spec and id."""
-MAX_SPECS = 4096
-_specs: LRU[tuple[Any, Any], Spec] = LRU(MAX_SPECS)
 ONCE, UNFIT, NEW = "once", "unfit", (None, None)
 """The state of a call that was made once, or cannot be prepared."""
 
 
-def canonical(spec: Spec) -> Spec:
-    """The one Spec with this shape and dtype, which keys contain."""
-    key = spec.shape, spec.dtype
-    found: Spec | None = _specs.get(key)
-    if found is None:
-        found = _specs[key] = spec
-    return found
+class PreparedCall(NodeBuilder):
+    """Records calls with the same key, and builds their nodes."""
 
-
-class PreparedCall:
-    """Records calls with the same key."""
-
-    __slots__ = ("_builder", "_call", "_checks", "_is_plain", "_make", "_order", "_specs", "may_raise", "op", "step")
+    __slots__ = (
+        *("_attrs", "_checks", "_hidden", "_inputs", "_is_plain", "_make", "_order", "_recorded", "may_raise"),
+        *("op", "step"),
+    )
 
     def __init__(self, call: Call, make: Make) -> None:
-        self.op, inputs, attrs, specs, self._order = call
-        self._call = call._replace(inputs=tuple([None if hasattr(x, "_data") else x for x in inputs]))
-        """The call, without its tensors."""
-        self.step = _step_of(self.op, inputs, attrs, len(specs))
+        self.op, inputs, self._attrs, specs, self._order = call
+        self._inputs = [None if hasattr(x, "_data") else x for x in inputs]
+        """The op's inputs, without the tensors."""
+        self.step = _step_of(self.op, inputs, self._attrs, len(specs))
         self._make = make
-        self._specs = [canonical(spec) for spec in specs]
-        self._builder = _builder(call, self._call)
+        self.specs = [interned(spec.shape, spec.dtype) for spec in specs]
+        self._recorded, self._hidden = RecordedCall(self.op, inputs, self._attrs, specs), hidden_specs(call)
+        self.tracked = [(i, i) for i in self._recorded.tracked] if self._recorded.plan is not None else ()
         self._checks, self.may_raise = self.op.value_check is not None, self.op.may_raise
         order = range(len(inputs)) if self._order is None else [i for i in self._order if i is not None]
         self._is_plain = not call.many and not self.op.view and [*order] in ([0], [0, 1])
@@ -78,7 +68,7 @@ class PreparedCall:
         """Record a call on these tensors, with this step if its numbers are its own. Return the result."""
         order, segment = self._order, recorder.segment
         if self._checks:
-            attrs, blank = (self._call.attrs, self._call.inputs) if step is None else (step.attrs, step.inputs)
+            attrs, blank = (self._attrs, self._inputs) if step is None else (step.attrs, step.inputs)
             check_values(self.op, tensors if order is None else gathered(blank, order, tensors), attrs)
         position = frame.f_code, frame.f_lasti
         if not self._is_plain:
@@ -90,8 +80,8 @@ class PreparedCall:
         else:
             places = slots[first._id], slots[last._id], slots.setdefault(name, len(slots))
         segment.recorded.extend((self.step if step is None else step, places, position))
-        output = self._make(recorder, self._specs[0], name)
-        if self._builder is not None:
+        output = self._make(recorder, self.specs[0], name)
+        if self.tracked:
             lazy = segment.lazy
             if (
                 lazy is not None
@@ -99,7 +89,7 @@ class PreparedCall:
                 and (last._lazy is lazy or places[-2] in lazy.inputs)
                 and not observers
             ):  # lazy.add, inlined for the most common calls
-                lazy.calls.append((self._builder, places, step, (output._version_counter,)))
+                lazy.calls.append((self, places, step, (output._version_counter,)))
                 output._requires_grad, output._lazy = True, lazy
             else:
                 self._enter(segment, tensors, places, (output,), step)
@@ -113,16 +103,16 @@ class PreparedCall:
         slots = segment.slots
         given = tensors if order is None else [tensors[i] for i in order if i is not None]
         used = [slots[tensor._id] for tensor in given]  # first: new slots are in the order of the inputs
-        names = [recorder.new_id() for _ in self._specs]
+        names = [recorder.new_id() for _ in self.specs]
         made = [slots[name] for name in names]
         segment.recorded.extend((self.step if step is None else step, (*used, *made), position))
-        outputs = [make(recorder, spec, name) for spec, name in zip(self._specs, names, strict=True)]
-        if self._builder is None and state.inference:
+        outputs = [make(recorder, spec, name) for spec, name in zip(self.specs, names, strict=True)]
+        if not self.tracked and state.inference:
             mark(outputs)
         if self.op.view:
             base = tensors[(order or [0])[0] or 0]  # the op's first input, which is a tensor
-            view_of(base, self.op, self._call.attrs if step is None else step.attrs, outputs)
-        if self._builder is not None:
+            view_of(base, self.op, self._attrs if step is None else step.attrs, outputs)
+        if self.tracked:
             self._enter(segment, tensors, (*[slots[tensor._id] for tensor in tensors], *made), outputs, step)
         return self.op.bundle(outputs)
 
@@ -130,43 +120,29 @@ class PreparedCall:
         self, segment: Any, tensors: Sequence[Any], places: Places, outputs: Sequence[Any], step: Step | None
     ) -> None:
         """Enter a call in the graph: later if possible, and else now."""
-        builder = self._builder
-        assert builder is not None
         lazy = graph_for(segment, tensors, places)
         if lazy is None:
-            builder.build(tensors, outputs, step)
+            self.build(tensors, outputs, step)
         else:
-            lazy.add(builder, places, outputs, step)
+            lazy.add(self, places, outputs, step)
+
+    def build(self, tensors: Sequence[Any], outputs: Sequence[Any], step: Step | None = None) -> Sequence[Any]:
+        """Record the node of a call, and return it."""
+        order, recorded = self._order, self._recorded
+        given = tensors if order is None else gathered(self._inputs if step is None else step.inputs, order, tensors)
+        if step is not None:
+            before, state.grad_enabled = state.grad_enabled, True  # as it was at the time of the call
+            try:
+                recorded = RecordedCall(self.op, given, step.attrs, self.specs)
+            finally:
+                state.grad_enabled = before
+        recorded.record(given, outputs, self._hidden)
+        return (outputs[self.tracked[0][0]]._node,)
 
     def has_results_of(self, op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> bool:
         """Whether a call whose step is of the same kind has the same results; its numbers may be out of bounds."""
         specs = promised(op, tuple(inputs), attrs) if op is self.op else None
-        return specs is not None and [canonical(spec) for spec in specs] == self._specs
-
-
-def _builder(call: Call, blank: Call) -> NodeBuilder | None:
-    """How to build the nodes of calls like this one; ``blank`` is the call without its tensors."""
-    enter, hidden = entering(call), hidden_specs(call)
-    op, inputs, _, specs, order = blank
-    tracked = [(i, i) for i, spec in enumerate(specs) if spec.dtype in FLOATING and i not in op.constants]
-    if enter is None or not tracked:
-        return None
-    first = tracked[0][0]
-
-    def build(tensors: Sequence[Any], outputs: Sequence[Any], step: Step | None) -> Sequence[Any]:
-        given = tensors if order is None else gathered(inputs if step is None else step.inputs, order, tensors)
-        found: Enter | None = enter
-        if step is not None:
-            before, state.grad_enabled = state.grad_enabled, True  # as it was at the time of the call
-            try:
-                found = entering(blank._replace(inputs=tuple(given), attrs=step.attrs))
-            finally:
-                state.grad_enabled = before
-        assert found is not None, "it is entered with other numbers"
-        found(given, outputs, hidden)
-        return (outputs[first]._node,)
-
-    return NodeBuilder(specs, tracked, build)
+        return specs is not None and [interned(spec.shape, spec.dtype) for spec in specs] == self.specs
 
 
 def prepared_by(make: Make) -> Callable[[Call], Any]:
@@ -208,7 +184,7 @@ def recording(
         try:
             prepared, step = known[found]
         except KeyError:
-            if _make_canonical(tensors):
+            if _intern_specs(tensors):
                 return front(*args, **kwargs)
             prepared = step = None
         if prepared is None and has_numbers:
@@ -281,11 +257,11 @@ def _key(args: Any, kwargs: Any, kinds: Container[type[Any]]) -> tuple[Any, list
     return None if recorder is None else (tuple(key), tensors, recorder, has_numbers)
 
 
-def _make_canonical(tensors: Sequence[Any]) -> bool:
-    """Give tensors canonical specs. Return whether any had another one."""
+def _intern_specs(tensors: Sequence[Any]) -> bool:
+    """Give tensors interned specs, as keys have them. Return whether any had another one."""
     changed = False
     for tensor in tensors:
-        spec = canonical(tensor._data)
+        spec = interned(tensor._data.shape, tensor._data.dtype)
         changed = changed or spec is not tensor._data
         tensor._data = spec
     return changed

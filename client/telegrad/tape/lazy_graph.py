@@ -9,7 +9,7 @@ that are built after a pass are in the state in which the pass would have left t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -42,21 +42,20 @@ def stand_in(given: Input) -> Meta:
 
 
 class NodeBuilder:
-    """Builds the nodes of calls of one kind."""
+    """Builds the nodes of calls of one kind: a prepared call of an op, or a pattern."""
 
-    def __init__(
-        self,
-        specs: Sequence[Spec],
-        tracked: Sequence[tuple[int, int]],
-        build: Callable[[Sequence[Any], Sequence[Any], Step | None], Sequence[Any]],
-    ) -> None:
-        self.specs = specs
-        """The shapes and dtypes of a call's outputs."""
-        self.tracked = tracked
-        """The indices of the outputs that have a gradient, each with its number among the outputs of its node."""
-        self.build = build
-        """Builds a call's nodes, given its tensors, its outputs and its step if that has numbers of its own. Returns
-        the new nodes, oldest first."""
+    __slots__ = ("specs", "tracked")
+    specs: Sequence[Spec]
+    """The shapes and dtypes of a call's outputs."""
+    tracked: Sequence[tuple[int, int]]
+    """The indices of the outputs that have a gradient, each with its number among the outputs of its node."""
+
+    def build(self, tensors: Sequence[Any], outputs: Sequence[Any], step: Step | None = None) -> Sequence[Any]:
+        """Build a call's nodes, given its tensors, its outputs and its step if that has numbers of its own.
+
+        Returns the new nodes, oldest first.
+        """
+        raise NotImplementedError
 
 
 class LazyGraph:
@@ -207,7 +206,7 @@ def join(
     if not any(output._version_counter[0] for output in outputs):
         lazy = graph_for(segment, tensors, taken)
     if lazy is None:
-        builder.build(tensors, outputs, None)
+        builder.build(tensors, outputs)
     else:
         lazy.add(builder, taken + made, outputs)
 

@@ -21,7 +21,7 @@ from telegrad_engine.graph.node import Node
 from telegrad_engine.instrumentation import Observer
 from telegrad_engine.memory_layout import memory_of
 from telegrad_engine.schema.op import NO_ATTRS, Op
-from telegrad_engine.shapes import Spec
+from telegrad_engine.shapes import Spec, interned
 from telegrad_engine.tensor.abstract import Meta, apply_spec, finish_without_values, unwrap
 from telegrad_engine.tensor.base import Tracked
 from telegrad_engine.tensor.call_cache import preparing, remember
@@ -34,7 +34,7 @@ from telegrad_engine.tensor.namespace import Functions
 from ..exclusions import explain_missing
 from ..late_bindings import bindings
 from ..sessions.session import COPIES, current
-from ..tape.dispatch import canonical, prepared_by, recording
+from ..tape.dispatch import prepared_by, recording
 from ..tape.effects import change_of
 from ..tape.in_flight import FULL_BYTES
 from ..tape.lazy_graph import LazyGraph
@@ -481,7 +481,7 @@ def upload(recorder: Recorder, data: Any, dtype: Any = None, requires_grad: bool
     name = recorder.new_id()
     attrs = {"data": array, "requires_grad": True} if requires_grad else {"data": array}
     recorder.emit("tensor", (), (name,), attrs, array.nbytes)
-    tensor = handle(recorder, canonical(Spec(array.shape, array.dtype)), name)
+    tensor = handle(recorder, interned(array.shape, array.dtype), name)
     tensor._requires_grad = requires_grad
     if array.dtype.kind in "iu" and array.nbytes < FULL_BYTES:
         tensor._given = array, tensor._version_counter
