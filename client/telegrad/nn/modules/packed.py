@@ -10,19 +10,12 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from telegrad_engine.ops.nn.recurrent import Direction, gru_direction, in_one_dtype, lstm_direction, rnn_direction
+from telegrad_engine.ops.nn.recurrent import Direction, direction_runner, directions_of, through_layers
 
 from ...tensor.handle import Tensor, functions
-from .. import functional as F
 from ..utils.rnn import PackedSequence, known_sizes
 
 Run = Callable[[Tensor, Sequence[Tensor], Direction, bool], Any]
-KINDS: dict[str, Callable[[Any], Run]] = {
-    "LSTM": lstm_direction,
-    "GRU": gru_direction,
-    "RNN_TANH": lambda F: rnn_direction(F, "tanh"),
-    "RNN_RELU": lambda F: rnn_direction(F, "relu"),
-}
 
 
 class Stretch(NamedTuple):
@@ -39,31 +32,19 @@ class Stretch(NamedTuple):
         return self.start + self.steps * self.batch
 
 
-def run(module: Any, input: PackedSequence, states: Sequence[Tensor]) -> list[Tensor]:
+def run(module: Any, input: PackedSequence, states: Sequence[Tensor]) -> Sequence[Tensor]:
     """Return the packed output's data and the final value of each of ``states`` (layers · directions, N, …)."""
-    stretches = _stretches(known_sizes(input))
-    kind = KINDS[module.mode](functions)
-    data = input.data
-    ends: list[tuple[Tensor, ...]] = []
-    for layer in range(module.num_layers):
-        sides = []
-        for reverse in (False, True)[: 1 + module.bidirectional]:
-            own, first = _direction(module, len(ends)), tuple(state[len(ends)] for state in states)
-            projected, first, own = in_one_dtype(functions, data, first, own, module.mode != "GRU")
-            over = _backward if reverse else _forward
-            side, end = over(kind, projected, stretches, first, own)
-            sides.append(side)
-            ends.append(end)
-        data = functions.cat(sides, -1) if len(sides) > 1 else sides[0]
-        if module.dropout and module.training and layer < module.num_layers - 1:
-            data = F.dropout(data, module.dropout, True)
-    return [data, *(functions.stack(list(states), 0) for states in zip(*ends, strict=True))]
+    stretches, cell = _stretches(known_sizes(input)), module.mode.lower()
+    run_stretch = direction_runner(functions, cell)
 
+    def run_all(data: Tensor, first: Sequence[Tensor], own: Direction, reverse: bool) -> Any:
+        side, ends = (_backward if reverse else _forward)(run_stretch, data, stretches, first, own)
+        return side, *ends
 
-def _direction(module: Any, number: int) -> Direction:
-    own = module.all_weights[number]
-    b_ih, b_hh = own[2:4] if module.bias else (None, None)
-    return Direction(own[0], own[1], b_ih, b_hh, own[-1] if module.proj_size else None)
+    params = [parameter for direction in module.all_weights for parameter in direction]
+    directions = directions_of(params, module.bias, bool(module.proj_size))
+    dropout = module.dropout if module.training else 0.0
+    return through_layers(functions, cell, run_all, input.data, states, directions, module.bidirectional, dropout)
 
 
 def _stretches(sizes: Sequence[int]) -> list[Stretch]:

@@ -40,7 +40,6 @@ from ...shapes import Spec, broadcast_axes, broadcast_shapes, reduced_shape, wra
 from ..batching import linear_rules
 from ..blocked_loops import reduce_in_blocks
 from ..guards import kernel_name
-from ..math.cumulative import _areas, _widths
 from ..math.reduction import accumulated_dtype, axes, reduced, restore, sum_rule
 from .solving import check_floating
 
@@ -246,7 +245,7 @@ def count_nonzero(xp: Any, input: Array, dim: OptionalInts = None) -> Any:
     return reduce_in_blocks(xp, count, lambda x: x != 0, (input,), axes(dim, input.ndim))
 
 
-# Sums to a size, renormalization, special matrices and cumulative integrals ------------------------------
+# Sums to a size, renormalization and special matrices ---------------------------------------------------
 
 
 @composite(memory=MAY_ALIAS)
@@ -301,24 +300,6 @@ def vander(F: Any, x: Array, N: OptionalInt = None, increasing: Bool = False) ->
     base = x.to(dtype=int64) if x.dtype is bool_ else x
     powers = F.arange(columns) if increasing else F.arange(columns - 1, -1, -1)
     return F.pow(F.unsqueeze(base, -1), powers)
-
-
-@composite(key="cumulative_trapezoid.dx", variants=FUNCTION)
-def cumulative_trapezoid_dx(F: Any, y: Array, *, dx: Number = 1, dim: Int = -1) -> Any:
-    """The running area below the lines that join neighbours along ``dim``, ``dx`` apart."""
-    if y.dtype is bool_:
-        raise InvalidOperation("cumulative_trapezoid: received a bool input for `y`, but bool is not supported")
-    axis = wrap_dim(dim, y.ndim)
-    return F.cumsum(_areas(F, y, dx, axis), axis)
-
-
-@composite(variants=FUNCTION)
-def cumulative_trapezoid(F: Any, y: Array, x: Array, *, dim: Int = -1) -> Any:
-    """The running area below the lines that join neighbours along ``dim``, which are at ``x``."""
-    if bool_ in (x.dtype, y.dtype):
-        raise InvalidOperation("cumulative_trapezoid: received a bool input for `x` or `y`, but bool is not supported")
-    axis = wrap_dim(dim, y.ndim)
-    return F.cumsum(_areas(F, y, _widths(F, y, x, axis), axis), axis)
 
 
 # Pairwise distances between the rows of two matrices or of one -------------------------------------------

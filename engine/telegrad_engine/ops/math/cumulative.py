@@ -193,22 +193,29 @@ def _widths(F: Any, y: Any, x: Any, axis: int) -> Any:
     return F.reshape(F.diff(x), [-1 if d == axis else 1 for d in range(y.ndim)])
 
 
-@composite(key="trapezoid.dx", aliases=("trapz",), variants=FUNCTION)
-def trapezoid_dx(F: Any, y: Array, *, dx: Number = 1, dim: Int = -1) -> Any:
-    """The area below the lines that join neighbours along ``dim``, ``dx`` apart."""
-    if y.dtype is bool_:
-        raise InvalidOperation("trapezoid: received a bool input for `y`, but bool is not supported")
-    axis = wrap_dim(dim, y.ndim)
-    return F.sum(_areas(F, y, dx, axis), axis)
+def _declare_trapezoid(name: str, doc: str, integrate: str, aliases: tuple[str, ...] = ()) -> None:
+    """Declare the area below the lines that join neighbours, or its running sum, for a spacing and for coordinates."""
+
+    def by_spacing(F: Any, y: Array, *, dx: Number = 1, dim: Int = -1) -> Any:
+        if y.dtype is bool_:
+            raise InvalidOperation(f"{name}: received a bool input for `y`, but bool is not supported")
+        axis = wrap_dim(dim, y.ndim)
+        return getattr(F, integrate)(_areas(F, y, dx, axis), axis)
+
+    def by_coordinates(F: Any, y: Array, x: Array, *, dim: Int = -1) -> Any:
+        if bool_ in (x.dtype, y.dtype):
+            raise InvalidOperation(f"{name}: received a bool input for `x` or `y`, but bool is not supported")
+        axis = wrap_dim(dim, y.ndim)
+        return getattr(F, integrate)(_areas(F, y, _widths(F, y, x, axis), axis), axis)
+
+    by_spacing.__doc__ = f"{doc} below the lines that join neighbours along ``dim``, ``dx`` apart."
+    by_coordinates.__doc__ = f"{doc} below the lines that join neighbours along ``dim``, which are at ``x``."
+    composite(key=f"{name}.dx", aliases=aliases, variants=FUNCTION)(by_spacing)
+    composite(key=name, aliases=aliases, variants=FUNCTION)(by_coordinates)
 
 
-@composite(aliases=("trapz",), variants=FUNCTION)
-def trapezoid(F: Any, y: Array, x: Array, *, dim: Int = -1) -> Any:
-    """The area below the lines that join neighbours along ``dim``, which are at ``x``."""
-    if bool_ in (x.dtype, y.dtype):
-        raise InvalidOperation("trapezoid: received a bool input for `x` or `y`, but bool is not supported")
-    axis = wrap_dim(dim, y.ndim)
-    return F.sum(_areas(F, y, _widths(F, y, x, axis), axis), axis)
+_declare_trapezoid("trapezoid", "The area", "sum", aliases=("trapz",))
+_declare_trapezoid("cumulative_trapezoid", "The running area", "cumsum")
 
 
 def _gradient_axes(input: Any, dim: Any, edge_order: int) -> list[int]:

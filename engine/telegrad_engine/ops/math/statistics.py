@@ -11,6 +11,7 @@ from ...dtypes import FLOATING, bool_, float32, float64, from_numpy, int64
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
 from ...schema.autocast_policy import FLOAT32_ON_CPU
 from ...schema.declaration import hiding, named, scratch
+from ...schema.derivative_plan import Rule
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Operand, OptionalInt, OptionalNumbers, Str
 from ...shapes import Spec, is_array, reduced_shape, wrap_dim
@@ -294,7 +295,7 @@ def _quantile_hidden(input: Any, q: Any, dim: int | None) -> tuple[Spec, Spec]:
     return spec, spec
 
 
-@op(
+_quantile_op = op(
     _quantile_rule,
     results=hiding("lower", "upper", rule=_quantile_hidden),
     memory=scratch(4.0),
@@ -302,6 +303,9 @@ def _quantile_hidden(input: Any, q: Any, dim: int | None) -> tuple[Spec, Spec]:
     autocast=FLOAT32_ON_CPU,
     batching=reduction_rules.quantile,
 )
+
+
+@_quantile_op
 def quantile(
     xp: Any, input: Array, q: Operand, dim: OptionalInt = None, keepdim: Bool = False, *, interpolation: Str = "linear"
 ) -> Any:
@@ -311,6 +315,19 @@ def quantile(
         last = xp.take_along_axis(rows, order[..., -1:], axis=-1)
         # NaN sorts last; a row that has one returns NaN for every q.
         return xp.where(xp.isnan(last), rows.shape[-1] - 1, places * (rows.shape[-1] - 1))
+
+    return _quantiles(xp, input, q, dim, keepdim, interpolation, ranks)
+
+
+@_quantile_op
+def nanquantile(
+    xp: Any, input: Array, q: Operand, dim: OptionalInt = None, keepdim: Bool = False, *, interpolation: Str = "linear"
+) -> Any:
+    """As ``quantile``, of the elements that are no NaN; NaN where there are none."""
+
+    def ranks(rows: Any, order: Any, places: Any) -> Any:
+        last = xp.sum(~xp.isnan(rows), axis=-1, keepdims=True) - 1
+        return places * xp.maximum(last, 0)
 
     return _quantiles(xp, input, q, dim, keepdim, interpolation, ranks)
 
@@ -345,13 +362,16 @@ def _by_row(F: Any, grad: Any, lower: Any) -> Any:
     return F.movedim(F.reshape(grad, (count, *rows)), 0, -1)
 
 
+def _row_size(input_shape: Any, dim: int | None) -> Any:
+    return math.prod(input_shape) if dim is None or not input_shape else input_shape[dim]
+
+
 def _spread(
     F: Any, grad: Any, q: Any, last: Any, lower: Any, upper: Any, input_shape: Any, dim: int | None, interpolation: str
 ) -> Any:
     """Split the gradient between the two neighbours; ``last`` is the rank of the largest element of each row."""
     grad = _by_row(F, grad, lower)
-    n = math.prod(input_shape) if dim is None or not input_shape else input_shape[dim]
-    spread = F.new_zeros(grad, (*_lead(input_shape, dim), n))
+    spread = F.new_zeros(grad, (*_lead(input_shape, dim), _row_size(input_shape, dim)))
     if interpolation in ("linear", "midpoint"):
         ranks = (F.reshape(q, (-1,)) if is_array(q) else F.new_full(grad, (1,), q)) * last
         weight = ranks - F.floor(ranks) if interpolation == "linear" else 0.5
@@ -361,76 +381,38 @@ def _spread(
     return F.reshape(spread, input_shape) if dim is None or not input_shape else F.movedim(spread, -1, dim)
 
 
-def _slopes(F: Any, grad: Any, rows: Any, last: Any, lower: Any, upper: Any) -> Any:
-    """The gradient of ``q``: the slope between the two neighbours."""
-    span = F.gather(rows, -1, upper) - F.gather(rows, -1, lower)
-    return F.where(F.eq(lower, upper), 0.0, _by_row(F, grad, lower) * (span * last))  # a NaN's span is NaN
+def _slopes(last: Callable[[Any, Any], Any]) -> Rule:
+    """The derivative for ``q``: the slope between the two neighbours, where ``last(F, rows)`` is the largest rank."""
+
+    def derivative(F: Any, grad: Any, input: Any, lower: Any, upper: Any, dim: int | None, interpolation: str) -> Any:
+        if interpolation != "linear":
+            return None
+        rows = _rows(F, input, dim)
+        span = F.gather(rows, -1, upper) - F.gather(rows, -1, lower)
+        # A NaN's span is NaN.
+        return F.where(F.eq(lower, upper), 0.0, _by_row(F, grad, lower) * (span * last(F, rows)))
+
+    return derivative
 
 
-def _quantile_grad(
-    F: Any, grad: Any, q: Any, lower: Any, upper: Any, input_shape: Any, dim: int | None, interpolation: str
-) -> Any:
-    n = math.prod(input_shape) if dim is None or not input_shape else input_shape[dim]
-    return _spread(F, grad, q, n - 1, lower, upper, input_shape, dim, interpolation)
-
-
-def _quantile_q_grad(F: Any, grad: Any, input: Any, lower: Any, upper: Any, dim: int | None, interpolation: str) -> Any:
-    if interpolation != "linear":
-        return None
-    rows = _rows(F, input, dim)
-    return _slopes(F, grad, rows, rows.shape[-1] - 1, lower, upper)
-
-
-def _only_selects(interpolation: str) -> tuple[str, ...]:
-    """``q``, unless the result varies with it between two elements."""
-    return () if interpolation == "linear" else ("q",)
-
-
-quantile.derivative(input=_quantile_grad, q=_quantile_q_grad)
-quantile.without_gradient(_only_selects)
-
-
-@op(
-    _quantile_rule,
-    results=hiding("lower", "upper", rule=_quantile_hidden),
-    memory=scratch(4.0),
-    may_raise=True,
-    autocast=FLOAT32_ON_CPU,
-    batching=reduction_rules.quantile,
-)
-def nanquantile(
-    xp: Any, input: Array, q: Operand, dim: OptionalInt = None, keepdim: Bool = False, *, interpolation: Str = "linear"
-) -> Any:
-    """As ``quantile``, of the elements that are no NaN; NaN where there are none."""
-
-    def ranks(rows: Any, order: Any, places: Any) -> Any:
-        last = xp.sum(~xp.isnan(rows), axis=-1, keepdims=True) - 1
-        return places * xp.maximum(last, 0)
-
-    return _quantiles(xp, input, q, dim, keepdim, interpolation, ranks)
-
-
-def _last_number(F: Any, input: Any, dim: int | None) -> Any:
+def _last_number(F: Any, rows: Any) -> Any:
     """The rank of the largest element of each row that is not NaN."""
-    rows = _rows(F, input, dim)
     there = F.where(F.eq(rows, rows), F.ones_like(rows), 0.0)
     return F.clamp(F.sum(there, (-1,), True) - 1, min=0)
 
 
-def _nanquantile_grad(
-    F: Any, grad: Any, input: Any, q: Any, lower: Any, upper: Any, dim: int | None, interpolation: str
-) -> Any:
-    last = _last_number(F, input, dim)
-    return _spread(F, grad, q, last, lower, upper, tuple(input.shape), dim, interpolation)
-
-
-def _nanquantile_q_grad(
-    F: Any, grad: Any, input: Any, lower: Any, upper: Any, dim: int | None, interpolation: str
-) -> Any:
-    if interpolation != "linear":
-        return None
-    return _slopes(F, grad, _rows(F, input, dim), _last_number(F, input, dim), lower, upper)
-
-
-nanquantile.derivative(input=_nanquantile_grad, q=_nanquantile_q_grad)
-nanquantile.without_gradient(_only_selects)
+quantile.derivative(
+    input=lambda F, grad, q, lower, upper, input_shape, dim, interpolation: _spread(
+        F, grad, q, _row_size(input_shape, dim) - 1, lower, upper, input_shape, dim, interpolation
+    ),
+    q=_slopes(lambda F, rows: rows.shape[-1] - 1),
+)
+nanquantile.derivative(
+    input=lambda F, grad, input, q, lower, upper, dim, interpolation: _spread(
+        F, grad, q, _last_number(F, _rows(F, input, dim)), lower, upper, tuple(input.shape), dim, interpolation
+    ),
+    q=_slopes(_last_number),
+)
+for _selecting in (quantile, nanquantile):
+    # Unless it is linear, the result does not vary with ``q`` between two elements.
+    _selecting.without_gradient(lambda interpolation: () if interpolation == "linear" else ("q",))

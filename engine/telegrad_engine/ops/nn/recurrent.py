@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
 from ...schema.declaration import FUNCTION, named
-from ...schema.op import Op, composite
+from ...schema.op import composite
 from ...schema.parameters import Array, Arrays, Bool, Int, Number
 from ...shapes import size_at
 
@@ -23,7 +23,8 @@ class Direction(NamedTuple):
     """The weight that projects an LSTM's states to fewer features."""
 
 
-def _directions(params: Sequence[Any], has_biases: bool, projects: bool) -> list[Direction]:
+def directions_of(params: Sequence[Any], has_biases: bool, projects: bool) -> list[Direction]:
+    """The parameters by direction. Raises RuntimeError if they are not a whole number of directions."""
     width = (4 if has_biases else 2) + projects
     if len(params) % width:
         raise InvalidOperation("got an incorrect number of RNN parameters")
@@ -36,23 +37,15 @@ def _directions(params: Sequence[Any], has_biases: bool, projects: bool) -> list
 
 
 def _stacked(
-    F: Any,
-    layer: Any,
-    input: Any,
-    hx: Sequence[Any],
-    params: Sequence[Any],
-    options: tuple[Any, ...],
-    lowest: bool = True,
-    projects: bool = False,
+    F: Any, cell: str, input: Any, hx: Sequence[Any], params: Sequence[Any], options: tuple[Any, ...], projects: bool
 ) -> tuple[Any, ...]:
     """Return the output of the last layer and the final value of each of the states ``hx`` (layers · directions, N, H).
 
-    ``layer(projected, states, direction, reverse)`` runs one direction and returns its output and final states.
     ``options`` are the op's arguments from ``has_biases`` to ``batch_first``.
     """
     has_biases, num_layers, dropout, train, bidirectional, batch_first = options
     count = num_layers * (1 + bidirectional)
-    directions = _directions(params, has_biases, projects)
+    directions = directions_of(params, has_biases, projects)
     if len(directions) != count and len(hx) > 1:
         raise InvalidOperation("got an incorrect number of RNN parameters")
     given = [size_at(state.shape, 0) for state in hx]
@@ -61,25 +54,43 @@ def _stacked(
         raise InvalidOperation(f"Expected {'more' if few else 'fewer'} hidden states in stacked_rnn")
     if len(directions) != count:  # torch checks a single state first
         raise InvalidOperation("got an incorrect number of RNN parameters")
-    output = F.transpose(input, 0, 1) if batch_first else input
-    ends: list[tuple[Any, ...]] = []
-    for number in range(num_layers):
-        sides = []
-        for reverse in (False, True)[: 1 + bidirectional]:
-            own = directions[len(ends)]
-            states = tuple(state[len(ends)] for state in hx)
-            projected, states, own = in_one_dtype(F, output, states, own, lowest)
-            side, *end = layer(projected, states, own, reverse)
-            sides.append(side)
-            ends.append(tuple(end))
-        output = F.cat(tuple(sides), -1) if bidirectional else sides[0]
-        if dropout and train and number < num_layers - 1:
-            output = F.dropout(output, dropout, True)
-    finals = tuple(F.stack(states, 0) for states in zip(*ends, strict=True))
+    first = F.transpose(input, 0, 1) if batch_first else input
+    run = direction_runner(F, cell)
+    output, *finals = through_layers(F, cell, run, first, hx, directions, bidirectional, dropout if train else 0.0)
     if not bidirectional and len(hx) == 1:
         # The layer saved its output, and callers may modify this one in place; torch saves the output of an LSTM too.
         output = F.clone(output)
     return (F.transpose(output, 0, 1) if batch_first else output, *finals)
+
+
+def through_layers(
+    F: Any,
+    cell: str,
+    run: Callable[..., Any],
+    output: Any,
+    hx: Sequence[Any],
+    directions: Sequence[Direction],
+    bidirectional: bool,
+    dropout: float,
+) -> tuple[Any, ...]:
+    """Return the output of the last layer for the input ``output`` of the first, and the final value of each of ``hx``.
+
+    ``run(projected, states, direction, reverse)`` returns the output of one direction and its final states.
+    ``dropout`` applies between the layers.
+    """
+    ends: list[tuple[Any, ...]] = []
+    while len(ends) < len(directions):
+        if dropout and ends:
+            output = F.dropout(output, dropout, True)
+        sides = []
+        for reverse in (False, True)[: 1 + bidirectional]:
+            states = tuple(state[len(ends)] for state in hx)
+            inputs = in_one_dtype(F, output, states, directions[len(ends)], lowest=cell != "gru")
+            side, *end = run(*inputs, reverse)
+            sides.append(side)
+            ends.append(tuple(end))
+        output = F.cat(tuple(sides), -1) if bidirectional else sides[0]
+    return output, *(F.stack(states, 0) for states in zip(*ends, strict=True))
 
 
 def in_one_dtype(
@@ -105,14 +116,20 @@ def _last(result: Any, reverse: bool) -> Any:
     return result[0] if reverse else result[-1]
 
 
-def lstm_direction(F: Any) -> Any:
-    """Return the function that runs one direction of an LSTM layer; see ``_stacked``."""
+def direction_runner(F: Any, cell: str) -> Callable[..., Any]:
+    """Return the function that runs one direction of a layer of "lstm", "gru", "rnn_tanh" or "rnn_relu" cells.
+
+    See :func:`through_layers`.
+    """
+    kind, _, nonlinearity = cell.partition("_")
+    layer, attrs = getattr(F, f"{kind}_layer"), (nonlinearity,) if nonlinearity else ()
 
     def run(projected: Any, states: Any, own: Direction, reverse: bool) -> Any:
         if own.w_hr is not None:
             return _projecting(F, projected, states, own, reverse)
-        result, cell = F.lstm_layer(projected, *states, own.w_hh, own.b_hh, reverse)
-        return result, _last(result, reverse), cell
+        made = layer(projected, *states, own.w_hh, own.b_hh, *attrs, reverse)
+        result, *cells = made if kind == "lstm" else (made,)
+        return result, _last(result, reverse), *cells
 
     return run
 
@@ -129,24 +146,6 @@ def _projecting(F: Any, projected: Any, states: Any, own: Direction, reverse: bo
     inner, cell = F.lstm_layer(F.cat(parts, 0), F.zeros_like(cell), cell, w_hh, own.b_hh, reverse)
     result = F.linear(inner, own.w_hr)
     return result, _last(result, reverse), cell
-
-
-def gru_direction(F: Any) -> Any:
-    """Return the function that runs one direction of a GRU layer; see ``_stacked``."""
-    return _output_is_state(F.gru_layer)
-
-
-def rnn_direction(F: Any, nonlinearity: str) -> Any:
-    """Return the function that runs one direction of an Elman layer; see ``_stacked``."""
-    return _output_is_state(F.rnn_layer, nonlinearity)
-
-
-def _output_is_state(layer: Callable[..., Any], *attrs: Any) -> Any:
-    def run(projected: Any, states: Any, own: Direction, reverse: bool) -> Any:
-        result = layer(projected, *states, own.w_hh, own.b_hh, *attrs, reverse)
-        return result, _last(result, reverse)
-
-    return run
 
 
 @composite(variants=FUNCTION, results=named("output", "h_n", "c_n"))
@@ -176,11 +175,11 @@ def lstm(
         raise DTypeMismatch("get_mkldnn_dtype: unsupported data type")  # torch's error, from MKLDNN
     projects = len(params) == (5 if has_biases else 3) * num_layers * (1 + bidirectional)
     options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    return _stacked(F, lstm_direction(F), input, hx, params, options, projects=projects)
+    return _stacked(F, "lstm", input, hx, params, options, projects)
 
 
-def _declare_stack(key: str, cells: str, direction: Callable[[Any], Any], lowest: bool = True) -> Op:
-    """Declare a stack of cells whose only state is their output; ``direction(F)`` runs one direction of a layer."""
+def _declare_stack(cell: str, name: str) -> None:
+    """Declare a stack of cells whose only state is their output."""
 
     def stack(
         F: Any,
@@ -195,15 +194,15 @@ def _declare_stack(key: str, cells: str, direction: Callable[[Any], Any], lowest
         batch_first: Bool,
     ) -> Any:
         options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
-        return _stacked(F, direction(F), input, (hx,), params, options, lowest)
+        return _stacked(F, cell, input, (hx,), params, options, False)
 
-    stack.__doc__ = f"""Layers of {cells} over a sequence: the output and the last states; see ``lstm``."""
-    return composite(key=key, variants=FUNCTION, results=named("output", "h_n"))(stack)
+    stack.__doc__ = f"""Layers of {name} over a sequence: the output and the last states; see ``lstm``."""
+    composite(key=cell, variants=FUNCTION, results=named("output", "h_n"))(stack)
 
 
-_declare_stack("gru", "GRU cells", gru_direction, lowest=False)
-_declare_stack("rnn_tanh", "Elman cells with tanh", lambda F: rnn_direction(F, "tanh"))
-_declare_stack("rnn_relu", "Elman cells with relu", lambda F: rnn_direction(F, "relu"))
+_declare_stack("gru", "GRU cells")
+_declare_stack("rnn_tanh", "Elman cells with tanh")
+_declare_stack("rnn_relu", "Elman cells with relu")
 
 
 # Cells: sequences of one step ----------------------------------------------------------------------------
@@ -233,16 +232,15 @@ def _check_states(input: Any, states: Sequence[Any], w_hh: Any) -> None:
             raise ShapeMismatch(f"hidden{number} has inconsistent hidden_size: got {size}, expected {expected}")
 
 
-def _step(
-    F: Any, layer: Any, input: Any, states: tuple[Any, ...], own: Direction, elman: bool = False
-) -> tuple[Any, ...]:
+def _step(F: Any, cell: str, input: Any, states: Sequence[Any], *parameters: Any) -> tuple[Any, ...]:
     """Return the states after one step.
 
     The layer saved the state for its derivative, so a copy is returned that may be modified in place. The state of an
-    ``elman`` network is not copied; torch does not allow modifying it either.
+    Elman network is not copied; torch does not allow modifying it either.
     """
-    projected, states, own = in_one_dtype(F, input, states, own, lowest=elman)
-    _, state, *others = layer(F.unsqueeze(projected, 0), states, own, False)
+    elman = cell.startswith("rnn")
+    projected, states, own = in_one_dtype(F, input, tuple(states), Direction(*parameters), lowest=elman)
+    _, state, *others = direction_runner(F, cell)(F.unsqueeze(projected, 0), states, own, False)
     return (state if elman else F.clone(state), *others)
 
 
@@ -257,7 +255,7 @@ def lstm_cell(
     _check_input(input, w_ih)
     _check_weights(4, w_ih, w_hh)
     _check_states(input, hx, w_hh)
-    return _step(F, lstm_direction(F), input, tuple(hx), Direction(w_ih, w_hh, b_ih, b_hh))
+    return _step(F, "lstm", input, hx, w_ih, w_hh, b_ih, b_hh)
 
 
 @composite(variants=FUNCTION)
@@ -266,20 +264,19 @@ def gru_cell(F: Any, input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Ar
     _check_input(input, w_ih)
     _check_states(input, (hx,), w_hh)
     _check_weights(3, w_ih, w_hh)
-    return _step(F, gru_direction(F), input, (hx,), Direction(w_ih, w_hh, b_ih, b_hh))[0]
+    return _step(F, "gru", input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
-def _declare_elman_cell(nonlinearity: str) -> Op:
+def _declare_elman_cell(nonlinearity: str) -> None:
     def cell(F: Any, input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array = None, b_hh: Array = None) -> Any:
         _check_weights(1, w_ih, w_hh)
         _check_input(input, w_ih)
         _check_states(input, (hx,), w_hh)
-        own = Direction(w_ih, w_hh, b_ih, b_hh)
-        return _step(F, rnn_direction(F, nonlinearity), input, (hx,), own, elman=True)[0]
+        return _step(F, f"rnn_{nonlinearity}", input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
     shapes = "input (N, I), state (N, H), weights (H, I) and (H, H), biases (H)"
     cell.__doc__ = f"""One step of an Elman network with {nonlinearity}: {shapes}."""
-    return composite(key=f"rnn_{nonlinearity}_cell", variants=FUNCTION)(cell)
+    composite(key=f"rnn_{nonlinearity}_cell", variants=FUNCTION)(cell)
 
 
 # Integers are refused here, although torch's cells convert them to floating states.
