@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..stand_ins import Cases, T, binary, case, unary
+from ..stand_ins import Cases, M, T, binary, case, unary
 
 SHIFTED = [
     case(T(2, 3, low=0, high=9, dtype="int64"), T(3, low=0, high=4, dtype="int64")),
@@ -39,6 +39,14 @@ THREE = [
     case(T(3, dtype="bool"), T(3, dtype="bool"), T(3, dtype="bool")),
     case(T(3), T(3, dtype="int64"), T(3, low=1, high=3, dtype="int64"), value=1.5),
 ]
+
+COMPARED = [*binary(), case(T(3, values=[1.0, 2.0, 3.0]), T(3, values=[1.0, 3.0, 2.0]))]
+
+LOGICAL = [case(M(2, 3), M(3)), case(T(2, 3), T(2, 3)), case(M(), M(0, 2))]
+
+BITS = [case(M(2, 3), M(3)), case(T(2, 3, low=0, high=9, dtype="int64"), T(3, low=0, high=9, dtype="int64"))]
+
+SPECIAL = [case(T(4, values=[float("nan"), float("inf"), -float("inf"), 1.0])), case(T(2, 3)), case(T(0))]
 
 
 CASES: Cases = {
@@ -87,4 +95,27 @@ CASES: Cases = {
     ],
     "addcmul": THREE,
     "addcdiv": THREE,
+    "eq": COMPARED,
+    "ne": COMPARED,
+    "lt": COMPARED,
+    "le": COMPARED,
+    "gt": COMPARED,
+    "ge": COMPARED,
+    "logical_and": LOGICAL,
+    "logical_or": LOGICAL,
+    "logical_xor": LOGICAL,
+    "logical_not": [case(M(2, 3)), case(T(2, 3)), case(T(0))],
+    "bitwise_and": BITS,
+    "bitwise_or": BITS,
+    "bitwise_xor": BITS,
+    "bitwise_not": [case(M(2, 3)), case(T(3, low=0, high=9, dtype="int64"))],
+    "isnan": SPECIAL,
+    "isinf": SPECIAL,
+    "isfinite": SPECIAL,
+    "where": [
+        case(M(2, 3), T(2, 3), T(3)),
+        case(M(3), T(2, 1), 0.5),
+        case(M(2, 3), 1.0, T()),
+        case(M(0, 3), T(3), T(0, 3)),
+    ],
 }

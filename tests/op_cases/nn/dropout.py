@@ -14,6 +14,13 @@ def cases(*shape: int) -> list[Any]:
 
 
 CASES: Cases = {
+    "dropout": [
+        case(T(2, 3), 0.0),
+        case(T(2, 3), 1.0),
+        case(T(2, 3), 0.5, False),
+        case(T(0), 0.5),
+        case(T(), 0.0),
+    ],
     "dropout1d": [*cases(2, 3, 4), case(T(2, 3, 4, 5), 0.5)],
     "dropout2d": cases(2, 3, 4, 5),
     "dropout3d": cases(2, 3, 2, 2, 2),

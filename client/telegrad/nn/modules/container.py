@@ -22,6 +22,14 @@ class Container(Module):
             self.add_module(name, module)
 
 
+def _place(index: int, size: int) -> int:
+    """Return the nonnegative form of an index. Raises IndexError if it is out of range."""
+    index = operator.index(index)
+    if not -size <= index < size:
+        raise IndexOutOfRange(f"index {index} is out of range")
+    return index % size
+
+
 class _Numbered(Module):
     """Base class of lists of modules. Modules are renumbered on removal, so state dict names have no gaps."""
 
@@ -58,10 +66,7 @@ class _Numbered(Module):
         self._modules.update((str(i), module) for i, module in enumerate(modules))
 
     def _name(self, index: int) -> str:
-        index = operator.index(index)
-        if not -len(self) <= index < len(self):
-            raise IndexOutOfRange(f"index {index} is out of range")
-        return list(self._modules)[index]
+        return list(self._modules)[_place(index, len(self))]
 
     def append(self, module: Module) -> Self:
         """Add a module at the end."""
@@ -297,19 +302,13 @@ class ParameterList(_Holder):
         if values is not None:
             self.extend(values)
 
-    def _name(self, index: int) -> str:
-        index = operator.index(index)
-        if not -len(self) <= index < len(self):
-            raise IndexOutOfRange(f"index {index} is out of range")
-        return str(index % len(self))
-
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return type(self)(list(self)[index])
-        return getattr(self, self._name(index))
+        return getattr(self, str(_place(index, len(self))))
 
     def __setitem__(self, index: int, value: Any) -> None:
-        self._put(self._name(index), value)
+        self._put(str(_place(index, len(self))), value)
 
     def __iter__(self) -> Iterator[Any]:
         return iter([getattr(self, name) for name in self._names])

@@ -1,20 +1,47 @@
-"""The pseudo-inverse, norms and ranks of matrices, and torch's older names of matrix functions."""
+"""Pseudo-inverses, least squares, norms and ranks of matrices, and torch's older names of matrix functions."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from ...dtypes import float32, float64
-from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
+from ...dtypes import float32, float64, int64
+from ...errors import (
+    DataDependentShape,
+    DTypeMismatch,
+    InvalidOperation,
+    LinAlgError,
+    NotImplementedForDType,
+    ShapeMismatch,
+)
 from ...schema.autocast_policy import FLOAT32_ON_CPU, RESULT_FLOAT32_ON_CUDA
-from ...schema.declaration import LINALG_FUNCTION, named
+from ...schema.declaration import LINALG_FUNCTION, Results, named
 from ...schema.op import composite
-from ...schema.parameters import Array, Bool, Int, Ints, Number, NumberOrStr, OptionalDType, OptionalNumber, Str
-from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
+from ...schema.parameters import (
+    Array,
+    Bool,
+    Int,
+    Ints,
+    Number,
+    NumberOrStr,
+    OptionalDType,
+    OptionalNumber,
+    OptionalStr,
+    Str,
+)
+from ...shapes import Spec, broadcast_shapes, reduced_shape, wrap_dim, wrap_dims
 from ..guards import kernel_name, no_kernel
 from .decompositions import thin_svd
-from .solving import check_dims, check_floating, check_square, factorization, square_rule
+from .solving import (
+    check_dims,
+    check_floating,
+    check_matrix,
+    check_square,
+    factorization,
+    is_vector,
+    kind_names,
+    square_rule,
+)
 
 EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 
@@ -65,6 +92,107 @@ pinv.derivative(input=pinv_grad)
 def pinv_rcond(F: Any, input: Array, rcond: Number, hermitian: Bool = False) -> Any:
     """The pseudo-inverse by the older name of ``rtol``."""
     return F.linalg_pinv(input, rtol=rcond, hermitian=hermitian)
+
+
+# Least squares: the solution of overdetermined and underdetermined linear equations -----------------------
+
+LSTSQ = "torch.linalg.lstsq"
+DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
+"""LAPACK's drivers. Here all use the SVD and find the same solution, but return different extra results."""
+
+
+def _check_lstsq(A: Any, b: Any, driver: str) -> None:
+    if len(A.shape) < 2:
+        raise ShapeMismatch(f"{LSTSQ}: input must have at least 2 dimensions.")
+    if not b.shape:
+        raise ShapeMismatch(f"{LSTSQ}: other must have at least 1 dimension.")
+    if A.dtype != b.dtype:
+        kinds = kind_names(A, b)
+        raise DTypeMismatch(
+            f"{LSTSQ}: Expected input and other to have the same dtype, but got input's dtype {kinds[0]} and other's "
+            f"dtype {kinds[1]}"
+        )
+    if not 0 <= len(A.shape) - len(b.shape) <= 1:
+        raise ShapeMismatch(
+            f"{LSTSQ}: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) <= 1"
+        )
+    rows = -1 if is_vector(A.shape, b.shape) else -2
+    if b.shape[rows] != A.shape[-2]:
+        raise ShapeMismatch(f"{LSTSQ}: input.size(-2) should match other.size({rows})")
+    check_matrix(A, LSTSQ)
+    if driver not in DRIVERS:
+        raise InvalidOperation(f"{LSTSQ}: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)")
+
+
+def _lstsq_rule(input: Any, b: Any, driver: str | None) -> list[Spec]:
+    driver = driver or "gelsy"
+    _check_lstsq(input, b, driver)
+    *batch, m, n = input.shape
+    columns = () if is_vector(input.shape, b.shape) else b.shape[-1:]
+    batch = list(broadcast_shapes(tuple(batch), tuple(b.shape[: len(b.shape) - 1 - len(columns)])))
+    over = m > n and driver != "gelsy"
+    if over and driver != "gels" and isinstance(input, Spec):
+        raise DataDependentShape("the shape of lstsq's residuals depends on the rank of the input")
+    by_values = driver in ("gelsd", "gelss")
+    return [
+        Spec((*batch, n, *columns), input.dtype),
+        Spec((*batch, *columns) if over else (0,), input.dtype),
+        Spec((0,) if driver == "gels" else tuple(batch), int64.numpy),
+        Spec((*batch, min(m, n)) if by_values else (0,), input.dtype),
+    ]
+
+
+@factorization(
+    _lstsq_rule,
+    results=Results(("solution", "residuals", "rank", "singular_values"), constants=("singular_values",)),
+    autocast=FLOAT32_ON_CPU,
+)
+def lstsq(xp: Any, input: Array, b: Array, rcond: OptionalNumber = None, *, driver: OptionalStr = None) -> Any:
+    """The X of smallest norm that minimises the norm of ``input @ X - b``.
+
+    Also returns the squared residuals, the ranks and the singular values, each empty if ``driver`` (gelsy by default)
+    does not compute it. Singular values up to ``rcond`` times the largest count as zero.
+    """
+    driver = driver or "gelsy"
+    right = b[..., None] if is_vector(input.shape, b.shape) else b
+    m, n = input.shape[-2:]
+    U, S, Vh = thin_svd(xp, input)
+    if rcond is None:
+        rcond = max(m, n) * float(xp.finfo(input.dtype).eps)
+    kept = (0 if driver == "gels" else rcond * S[..., :1]) < S
+    rank = xp.sum(kept, axis=-1)
+    inverses = xp.where(kept, 1 / xp.where(kept, S, 1), 0)
+    solution = Vh.mT @ (inverses[..., None] * (U.mT @ right))
+    empty = xp.zeros((0,), input.dtype)
+    left = empty
+    if m > n and (driver == "gels" or (driver != "gelsy" and bool(xp.all(rank == n)))):
+        left = xp.sum((right - input @ solution) ** 2, axis=-2)
+    if right is not b:
+        solution, left = solution[..., 0], left[..., 0] if left is not empty else left
+    values = S if driver in ("gelsd", "gelss") else empty
+    return solution, left, xp.zeros((0,), int64.numpy) if driver == "gels" else rank, values
+
+
+@lstsq.joint_derivative
+def _lstsq_grad(F: Any, grads: Any, needs: Any, input: Any, b: Any, solution: Any) -> Any:
+    """The gradients of pinv(input) @ b; those of the residuals treat the solution as constant."""
+    vector = is_vector(input.shape, b.shape)
+    grad, left = grads[0], grads[1]
+    if vector:
+        b, solution = F.unsqueeze(b, -1), F.unsqueeze(solution, -1)
+        grad = None if grad is None else F.unsqueeze(grad, -1)
+        left = None if left is None else F.unsqueeze(left, -1)
+    towards_input, towards_b = F.zeros_like(input), F.zeros_like(b)
+    if grad is not None:
+        inverse = F.linalg_pinv(input)
+        towards_b = inverse.mT @ grad
+        if needs[0]:
+            towards_input = pinv_grad(F, grad @ b.mT, input, inverse)
+    if left is not None and 0 not in left.shape:
+        gap = (b - input @ solution) * (2 * F.unsqueeze(left, -2))
+        towards_b = towards_b + gap
+        towards_input = towards_input - gap @ solution.mT
+    return towards_input, F.squeeze(towards_b, -1) if vector else towards_b
 
 
 # Norms ------------------------------------------------------------------------------------------------

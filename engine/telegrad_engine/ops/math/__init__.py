@@ -2,16 +2,14 @@
 
 from . import (
     arithmetic,
-    comparison,
     cumulative,
     elementary,
     floating_point,
     reduction,
     searching,
     sorting,
-    special,
     statistics,
 )
 
-__all__ = ["arithmetic", "comparison", "elementary", "floating_point", "special"]
+__all__ = ["arithmetic", "elementary", "floating_point"]
 __all__ += ["cumulative", "reduction", "searching", "sorting", "statistics"]

@@ -1,4 +1,4 @@
-"""Elementwise arithmetic with broadcasting: sums to powers, integer ops, interpolation and clamping."""
+"""Elementwise arithmetic (sums to powers, integer ops, interpolation, clamping), comparisons, logic and ``where``."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ...dtypes import FLOATING, LOW, bool_, element, float64, from_numpy, widened
+from ...dtypes import FLOATING, LOW, bool_, element, float32, float64, from_numpy, is_floating, widened
 from ...errors import DTypeMismatch, InvalidOperation
 from ...schema.autocast_policy import FLOAT32_ON_CUDA, PROMOTE_ON_CUDA
-from ...schema.declaration import FUNCTION, INPLACE_ARITHMETIC, MAY_ALIAS, METHOD, scratch
+from ...schema.declaration import FUNCTION, INPLACE, INPLACE_ARITHMETIC, MAY_ALIAS, METHOD, scratch
 from ...schema.op import composite, elementwise
 from ...schema.parameters import Array, NoneOnly, Number, Operand, Str
-from ...schema.promotion import FLOATS, UNWIDENED, WHOLE, common_dtype
-from ..guards import divisible, is_whole, no_bools, no_kernel, refuse_zero
-from ..node_names import by_operand, by_operands
-from .declarations import binary, division, not_implemented_derivative, unary, zero_gradient
+from ...schema.promotion import FLOATS, TO_BOOL, UNWIDENED, WHOLE, Promotion, common_dtype
+from ..declarations import binary, by_operand, by_operands, division, not_implemented_derivative, unary, zero_gradient
+from ..guards import divisible, is_whole, kernel_name, no_bools, no_kernel, refuse_zero
 from .elementary import rounded_bound
 
 
@@ -421,4 +420,102 @@ addcdiv.derivative(
     input=lambda F, grad: grad,
     tensor1=lambda F, grad, tensor2, value: grad * (value / tensor2),
     tensor2=lambda F, grad, tensor1, tensor2, value: -grad * (value * (tensor1 / (tensor2 * tensor2))),
+)
+
+
+# Comparisons, logic and bits -----------------------------------------------------------------------------
+
+
+for _name, _calls, _aliases, _doc in (
+    ("eq", "equal", (), "Whether equal."),
+    ("ne", "not_equal", ("not_equal",), "Whether different."),
+    ("lt", "less", ("less",), "Whether less."),
+    ("le", "less_equal", ("less_equal",), "Whether less or equal."),
+    ("gt", "greater", ("greater",), "Whether greater."),
+    ("ge", "greater_equal", ("greater_equal",), "Whether greater or equal."),
+):
+    # Out of place, the result is bool and nothing is recorded; in place, the result has the tensor's own dtype.
+    binary(
+        _name,
+        _doc,
+        calls=_calls,
+        operands=(Array, Operand),
+        aliases=_aliases,
+        variants=FUNCTION | METHOD | INPLACE,
+        promotion=TO_BOOL,
+    ).derivative(input=zero_gradient, other=zero_gradient)
+
+binary(
+    "logical_and",
+    "Whether both are non-zero.",
+    variants=FUNCTION | METHOD | INPLACE,
+    promotion=TO_BOOL,
+    batching=INPLACE_ARITHMETIC,
+)
+binary(
+    "logical_or",
+    "Whether either is non-zero.",
+    variants=FUNCTION | METHOD | INPLACE,
+    promotion=TO_BOOL,
+    batching=INPLACE_ARITHMETIC,
+)
+binary(
+    "logical_xor",
+    "Whether exactly one is non-zero.",
+    variants=FUNCTION | METHOD | INPLACE,
+    promotion=TO_BOOL,
+    batching=INPLACE_ARITHMETIC,
+)
+unary("logical_not", "Whether zero.", variants=FUNCTION | METHOD | INPLACE, promotion=TO_BOOL)
+
+
+def _whole_numbers_or_bools(kernel: str) -> Any:
+    def guard(*inputs: Any) -> None:
+        for x in inputs:
+            if isinstance(x, float) or (hasattr(x, "dtype") and is_floating(x.dtype)):
+                raise no_kernel(kernel, getattr(x, "dtype", float32.numpy))
+
+    return guard
+
+
+for _name, _doc in (
+    ("bitwise_and", "And, bit by bit; of bools, logical."),
+    ("bitwise_or", "Or, bit by bit; of bools, logical."),
+    ("bitwise_xor", "Exclusive or, bit by bit; of bools, logical."),
+):
+    _guard = _whole_numbers_or_bools(f"{_name}_cpu")
+    binary(_name, _doc, operands=(Operand, Operand), guard=_guard, promotion=WHOLE)
+
+unary(
+    "bitwise_not",
+    "Every bit flipped; of bools, not.",
+    calls="invert",
+    guard=_whole_numbers_or_bools("bitwise_not_cpu"),
+    promotion=WHOLE,
+)
+
+unary("isnan", "Whether not a number.", promotion=TO_BOOL)
+unary("isinf", "Whether infinite.", promotion=TO_BOOL)
+unary("isfinite", "Whether neither infinite nor not a number.", promotion=TO_BOOL)
+
+
+# where ---------------------------------------------------------------------------------------------------
+
+
+def _bool_condition(condition: Any, *_: Any) -> None:
+    if condition.dtype != bool_.numpy:
+        raise DTypeMismatch(
+            f"where expected condition to be a boolean tensor, but got a tensor with dtype {kernel_name(condition)}"
+        )
+
+
+@elementwise(guard=_bool_condition, variants=FUNCTION, promotion=Promotion(widens=True, unpromoted=1), calls="where")
+def where(xp: Any, condition: Array, input: Operand, other: Operand) -> Any:
+    """``input`` where the condition holds, else ``other``."""
+    return xp.where(condition, input, other)
+
+
+where.derivative(
+    input=lambda F, grad, condition: F.where(condition, grad, 0.0),
+    other=lambda F, grad, condition: F.where(condition, 0.0, grad),
 )

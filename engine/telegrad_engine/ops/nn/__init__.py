@@ -4,14 +4,12 @@ from . import (
     activation,
     attention,
     average_pooling,
-    batch_norm,
     classification_loss,
     convolution,
     ctc_loss,
     dropout,
     embedding,
     interpolation,
-    margin_loss,
     max_pooling,
     normalization,
     padding,
@@ -23,5 +21,5 @@ from . import (
 
 __all__ = ["activation", "attention", "dropout", "embedding"]
 __all__ += ["average_pooling", "convolution", "interpolation", "max_pooling", "padding", "pooling_windows"]
-__all__ += ["batch_norm", "normalization", "recurrent", "recurrent_layers"]
-__all__ += ["classification_loss", "ctc_loss", "margin_loss", "regression_loss"]
+__all__ += ["normalization", "recurrent", "recurrent_layers"]
+__all__ += ["classification_loss", "ctc_loss", "regression_loss"]

@@ -1,11 +1,11 @@
-"""Dropout of channels, alpha dropout, and activations with random numbers."""
+"""Dropout of elements and channels, alpha dropout, and activations with random numbers."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from ...dtypes import bool_
+from ...dtypes import bool_, is_floating
 from ...errors import DTypeMismatch, InvalidOperation, InvalidValue
 from ...schema.declaration import FUNCTION, INPLACE_ARGUMENT, INTERNAL, LIST, MAY_ALIAS, NN_FUNCTION, hiding, scratch
 from ...schema.op import composite, op
@@ -20,6 +20,37 @@ def _check_chance(p: float) -> None:
         raise InvalidOperation(f"dropout probability has to be between 0 and 1, but got {p}")
     if not 0 <= p <= 1:
         raise InvalidValue(f"dropout probability has to be between 0 and 1, but got {p}")
+
+
+def _drop_rule(input: Any, p: float) -> Spec:
+    if not is_floating(input.dtype):
+        raise DTypeMismatch(f"result type Float can't be cast to the desired output type {kernel_name(input)}")
+    return Spec(input.shape, input.dtype)
+
+
+@op(
+    _drop_rule,
+    variants=INTERNAL,
+    node="MulBackward0",
+    results=hiding("mask", rule=lambda input, p: (Spec(input.shape, input.dtype),)),
+    memory=scratch(4.0),
+)
+def drop(xp: Any, rng: Any, input: Array, p: Number) -> Any:
+    """Each element zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
+    mask = xp.asarray(rng.random(input.shape, dtype="float32") >= p).astype(input.dtype) / (1 - p)
+    return input * mask, mask
+
+
+drop.derivative(input=lambda F, grad, mask: grad * mask)
+
+
+@composite(variants=NN_FUNCTION | INPLACE_ARGUMENT, memory=MAY_ALIAS)
+def dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
+    """Each element zeroed with probability ``p`` while training, the rest scaled by 1 / (1 - p)."""
+    _check_chance(p)
+    if not training or p == 0 or 0 in input.shape:
+        return input
+    return input * 0 if p == 1 else F.drop(input, p)
 
 
 def _dropped(F: Any, input: Any, p: float, training: bool, lead: int, alpha: bool = False) -> Any:

@@ -9,27 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import FLOATING, bool_, float16, from_numpy, int64, is_floating
-from ...errors import DTypeMismatch, InvalidOperation, InvalidValue
+from ...dtypes import FLOATING, bool_, float16, from_numpy, int64
+from ...errors import InvalidOperation
 from ...schema.declaration import (
     FUNCTION,
     INPLACE,
-    INPLACE_ARGUMENT,
-    INTERNAL,
-    MAY_ALIAS,
     NEW,
-    NN_FUNCTION,
-    hiding,
     scratch,
 )
 from ...schema.derivative_plan import Rule
-from ...schema.op import Op, composite, op
-from ...schema.parameters import Array, Bool, Int, Ints, Number, OptionalDType, OptionalInt
+from ...schema.op import Op, op
+from ...schema.parameters import Array, Int, Ints, Number, OptionalDType, OptionalInt
 from ...schema.promotion import default_float
 from ...shapes import Spec
 from ..batching import random_rules
+from ..declarations import same_floating, zero_gradient
 from ..guards import kernel_name, no_kernel
-from ..math.declarations import same_floating, zero_gradient
 from ..shape.creation import sized
 
 
@@ -148,40 +143,6 @@ def bernoulli(xp: Any, rng: Any, input: Array) -> Any:
 
 
 bernoulli.derivative(input=zero_gradient)
-
-
-def _drop_rule(input: Any, p: float) -> Spec:
-    if not is_floating(input.dtype):
-        raise DTypeMismatch(f"result type Float can't be cast to the desired output type {kernel_name(input)}")
-    return Spec(input.shape, input.dtype)
-
-
-@op(
-    _drop_rule,
-    variants=INTERNAL,
-    node="MulBackward0",
-    results=hiding("mask", rule=lambda input, p: (Spec(input.shape, input.dtype),)),
-    memory=scratch(4.0),
-)
-def drop(xp: Any, rng: Any, input: Array, p: Number) -> Any:
-    """Each element zeroed with probability ``p``, the rest scaled by 1 / (1 - p)."""
-    mask = xp.asarray(rng.random(input.shape, dtype="float32") >= p).astype(input.dtype) / (1 - p)
-    return input * mask, mask
-
-
-drop.derivative(input=lambda F, grad, mask: grad * mask)
-
-
-@composite(variants=NN_FUNCTION | INPLACE_ARGUMENT, memory=MAY_ALIAS)
-def dropout(F: Any, input: Array, p: Number = 0.5, training: Bool = True) -> Any:
-    """Each element zeroed with probability ``p`` while training, the rest scaled by 1 / (1 - p)."""
-    if math.isnan(p):
-        raise InvalidOperation(f"dropout probability has to be between 0 and 1, but got {p}")
-    if not 0 <= p <= 1:
-        raise InvalidValue(f"dropout probability has to be between 0 and 1, but got {p}")
-    if not training or p == 0 or 0 in input.shape:
-        return input
-    return input * 0 if p == 1 else F.drop(input, p)
 
 
 # In-place random fills: ``uniform_``, ``normal_`` and others ----------------------------------------------

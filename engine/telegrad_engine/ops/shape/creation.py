@@ -34,7 +34,7 @@ from ...schema.promotion import default_float
 from ...shapes import Spec, check_keeps_shape, check_nonnegative
 from ..batching import index_rules
 from ..batching.families import LEADING
-from ..node_names import by_operand
+from ..declarations import by_operand
 
 
 def _numpy(dtype: Any, like: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""Helpers to declare the ops of ``math`` and ``random``: elementwise NumPy functions, dtype checks, zero gradients."""
+"""Helpers to declare ops: elementwise NumPy functions, dtype checks, zero gradients, and node names."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ...dtypes import FLOATING
-from ...errors import DataDependentShape, InvalidOperation
-from ...schema.derivative_plan import Rule
-from ...schema.op import Op, elementwise
-from ...schema.parameters import Array
-from ...schema.promotion import FLOATS, common_dtype
-from ...shapes import Spec
-from ..guards import no_kernel
+from ..dtypes import FLOATING
+from ..errors import DataDependentShape, InvalidOperation
+from ..schema.derivative_plan import Rule
+from ..schema.op import Op, elementwise
+from ..schema.parameters import Array
+from ..schema.promotion import FLOATS, common_dtype
+from ..shapes import Spec
+from .guards import no_kernel
 
 
 def unary(name: str, doc: str, *, calls: str = "", **options: Any) -> Op:
@@ -96,3 +96,23 @@ def check_has_values(name: str, input: Any) -> None:
     """Raise DataDependentShape for a Spec, because the result's shape depends on the input's values."""
     if isinstance(input, Spec):
         raise DataDependentShape(f"the shape of {name}'s result depends on the input's values")
+
+
+# Node names of ops for which torch has several: one if an operand is a tensor, another if it is a number. A node does
+# not store an operand that receives no gradient, so such an operand counts as a number, which it usually is.
+
+
+def by_operand(name: str, *, at: int = 1, tensor: int, number: int) -> Callable[[Any], str]:
+    """Return a function of the node that gives its name; the suffix depends on whether input ``at`` is a tensor."""
+    return lambda node: f"{name}Backward{number if node.next_edges[at] is None else tensor}"
+
+
+def by_operands(name: str, *, tensors: int, number_first: int, number_second: int) -> Callable[[Any], str]:
+    """Like :func:`by_operand`, for ops where either of two inputs may be a number."""
+
+    def choose(node: Any) -> str:
+        first, second = node.next_edges
+        suffix = number_first if first is None else number_second if second is None else tensors
+        return f"{name}Backward{suffix}"
+
+    return choose
