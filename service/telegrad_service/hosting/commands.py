@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from inspect import signature
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from pydantic import BaseModel
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 COMMANDS: dict[str, Callable[..., Any]] = {}
 QUERIES: set[Callable[..., Any]] = set()
-_NAMES: dict[Callable[..., Any], str] = {}
+NAMES: dict[Callable[..., Any], str] = {}
+"""The commands' names in journals."""
 WORKLOADS: dict[Callable[..., Any], Callable[..., Hashable | None]] = {}
 """For functions that may run on the event loop, see :func:`brief`."""
 
@@ -28,7 +29,7 @@ def command(name: str) -> Callable[[Function], Function]:
         if name in COMMANDS:
             raise ValueError(f"there is a command {name} already")
         COMMANDS[name] = function
-        _NAMES[function] = name
+        NAMES[function] = name
         return function
 
     return declare
@@ -53,29 +54,12 @@ def brief(workload: Callable[..., Hashable | None]) -> Callable[[Function], Func
     return declare
 
 
-class Call(NamedTuple):
-    """A command with its arguments."""
-
-    function: Callable[..., Any]
-    arguments: Sequence[Any]
-
-
-def named(function: Callable[..., Any]) -> str:
-    """The name of a command. Raises KeyError for a function that is none."""
-    return _NAMES[function]
-
-
-def unpacked(name: str, arguments: Sequence[Any]) -> Call:
-    """The call of a command with this name. Raises KeyError if this version has no such command."""
-    function = COMMANDS[name]
-    models = _models(function)
-    return Call(
-        function,
-        [
-            model.model_validate(value) if model is not None and isinstance(value, dict) else value
-            for model, value in zip(models, arguments, strict=False)
-        ],
-    )
+def restored_arguments(function: Callable[..., Any], arguments: Sequence[Any]) -> list[Any]:
+    """A command's arguments from a journal, which has the fields of pydantic models as dictionaries."""
+    return [
+        model.model_validate(value) if model is not None and isinstance(value, dict) else value
+        for model, value in zip(_models(function), arguments, strict=False)
+    ]
 
 
 @cache

@@ -16,7 +16,6 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
-from starlette.responses import Response
 from xxhash import xxh3_64_intdigest
 
 from telegrad_engine.cancellation import CancellationToken, cancelled_by
@@ -28,11 +27,9 @@ from telegrad_engine.errors import (
     SessionLost,
     SessionMoved,
     TelegradError,
-    from_slug,
 )
 from telegrad_engine.program.program_cache import ProgramCache
 from telegrad_engine.program.registered_functions import permissions
-from telegrad_engine.program.result import whole
 from telegrad_engine.session import snapshot
 from telegrad_engine.session.session import NotAtOnce
 from telegrad_engine.session.statistics import Statistics
@@ -41,9 +38,9 @@ from ..journal.dependencies import JournalFunctions, JournalTemplates
 from ..journal.files import SessionFiles
 from ..journal.frames import Data
 from ..journal.packing import pack, pack_command, unpack
-from .commands import QUERIES, named, unpacked
-from .sequence import HostedSession, SequenceRecords
-from .work import StreamAnswer, run_numbered
+from .commands import COMMANDS, NAMES, QUERIES, restored_arguments
+from .sequence import HostedSession, SequenceRecords, StreamAnswer
+from .work import run_numbered
 
 logger = logging.getLogger(__name__)
 MAX_JOURNAL_BYTES = 128 * 2**20
@@ -128,7 +125,7 @@ class Durable:
     ) -> Any:
         self.files.check_owned()
         # Before it runs, because it may change arrays that it was given.
-        command = pack_command(named(function), arguments)
+        command = pack_command(NAMES[function], arguments)
         session.flush()
         before, begun = session.instructions, perf_counter()
         last = self.senders.of(arguments[0]).last if function is run_numbered else 0
@@ -148,7 +145,7 @@ class Durable:
         if ran and slug not in UNREPEATABLE:
             self._held += [*self._context(), *command, pack(["outcome", slug, _check(result), ANSWERS])]
         elif isinstance(result, StreamAnswer) and result.number is not None:
-            self._held += _answer_parts(self.senders, arguments[0], result.number)
+            self._hold_answer(arguments[0], result.number)
         self._snapshot_wanted |= ran and slug in UNREPEATABLE
         if not holds:
             self._write(session, at_once)
@@ -161,11 +158,16 @@ class Durable:
         session = self.session
         if session is None:
             raise ServerBusy("the session's journal could not be written")
-        self._held += _answer_parts(self.senders, sender, number)
+        self._hold_answer(sender, number)
         try:
             self._write(session)
         except SessionMoved as moved:  # it may be repeated: either the other server has the answer, too, or neither
             raise SessionMoved(moved.detail) from None
+
+    def _hold_answer(self, sender: str, number: int) -> None:
+        """Add the recorded answer to a numbered request, if there is one, to the next frame."""
+        if (recorded := self.senders.of(sender).dump(number)) is not None:
+            self._held.append(pack(["answer", sender, number, recorded]))
 
     def _context(self) -> Sequence[Data]:
         """The templates and functions that the next command uses and the journal does not have."""
@@ -217,7 +219,7 @@ class Durable:
             logger.info("no snapshot: %s", error.detail)
             self._replay_s = 0.0  # until the same time has passed again
             return error.detail
-        self.files.replace([saved], [pack(["senders", dump(self.senders)])])
+        self.files.replace([saved], [pack(["senders", self.senders.dump()])])
         self._templates.forget()
         self._functions.forget()
         self._replay_s, self._snapshot_s = 0.0, perf_counter() - begun
@@ -318,9 +320,9 @@ class Durable:
                 self._compare(outcome, *rest)
             elif kind == "answer":
                 sender, number, entry = rest
-                _record(self.senders, sender, number, entry)
+                self.senders.of(sender).load(number, entry)
             elif kind == "senders":
-                load(self.senders, rest[0])
+                self.senders.load(rest[0])
             else:
                 raise SessionLost(f"the journal has an entry of another version of Telegrad: {kind!r:.40}")
 
@@ -339,9 +341,10 @@ class Durable:
 
 
 def _rerun(session: HostedSession, name: str, arguments: Sequence[Any]) -> tuple[str | None, int]:
-    call = unpacked(name, arguments)
+    function = COMMANDS[name]
+    values = restored_arguments(function, arguments)
     try:
-        result = call.function(session, *call.arguments)
+        result = function(session, *values)
     except Exception as error:
         return _slug(error, None), 0
     session.flush()
@@ -367,53 +370,3 @@ def _check(result: Any) -> int:
     """A checksum of a short answer; 0 for any other."""
     answer = result.answer if isinstance(result, StreamAnswer) else result
     return xxh3_64_intdigest(answer) if isinstance(answer, bytes) and len(answer) <= MAX_CHECKED else 0
-
-
-# The recorded answers --------------------------------------------------------------------------------
-
-
-def _answer_parts(senders: SequenceRecords, sender: str, number: int) -> list[Data]:
-    entry = senders.of(sender).entry(number)
-    return [] if entry is None else [pack(["answer", sender, number, _entry_data(*entry)])]
-
-
-def _entry_data(digest: bytes, answer: Any, failed: bool) -> list[Any]:
-    if isinstance(answer, StreamAnswer):
-        error = answer.error
-        problem = None if error is None else [error.slug, error.detail, error.context]
-        return ["stream", digest, failed, answer.number, bytes(whole(answer.answer)), problem]
-    headers = [list(header) for header in answer.raw_headers]
-    return ["response", digest, failed, answer.status_code, headers, answer.body]
-
-
-def _record(senders: SequenceRecords, sender: str, number: int, data: Sequence[Any]) -> None:
-    """Record an answer that was written."""
-    kind, digest, failed, *rest = data
-    answer: Any
-    if kind == "stream":
-        own, content, problem = rest
-        answer = StreamAnswer(own, content, None if problem is None else from_slug(problem[0], problem[1], problem[2]))
-        size = len(content)
-    else:
-        status, headers, body = rest
-        answer = Response(body, status)
-        answer.raw_headers = [(name, value) for name, value in headers]
-        size = len(body)
-    senders.of(sender).record(number, digest, answer, size, failed)
-
-
-def dump(senders: SequenceRecords) -> list[Any]:
-    """The records of all senders as plain data."""
-    return [
-        [name, record.last, record.failed, [[number, _entry_data(*entry)] for number, entry in record.entries()]]
-        for name, record in senders.all()
-    ]
-
-
-def load(senders: SequenceRecords, data: Sequence[Any]) -> None:
-    """Set the records of senders from plain data."""
-    for name, last, failed, entries in data:
-        for number, entry in entries:
-            _record(senders, name, number, entry)
-        record = senders.of(name)
-        record.last, record.failed = last, failed

@@ -14,8 +14,7 @@ from .. import __version__
 from ..journal.files import DataFolder, SessionFiles
 from ..journal.packing import pack, unpack
 from ..journal.store import Manifest
-from .durable import dump, load
-from .sequence import HostedSession, SequenceRecords
+from .sequence import HostedSession
 from .session_handle import SessionHandle
 
 
@@ -28,7 +27,7 @@ class Saved(NamedTuple):
 
 def save(session: HostedSession) -> Saved:
     """Save a session whose commands have ended. Raises NotSupported if it has no snapshot now."""
-    return Saved(snapshot.save(session), pack(["senders", dump(session.senders)]))
+    return Saved(snapshot.save(session), pack(["senders", session.senders.dump()]))
 
 
 def write(data: DataFolder, handle: SessionHandle, saved: Saved, epoch: int) -> SessionFiles:
@@ -64,11 +63,9 @@ def read(files: SessionFiles, restored: Callable[[bytes], HostedSession]) -> Hos
     if state is None:
         raise SessionLost("the session's state is not in its files")
     session = restored(state)
-    session.senders = SequenceRecords()
-    session.senders.accounts = session.accounts
     for frame in files.frames():
         for _, senders in unpack(frame.payload):
-            load(session.senders, senders)
+            session.senders.load(senders)
     return session
 
 

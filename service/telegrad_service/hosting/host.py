@@ -39,7 +39,7 @@ from ..tenants.quotas import Quotas
 from .actor import Activity, Workers
 from .commands import query
 from .durable import Durable
-from .sequence import HostedSession, SequenceRecords
+from .sequence import HostedSession
 from .session_handle import ENDED, GOING_AWAY, SESSION_ENDED, SessionHandle, SessionOptions
 
 CANCEL_S = 2.0
@@ -146,8 +146,6 @@ class SessionHost:
         """
         self._refuse_while_draining()
         self._refuse_if_full(options)
-        session.senders = SequenceRecords()
-        session.senders.accounts = session.accounts
         return self._add(options._replace(device=session.device, dtype=session.environment.dtype), session)
 
     def _surroundings(self, options: SessionOptions) -> snapshot.Surroundings:

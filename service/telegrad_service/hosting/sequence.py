@@ -13,15 +13,16 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from starlette.responses import Response
 from xxhash import xxh3_128_digest
 
-from telegrad_engine.errors import InvalidArgument, SequenceConflict
-from telegrad_engine.program.wire import Progress
+from telegrad_engine.errors import InvalidArgument, SequenceConflict, TelegradError, from_slug
+from telegrad_engine.program.result import Lent, whole
+from telegrad_engine.program.wire import Container, Progress
 from telegrad_engine.session.memory_accounting import Accounts
 from telegrad_engine.session.session import Session
 
@@ -37,10 +38,22 @@ MAX_ANSWERS = 64
 MAX_BYTES = 16 * 2**20
 
 
+class StreamAnswer(NamedTuple):
+    """The answer to a program of a stream."""
+
+    number: int | None
+    """Its sequence number, if it could be read."""
+    answer: Container | Lent = b""
+    error: TelegradError | None = None
+
+
 class _Entry(NamedTuple):
     digest: bytes
-    answer: Any
-    size: int
+    answer: StreamAnswer | Response
+
+    @property
+    def size(self) -> int:
+        return len(self.answer.answer if isinstance(self.answer, StreamAnswer) else self.answer.body)
 
 
 class SequenceRecord:
@@ -87,7 +100,7 @@ class SequenceRecord:
                 raise SequenceConflict(skips(number, self.last))
             async with recording():
                 response = await answer()
-                self.record(number, digest, response, len(response.body), response.status_code >= 400)
+                self.record(number, digest, response, response.status_code >= 400)
             return response
         finally:
             self.turn.release()
@@ -107,26 +120,46 @@ class SequenceRecord:
             self._begun = number, Progress()
         return self._begun[1]
 
-    def record(self, number: int, digest: bytes, answer: Any, size: int, failed: bool) -> None:
+    def record(self, number: int, digest: bytes, answer: StreamAnswer | Response, failed: bool) -> None:
         """Record the answer to the next number, and drop old answers beyond the limits, but never this one."""
         self.last = number
         self._begun = None
         if failed:
             self.failed = number
-        self._entries[number] = _Entry(digest, answer, size)
-        self._bytes += size
+        self._entries[number] = entry = _Entry(digest, answer)
+        self._bytes += entry.size
         while len(self._entries) > MAX_ANSWERS or (self._bytes > MAX_BYTES and len(self._entries) > 1):
             self._drop()
         self._account()
 
-    def entry(self, number: int) -> tuple[bytes, Any, bool] | None:
-        """The digest and the answer of a recorded request, and whether it failed; None if it is not recorded."""
-        found = self._entries.get(number)
-        return None if found is None else (found.digest, found.answer, self.failed == number)
+    def dump(self, number: int) -> list[Any] | None:
+        """The recorded request with this number as plain data; None if it is not recorded."""
+        if (entry := self._entries.get(number)) is None:
+            return None
+        digest, answer = entry
+        if isinstance(answer, StreamAnswer):
+            error = answer.error
+            problem = None if error is None else [error.slug, error.detail, error.context]
+            return ["stream", digest, self.failed == number, answer.number, bytes(whole(answer.answer)), problem]
+        headers = [list(header) for header in answer.raw_headers]
+        return ["response", digest, self.failed == number, answer.status_code, headers, answer.body]
 
-    def entries(self) -> list[tuple[int, tuple[bytes, Any, bool]]]:
-        """All recorded requests by number, as :meth:`entry` returns them."""
-        return [(number, (e.digest, e.answer, self.failed == number)) for number, e in self._entries.items()]
+    def load(self, number: int, data: Sequence[Any]) -> None:
+        """Record a request from plain data."""
+        kind, digest, failed, *rest = data
+        answer: StreamAnswer | Response
+        if kind == "stream":
+            own, content, problem = rest
+            answer = StreamAnswer(own, content, None if problem is None else from_slug(*problem))
+        else:
+            status, headers, body = rest
+            answer = Response(body, status)
+            answer.raw_headers = [(name, value) for name, value in headers]
+        self.record(number, digest, answer, failed)
+
+    def dump_all(self) -> list[Any]:
+        """All recorded requests as plain data, with the numbers of the last one and of the last that failed."""
+        return [self.last, self.failed, [[number, self.dump(number)] for number in self._entries]]
 
     def forget(self, seen: int) -> None:
         """Drop the answers up to this number, since the client has them."""
@@ -184,9 +217,17 @@ class SequenceRecords:
         for record in self._records.values():
             record.restart(accounts)
 
-    def all(self) -> list[tuple[str, SequenceRecord]]:
-        """The records by sender, the one that was inactive for longest first."""
-        return list(self._records.items())
+    def dump(self) -> list[Any]:
+        """The records of all senders as plain data, the one that was inactive for longest first."""
+        return [[name, *record.dump_all()] for name, record in self._records.items()]
+
+    def load(self, data: Sequence[Any]) -> None:
+        """Set the records of senders from plain data."""
+        for name, last, failed, entries in data:
+            record = self.of(name)
+            for number, entry in entries:
+                record.load(number, entry)
+            record.last, record.failed = last, failed
 
     @property
     def anonymous(self) -> int:
@@ -198,9 +239,13 @@ class SequenceRecords:
 class HostedSession(Session):
     """A session that a host keeps, with the records of its senders."""
 
-    senders: SequenceRecords
     is_durable = False
     """Whether the commands of the session are written to a journal."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.senders = SequenceRecords()
+        self.senders.accounts = self.accounts
 
     @property
     def session(self) -> HostedSession:

@@ -29,7 +29,7 @@ from ..observability import tracing
 from ..observability.feed import Feed
 from ..observability.request import OVER_STREAM, REQUEST
 from .commands import brief, command, query
-from .sequence import HostedSession, SequenceRecord, digest_of, parse_number, skips
+from .sequence import HostedSession, SequenceRecord, StreamAnswer, digest_of, parse_number, skips
 
 logger = logging.getLogger(__name__)
 MAX_ELEMENTS = 4096
@@ -63,15 +63,6 @@ def run_encoded(
                 error.context["progress"] = message.progress(session, sum(map(len, message.programs)))
                 raise
         return wire.encode_answer(answer, accept)
-
-
-class StreamAnswer(NamedTuple):
-    """The answer to a program of a stream."""
-
-    number: int | None
-    """Its sequence number, if it could be read."""
-    answer: wire.Container | Lent = b""
-    error: TelegradError | None = None
 
 
 @command("run_streamed_program")
@@ -110,7 +101,7 @@ def run_numbered(
     answer, halts = _numbered_answer(
         session, record, number, metadata, arrays, max_depth, record.failed if record.failed > seen else None, within
     )
-    record.record(number, digest, answer, len(answer.answer), halts)
+    record.record(number, digest, answer, halts)
     return answer
 
 

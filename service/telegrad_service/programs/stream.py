@@ -32,7 +32,7 @@ from telegrad_engine.session.session import NotAtOnce
 
 from .. import problems
 from ..hosting import work
-from ..hosting.sequence import parse_sender
+from ..hosting.sequence import StreamAnswer, parse_sender
 from ..hosting.session_handle import GOING_AWAY, TOKEN, SessionHandle
 from ..http import encodings
 from ..http.limits import BodyReservation
@@ -44,7 +44,7 @@ from ..tenants.principal import Scope, principal_of
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-Running = asyncio.Future[work.StreamAnswer]
+Running = asyncio.Future[StreamAnswer]
 PATH = "/v1/sessions/{session}/stream"
 SCOPE: Scope = "sessions"
 """The scope that the stream needs, as a route with a body does."""
@@ -273,7 +273,7 @@ class Stream:
         except Exception as error:  # _answer handles it
             return _failed(error)
 
-    def _run_at_once(self, body: memoryview) -> work.StreamAnswer:
+    def _run_at_once(self, body: memoryview) -> StreamAnswer:
         """Run a short program on the event loop. Raises NotAtOnce, with nothing done, if it may take long."""
         record = self._record
         text_size = int.from_bytes(body[:8], "little")
@@ -359,7 +359,7 @@ class Stream:
         async with asyncio.timeout(None if self._ending[0] == GOING_AWAY else self._settings.stream_ping_s):
             await self._send(answer)
 
-    async def _message(self, done: work.StreamAnswer) -> Message | None:
+    async def _message(self, done: StreamAnswer) -> Message | None:
         """The message for an answer, compressed if the client asked for that; None if the stream ends instead."""
         message = self._plain(done)
         if message is None or done.error is not None or not self._compressed:
@@ -368,7 +368,7 @@ class Stream:
         self._account.sent += len(compressed) - len(done.answer)
         return {**message, "bytes": compressed}
 
-    def _plain(self, done: work.StreamAnswer) -> Message | None:
+    def _plain(self, done: StreamAnswer) -> Message | None:
         """The message for an answer, uncompressed; None if the stream ends instead."""
         number, error = done.number, done.error
         if error is None:
@@ -384,7 +384,7 @@ class Stream:
         return message
 
 
-def _finished(done: work.StreamAnswer) -> Running:
+def _finished(done: StreamAnswer) -> Running:
     finished: Running = asyncio.get_running_loop().create_future()
     finished.set_result(done)
     return finished
