@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import partial
 
 from typing_extensions import override
 
@@ -139,23 +138,10 @@ class WorkerHost(SessionHost):
     # Sessions that begin and end -----------------------------------------------------------------
 
     @override
-    async def create(self, options: SessionOptions) -> SessionHandle:
-        self._refuse_while_leaving()
-        return await self._registered(await super().create(options))
-
-    @override
-    async def fork(self, handle: SessionHandle, options: SessionOptions) -> SessionHandle:
-        self._refuse_while_leaving()
-        return await self._registered(await super().fork(handle, options))
-
-    @override
-    async def restore(self, container: Container, options: SessionOptions) -> SessionHandle:
-        self._refuse_while_leaving()
-        return await self._registered(await super().restore(container, options))
-
-    def _refuse_while_leaving(self) -> None:
+    async def create(self, options: SessionOptions, origin: SessionHandle | Container | None = None) -> SessionHandle:
         if self.leaving:
             raise ServerBusy("this worker takes no new sessions", retry_after_s=RETRY_AFTER_S)
+        return await self._registered(await super().create(options, origin))
 
     async def _registered(self, handle: SessionHandle) -> SessionHandle:
         """Add a new session to the directory before its creator gets its id; end it if that fails."""
@@ -235,7 +221,7 @@ class WorkerHost(SessionHost):
         files = await asyncio.to_thread(data.open, manifest, epoch)
         options = self.options_of(manifest)
         try:
-            session = await asyncio.to_thread(handover_files.read, files, partial(self._restored, options=options))
+            session = await asyncio.to_thread(handover_files.read, files, self._surroundings(options))
         except NO_ROOM as error:
             files.close()
             await guarded(self._directory.release, session_id, self.worker_id, epoch)
@@ -243,9 +229,9 @@ class WorkerHost(SessionHost):
             text = f"no worker has room for the session now: {error.detail}"
             raise ServerBusy(text, retry_after_s=RETRY_AFTER_S) from error
         except TelegradError as error:
-            await asyncio.to_thread(handover_files.remove, files)
+            await asyncio.to_thread(files.remove)
             raise SessionLost(f"the session has not survived its move to another worker: {error.detail}") from error
-        await asyncio.to_thread(handover_files.remove, files)
+        await asyncio.to_thread(files.remove)
         self.resume(options, session, manifest)
 
     def _has(self, session_id: str, epoch: int) -> bool:
@@ -311,9 +297,9 @@ class WorkerHost(SessionHost):
         self._moving.add(handle.id)
         try:
             handle.stop_streams(GOING_AWAY, MOVING)
-            while handle.busy or self._active[handle.id]:
+            while handle.actor.busy or self._active[handle.id]:
                 if time.monotonic() > deadline:
-                    handle.cancel(MOVING)
+                    handle.actor.cancel(MOVING)
                     break
                 await asyncio.sleep(POLL_S)
             epoch = self.epochs.get(handle.id, 0)
@@ -335,7 +321,7 @@ class WorkerHost(SessionHost):
         try:
             await guarded(self._directory.release, handle.id, self.worker_id, epoch)
         except BaseException:
-            await asyncio.to_thread(handover_files.remove, files)
+            await asyncio.to_thread(files.remove)
             raise
 
     @override
@@ -350,12 +336,12 @@ class WorkerHost(SessionHost):
         """End the sessions that were handed over, and that nobody has used in their time to live."""
         for placed in await guarded(self._directory.handed_over):
             manifest = await asyncio.to_thread(data.find, placed.id)
-            if manifest is not None and not handover_files.is_expired(manifest, self._settings.heartbeat_ttl_s):
+            if manifest is not None and not manifest.is_expired(self._settings.heartbeat_ttl_s):
                 continue
             # Nobody can have got it, or get it, once it is not in the directory.
             if await guarded(self._directory.remove_unmoved, placed) and manifest is not None:
                 files = await asyncio.to_thread(data.open, manifest)
-                await asyncio.to_thread(handover_files.remove, files)
+                await asyncio.to_thread(files.remove)
 
     @override
     async def drain(self, seconds: float) -> bool:

@@ -96,11 +96,6 @@ class Workers:
         return bool(self._backlog)
 
     @property
-    def busy(self) -> bool:
-        """Whether any thread runs work."""
-        return self.busy_count > 0
-
-    @property
     def busy_count(self) -> int:
         """How many threads run work."""
         return self._count - len(self._free)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import NamedTuple
 
 from telegrad_engine.errors import SessionLost
 from telegrad_engine.program.safetensors import Container
@@ -18,19 +16,15 @@ from .sequence import HostedSession
 from .session_handle import SessionHandle
 
 
-class Saved(NamedTuple):
-    """A session's state, and the recorded answers of its senders."""
+def save(session: HostedSession) -> tuple[Container, bytes]:
+    """The state of a session whose commands have ended, and the recorded answers of its senders.
 
-    state: Container
-    senders: bytes
-
-
-def save(session: HostedSession) -> Saved:
-    """Save a session whose commands have ended. Raises NotSupported if it has no snapshot now."""
-    return Saved(snapshot.save(session), pack(["senders", session.senders.dump()]))
+    Raises NotSupported if it has no snapshot now.
+    """
+    return snapshot.save(session), pack(["senders", session.senders.dump()])
 
 
-def write(data: DataFolder, handle: SessionHandle, saved: Saved, epoch: int) -> SessionFiles:
+def write(data: DataFolder, handle: SessionHandle, saved: tuple[Container, bytes], epoch: int) -> SessionFiles:
     """Write the files. Raises ServerBusy, and leaves none, if that fails."""
     manifest = Manifest(
         id=handle.id,
@@ -49,34 +43,21 @@ def write(data: DataFolder, handle: SessionHandle, saved: Saved, epoch: int) -> 
     )
     files = data.create(manifest)
     try:
-        files.replace([saved.state], [saved.senders])
+        files.replace(saved[:1], saved[1:])
     except BaseException:
-        remove(files)
+        files.remove()
         raise
     files.close()
     return files
 
 
-def read(files: SessionFiles, restored: Callable[[bytes], HostedSession]) -> HostedSession:
-    """The session, which ``restored`` makes from its state. Raises SessionLost if a file is damaged, and ServerBusy."""
+def read(files: SessionFiles, surroundings: snapshot.Surroundings) -> HostedSession:
+    """The session. Raises SessionLost if a file is damaged, ServerBusy, and the errors of restoring a snapshot."""
     state = files.snapshot()
     if state is None:
         raise SessionLost("the session's state is not in its files")
-    session = restored(state)
+    session = snapshot.restore(state, HostedSession, **surroundings)
     for frame in files.frames():
         for _, senders in unpack(frame.payload):
             session.senders.load(senders)
     return session
-
-
-def is_expired(manifest: Manifest, heartbeat_ttl_s: float) -> bool:
-    """Whether nobody has used the session, or sent a heartbeat, in its time to live."""
-    ttl_s = min(manifest.ttl_s, heartbeat_ttl_s) if manifest.heartbeats else manifest.ttl_s
-    return manifest.last_used_at + ttl_s < time.time()
-
-
-def remove(files: SessionFiles) -> None:
-    """Delete the files. Raises ServerBusy."""
-    files.close()
-    files.withdraw()
-    files.delete()

@@ -111,41 +111,26 @@ class SessionHost:
         for files in self._data.open_all() if self._data and not shared else ():
             self._restore(files)
 
-    async def create(self, options: SessionOptions) -> SessionHandle:
-        """Create a session. Raises ServerBusy or SessionLimit if there is no room for it."""
-        there = await asyncio.to_thread(device, options.device)  # the first use of a device imports a large library
-        options = options._replace(device="cpu" if there is None else there.name)  # "gpu" is chosen once
-        await self._make_room(options)
-        if options.durable:
-            return await self._create_durable(options)
-        session = HostedSession(**_state_options(options), **self._surroundings(options))
-        return self.adopt(session, options)
+    async def create(self, options: SessionOptions, origin: SessionHandle | Container | None = None) -> SessionHandle:
+        """Create a session: an empty one, a fork of another one, or one in the state of a snapshot.
 
-    async def fork(self, handle: SessionHandle, options: SessionOptions) -> SessionHandle:
-        """Create a session in the state of another one. Raises as :meth:`create`, and the errors of a fork."""
-        await self._make_room(options)
-        if options.durable:
-            return await self._create_durable(options, await handle.call(_save))
-        return self.adopt(await handle.call(_fork, self._surroundings(options)), options)
-
-    async def restore(self, container: Container, options: SessionOptions) -> SessionHandle:
-        """Create a session in the state of a snapshot. Raises as :meth:`create`, and the errors of a restoration."""
-        await self._make_room(options)
-        if options.durable:
-            return await self._create_durable(options, container)
-        session = await asyncio.to_thread(self._restored, container, options)
-        return self.adopt(session, options)
-
-    def _restored(self, container: Container, options: SessionOptions) -> HostedSession:
-        return snapshot.restore(container, HostedSession, **self._surroundings(options))
-
-    def adopt(self, session: HostedSession, options: SessionOptions) -> SessionHandle:
-        """Host a session that exists. Its device and dtype count, not those in the options.
-
-        Raises ServerBusy or SessionLimit if there is no room for it.
+        Raises ServerBusy or SessionLimit if there is no room for it, and the errors of a fork or a restoration.
         """
-        self._refuse_while_draining()
-        self._refuse_if_full(options)
+        if origin is None:
+            there = await asyncio.to_thread(device, options.device)  # the first use of a device imports a large library
+            options = options._replace(device="cpu" if there is None else there.name)  # "gpu" is chosen once
+        await self._make_room(options)
+        if options.durable:
+            saved = await origin.call(_save) if isinstance(origin, SessionHandle) else origin
+            return await self._create_durable(options, saved)
+        around = self._surroundings(options)
+        if origin is None:
+            session = HostedSession(**_state_options(options), **around)
+        elif isinstance(origin, SessionHandle):
+            session = await origin.call(_fork, around)
+        else:
+            session = await asyncio.to_thread(lambda: snapshot.restore(origin, HostedSession, **around))
+        self._check_room(options)
         return self._add(options._replace(device=session.device, dtype=session.environment.dtype), session)
 
     def _surroundings(self, options: SessionOptions) -> snapshot.Surroundings:
@@ -246,38 +231,33 @@ class SessionHost:
         self._moved.append(session_id)
         self.ledger.ended["moved"] += 1
         handle.stop_streams(GOING_AWAY, MOVED)
-        handle.cancel(MOVED)
+        handle.actor.cancel(MOVED)
         self._has_freed = True
         handle.forget()
 
     async def _make_room(self, options: SessionOptions) -> None:
         """End expired sessions if there is no room for another. Raises ServerBusy or SessionLimit if there is none."""
         self._refuse_while_draining()
-        if self._refusal(options) is not None:
+        try:
+            self._check_room(options)
+        except (ServerBusy, SessionLimit):
             await self.expire()
-        self._refuse_if_full(options)
+            self._check_room(options)
 
-    def _refuse_if_full(self, options: SessionOptions) -> None:
-        if (refusal := self._refusal(options)) is not None:
-            try:
-                raise refusal
-            finally:
-                del refusal  # its traceback holds this frame
-
-    def _refusal(self, options: SessionOptions) -> SessionLimit | ServerBusy | None:
-        """The error if there is no room for another session of this tenant and peer, else None."""
+    def _check_room(self, options: SessionOptions) -> None:
+        """Raise ServerBusy or SessionLimit if there is no room for another session of this tenant and peer."""
+        self._refuse_while_draining()
         settings, peer = self._settings, options.peer
         most = settings.max_sessions_per_tenant
         if most and options.tenant != ANYONE.tenant and len(self.sessions(options.tenant)) >= most:
-            return SessionLimit(f"this tenant has {most} sessions, as many as it may", quota="sessions")
+            raise SessionLimit(f"this tenant has {most} sessions, as many as it may", quota="sessions")
         if len(self._sessions) >= settings.max_sessions:
-            return ServerBusy(f"the server holds {settings.max_sessions} sessions, as many as it may")
+            raise ServerBusy(f"the server holds {settings.max_sessions} sessions, as many as it may")
         most = settings.max_sessions_per_peer
         if most and sum(handle.peer == peer for handle in self._sessions.values()) >= most:
-            return SessionLimit(
+            raise SessionLimit(
                 f"{peer or 'this client'} has {most} sessions, as many as one address may", quota="sessions"
             )
-        return None
 
     def find(self, principal: Principal, session_id: str) -> SessionHandle:
         """Find a session of the principal's tenant. Raises UnknownSession, SessionMoved, and ServerBusy if draining."""
@@ -323,7 +303,7 @@ class SessionHost:
             return  # it was ended while this waited for others
         self.ledger.ended[how] += 1
         handle.stop_streams(ENDED, reason)
-        handle.cancel(reason)
+        handle.actor.cancel(reason)
         self._has_freed = True
         await handle.delete()
 
@@ -337,7 +317,7 @@ class SessionHost:
             if not handle.owned:
                 self._forget(handle.id)
                 continue
-            if handle.busy:
+            if handle.actor.busy:
                 continue
             if handle.expires < now:
                 await self._remove(handle, "expired", "the session has expired")
@@ -350,7 +330,8 @@ class SessionHost:
                 await handle.put_away()
             if handle.feed:
                 handle.feed.warn_before(handle.expires_at, time.time())
-        if self._has_freed and not self._workers.busy:  # a program would be slower without the memory that is kept
+        # While programs run, they would be slower without the memory that is kept.
+        if self._has_freed and not self._workers.busy_count:
             self._has_freed = False
             await asyncio.to_thread(return_freed_memory)
 
@@ -371,7 +352,7 @@ class SessionHost:
             return True
         # abandon() answers the callers with 503 before the cancellation reaches them.
         for handle in self._sessions.values():
-            handle.cancel("the server is about to stop")
+            handle.actor.cancel("the server is about to stop")
             handle.abandon()
         await self._idle(CANCEL_S)
         return False
@@ -380,7 +361,7 @@ class SessionHost:
         """Wait at most ``seconds`` seconds until nothing runs. Return whether nothing runs."""
         deadline = time.monotonic() + seconds
         # Work of sessions that have ended counts too, since the process must not end during it.
-        while busy := self._workers.busy or any(h.busy or h.streams for h in self._sessions.values()):
+        while busy := bool(self._workers.busy_count) or any(h.actor.busy or h.streams for h in self._sessions.values()):
             if time.monotonic() > deadline:
                 break
             await asyncio.sleep(0.02)
@@ -396,7 +377,7 @@ class SessionHost:
             threads=self._settings.threads,
             busy_threads=self._workers.busy_count,
             backlog=self._workers.backlog,
-            waiting=sum(handle.waiting for handle in self._sessions.values()),
+            waiting=sum(handle.actor.waiting for handle in self._sessions.values()),
             process_bytes=self.quotas.memory.used,
             body_bytes=self.quotas.body_bytes,
             cached_programs=len(self._memory),
@@ -411,7 +392,9 @@ class SessionHost:
 
     async def close(self) -> None:
         """End the threads and forget all sessions."""
-        saving = [asyncio.ensure_future(handle.put_away()) for handle in self._sessions.values() if not handle.busy]
+        saving = [
+            asyncio.ensure_future(handle.put_away()) for handle in self._sessions.values() if not handle.actor.busy
+        ]
         if saving:
             await asyncio.wait(saving, timeout=CANCEL_S)
         self._workers.stop()

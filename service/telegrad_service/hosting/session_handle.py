@@ -140,7 +140,8 @@ class SessionHandle:
         self.queue = queue
         """The quota of requests that run or wait for the session."""
         self._state = state
-        self._actor = Actor(workers, "" if self.tenant == ANYONE.tenant else self.tenant)
+        self.actor = Actor(workers, "" if self.tenant == ANYONE.tenant else self.tenant)
+        """Runs the calls."""
         self._activity = activity
         self._recording = asyncio.Lock()
         """Held by the numbered request whose commands are written together with its answer."""
@@ -209,7 +210,7 @@ class SessionHandle:
         """Load a durable session from the disk if need be. Raises SessionLost if it cannot be loaded."""
         state = self._state
         if isinstance(state, Durable) and state.session is None:
-            await self._actor.call(state.load)
+            await self.actor.call(state.load)
 
     async def call(self, function: Callable[Concatenate[HostedSession, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return ``function(session, …)``, run after all earlier calls; :data:`TOKEN` cancels it.
@@ -236,18 +237,18 @@ class SessionHandle:
             if workload is not None:
                 task = partial(_timed, workload, task)
                 if _DURATIONS.get(workload, math.inf) <= BRIEF_S:
-                    return self._actor.run_at_once(task, self._state, *arguments, token=TOKEN.get())
-            return await self._actor.call(task, self._state, *arguments, token=TOKEN.get())
+                    return self.actor.run_at_once(task, self._state, *arguments, token=TOKEN.get())
+            return await self.actor.call(task, self._state, *arguments, token=TOKEN.get())
         holds = HOLDS.get()
         while not holds and self._recording.locked():
             async with self._recording:
                 pass
-        return await self._actor.call(self._state.run, function, arguments, task, holds, token=TOKEN.get())
+        return await self.actor.call(self._state.run, function, arguments, task, holds, token=TOKEN.get())
 
     def _workload(self, session: HostedSession, function: Callable[..., T], arguments: Sequence[Any]) -> int | None:
         """What decides how long a call takes that may run on the event loop; None for any other call."""
         request, describe = REQUEST.get(), WORKLOADS.get(function)
-        if describe is None or request is None or request.body_size > MAX_BODY or self._actor.busy:
+        if describe is None or request is None or request.body_size > MAX_BODY or self.actor.busy:
             return None
         # Answers that must be copied first, an accelerator to wait for, and listeners are work for a thread.
         if session.lent or session.environment.device is not None or self.feed.listeners:
@@ -269,7 +270,7 @@ class SessionHandle:
                 yield
             finally:
                 HOLDS.reset(reset)
-                await self._actor.call(self._state.answer, sender, number)
+                await self.actor.call(self._state.answer, sender, number)
 
     @property
     def alone(self) -> bool:
@@ -281,7 +282,7 @@ class SessionHandle:
 
         It never raises: if the work fails, later programs get InternalError.
         """
-        if not self._actor.busy and self._session is not None:  # a thread flushes the session itself
+        if not self.actor.busy and self._session is not None:  # a thread flushes the session itself
             self._session.flush()
 
     def run_at_once(self, function: Callable[..., T], *args: Any) -> T:
@@ -295,7 +296,7 @@ class SessionHandle:
         session = self._session
         if (
             session is None
-            or self._actor.busy
+            or self.actor.busy
             or session.last_s > within
             or self._recording.locked()
             or self.feed.listeners
@@ -307,16 +308,6 @@ class SessionHandle:
             result = function(session, *args, within=within)
         self.use()
         return result
-
-    @property
-    def busy(self) -> bool:
-        """Whether a call runs or waits."""
-        return self._actor.busy
-
-    @property
-    def waiting(self) -> int:
-        """How many calls wait for earlier ones."""
-        return self._actor.waiting
 
     async def give_up_waiting(self) -> None:
         """Cancel the backward passes that wait for the client. It does not count as a use of the session."""
@@ -331,7 +322,7 @@ class SessionHandle:
             files = self._state.files
             files.manifest.name, files.manifest.ttl_s = self.name, self.ttl_s
             files.manifest.last_used_at = time.time() - self.idle_s
-            self._actor.post(files.write_manifest)
+            self.actor.post(files.write_manifest)
 
     @property
     def owned(self) -> bool:
@@ -341,7 +332,7 @@ class SessionHandle:
     def forget(self) -> None:
         """Free the memory of a session that another server has taken over."""
         if isinstance(self._state, Durable):
-            self._actor.post(self._state.unload)
+            self.actor.post(self._state.unload)
 
     def note_use(self) -> None:
         """Note the last use on the disk, if it is newer than the one that is noted there."""
@@ -354,23 +345,19 @@ class SessionHandle:
         """Delete what is on the disk: at once what makes it a session, and the rest after the cancelled calls."""
         if isinstance(self._state, Durable):
             await asyncio.to_thread(self._state.files.withdraw)
-            self._actor.post(self._state.delete)
+            self.actor.post(self._state.delete)
 
     async def put_away(self) -> None:
         """Save the session to the disk, if it is durable, and free its memory."""
         if isinstance(self._state, Durable) and self._state.session is not None and not self._recording.locked():
             self._state.files.manifest.last_used_at = time.time() - self.idle_s
-            await self._actor.call(self._state.put_away)
+            await self.actor.call(self._state.put_away)
 
     async def inspect(self, function: Callable[[HostedSession], T]) -> T:
         """Return ``function(session)`` of a session that is not durable. It does not count as a use of the session."""
-        return await self._actor.call(function, self._session)
-
-    def cancel(self, reason: str) -> None:
-        """Cancel all running and waiting calls."""
-        self._actor.cancel(reason)
+        return await self.actor.call(function, self._session)
 
     def abandon(self) -> None:
         """Answer all calls with ServerBusy. Only those that wait had no effect, so only these may be repeated."""
         text = "the server stopped before this was finished"
-        self._actor.abandon(ServerBusy(text, retry_after_s=None), ServerBusy(text))
+        self.actor.abandon(ServerBusy(text, retry_after_s=None), ServerBusy(text))

@@ -207,6 +207,12 @@ class SessionFiles:
         except OSError as error:
             logger.warning("the files of a deleted session cannot be deleted: %s", error)
 
+    def remove(self) -> None:
+        """Close, withdraw and delete the files of a session that nothing uses. Raises ServerBusy."""
+        self.close()
+        self.withdraw()
+        self.delete()
+
     @contextmanager
     def _explained(self, what: str, **if_moved: None) -> Iterator[None]:
         """Raise SessionMoved for an error of the disk or the store if that is the reason, else ServerBusy."""

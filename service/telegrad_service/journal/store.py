@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,6 +47,11 @@ class Manifest(BaseModel):
     epoch: int = 0
     """The number of the session's owner: it grows each time that a server opens the session."""
     server_version: str
+
+    def is_expired(self, heartbeat_ttl_s: float) -> bool:
+        """Whether nobody has used the session, or sent a heartbeat, in its time to live."""
+        ttl_s = min(self.ttl_s, heartbeat_ttl_s) if self.heartbeats else self.ttl_s
+        return self.last_used_at + ttl_s < time.time()
 
 
 class SessionStore(ABC):

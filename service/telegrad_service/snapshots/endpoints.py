@@ -64,7 +64,7 @@ async def import_session(
     """
     ttl_s = service.checked_ttl(ttl_s, settings)
     options = SessionOptions(principal.tenant, name, ttl_s=ttl_s, peer=peer, heartbeats=heartbeats, durable=durable)
-    handle = await host.restore(raw[0], options)
+    handle = await host.create(options, raw[0])
     response.headers["location"] = f"/v1/sessions/{handle.id}"
     return await service.status(handle)
 
@@ -93,7 +93,7 @@ async def fork_session(
         heartbeats=asked.heartbeats,
         durable=asked.durable,
     )
-    fork = await host.fork(handle, options)
+    fork = await host.create(options, handle)
     response.headers["location"] = f"/v1/sessions/{fork.id}"
     return await service.status(fork)
 
