@@ -17,7 +17,7 @@ from telegrad_engine.context import observers, state
 from telegrad_engine.lru import LRU
 from telegrad_engine.schema.op import Op
 from telegrad_engine.shapes import Spec, interned
-from telegrad_engine.tensor.abstract import hidden_specs, view_of
+from telegrad_engine.tensor.abstract import hidden_specs
 from telegrad_engine.tensor.call_cache import (
     CALLS,
     CONSTANTS,
@@ -27,6 +27,7 @@ from telegrad_engine.tensor.call_cache import (
     key_parts,
     told_apart,
 )
+from telegrad_engine.tensor.execution import note_views
 from telegrad_engine.tensor.inference import mark
 from telegrad_engine.tensor.namespace import Resolve
 from telegrad_engine.tensor.prepared_calls import RecordedCall, promised
@@ -111,7 +112,7 @@ class PreparedCall(NodeBuilder):
             mark(outputs)
         if self.op.view:
             base = tensors[(order or [0])[0] or 0]  # the op's first input, which is a tensor
-            view_of(base, self.op, self._attrs if step is None else step.attrs, outputs)
+            note_views(base, self.op, self._attrs if step is None else step.attrs, outputs)
         if self.tracked:
             self._enter(segment, tensors, (*[slots[tensor._id] for tensor in tensors], *made), outputs, step)
         return self.op.bundle(outputs)

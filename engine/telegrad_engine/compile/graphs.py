@@ -27,6 +27,7 @@ from ..graph.data import (
     template,
 )
 from ..graph.node import FREED, Node, accumulator, next_sequence, skip_sequence
+from ..tensor.execution import memory_owner
 
 MAX_NODES, MAX_UNVISITED = 2**11, 2**8
 """The maximum number of nodes in the graph of a program's inputs, which is read at every run: if the program may make a
@@ -113,13 +114,6 @@ def _edge(target: Any, order: Mapping[int, int], node: Any, place: Callable[[Any
     if node.saved is FREED:
         return BEFORE_FREED
     return order[id(target)] if target.leaf is None else BEFORE_FREED - 1 - place(target.leaf)
-
-
-def memory_owner(array: Any) -> Any:
-    """Return the owner of an array's memory."""
-    while (base := getattr(array, "base", None)) is not None:
-        array = base
-    return array
 
 
 def _reached(roots: Sequence[Any], most: int) -> list[Any]:

@@ -14,9 +14,10 @@ from ..program.program import BoundProgram
 from ..session.session import Session
 from ..tensor.conversion import as_array
 from ..tensor.eager import Tensor
+from ..tensor.execution import memory_owner
 from ..tensor.in_place import ONE_OF_SEVERAL
 from ..tensor.inference import is_marked
-from .graphs import MAX_NODES, MAX_UNVISITED, GraphSignature, InputGraph, memory_owner
+from .graphs import MAX_NODES, MAX_UNVISITED, GraphSignature, InputGraph
 
 
 class TensorSpec(NamedTuple):

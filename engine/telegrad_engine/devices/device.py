@@ -59,7 +59,7 @@ class Device:
             outs, hidden = execute(op, datas, attrs, self.backend)
         outputs = [self.Tensor(out) for out in outs]
         enter = partial(record, op, attrs) if needs and op.differentiable and state.grad_enabled else None
-        return finish(op, inputs, attrs, outputs, hidden, enter, _show)
+        return finish(op, inputs, attrs, outputs, hidden, enter)
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -81,11 +81,6 @@ class Device:
                     "Expected all tensors to be on the same device, but found at least two devices, "
                     f"{self.name} and {elsewhere}!"
                 )
-
-
-def _show(source: Tracked, op: Op, attrs: Mapping[str, Any], outputs: Sequence[DeviceTensor]) -> None:
-    for index, output in enumerate(outputs):
-        output._show(source, op, attrs, index)
 
 
 _devices: dict[str, Device | None] = {"cpu": None}

@@ -71,7 +71,7 @@ class DeviceTensor(Tensor):
             raise InvalidOperation(OVERLAPPING)  # CuPy itself does not check this
         self._on.backend.copyto(self._data, self._on.backend.asarray(value), casting="unsafe")
 
-    def _show(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:
+    def _note_view(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:
         """Make this output of ``op`` a view of ``source`` if they share memory."""
         if self._on.backend.may_share_memory(self._data, source._data):
             self._view_of(source, op, attrs, index)
@@ -92,33 +92,18 @@ class DeviceValues(ArrayValues):
 
     def __init__(self, device: Any) -> None:
         super().__init__(device.Tensor)
-        self.F = RawFunctions(device.backend)
-        self._backend = device.backend
-
-    def seed(self, tensor: Any, gradient: Any) -> Any:
-        """The array that a pass starts with: that of ``gradient``, or ones."""
-        data = tensor._data
-        return self._backend.ones(data.shape, data.dtype) if gradient is None else gradient._data
-
-    def add(self, a: Any, b: Any, may_mutate: bool) -> Any:
-        """The sum of two gradients, as a new array."""
-        return a + b
+        self.F, self.xp = RawFunctions(device.backend), device.backend
 
     def wrap(self, grad: Any) -> Any:
         """A copy of a gradient as a tensor."""
-        return self.cls(self._backend.array(self._row_major(grad)))
+        return self.cls(self.xp.array(self._row_major(grad)))
 
     def _row_major(self, grad: Any) -> Any:
-        backend = self._backend
-        return grad if backend.is_contiguous(grad) else backend.ascontiguousarray(grad)
+        return grad if self.xp.is_contiguous(grad) else self.xp.ascontiguousarray(grad)
 
     def to_tensor(self, grad: Any) -> Any:
         """A gradient as a tensor, for hooks and for a Function's backward."""
         return self.cls(self._row_major(grad))
-
-    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """The tensor that a Function's backward takes for an output that no gradient reached."""
-        return self.cls(self._backend.zeros(shape, dtype))
 
     def accumulate_into(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
         """Add a gradient to ``tensor.grad`` in place, or set it if it is None."""
@@ -197,7 +182,7 @@ class ImmutableTensor(DeviceTensor):
         for name in ("_memory", "_path", "_shown", "_shown_at", "_strides", "_version_counter"):
             setattr(self, name, getattr(source, name))
 
-    def _show(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:
+    def _note_view(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:
         """Make this output of ``op`` a view of ``source`` if they would share memory in torch.
 
         For a reshape, this depends on strides (tensor/abstract_layout.py).

@@ -14,7 +14,6 @@ from ..context import state
 from ..graph.node import accumulator, record
 from ..schema.op import NO_ATTRS, Op
 from ..shapes import Spec, check_size
-from .abstract_layout import is_view
 from .base import Tracked
 from .call_cache import Call, Ready, entering, gathered, preparing
 from .execution import Enter, finish, run_composite
@@ -89,14 +88,7 @@ def finish_without_values(
     hidden: Sequence[Any] = ()
     if needs and op.differentiable and state.grad_enabled:
         enter, hidden = partial(record, op, attrs), () if op.hidden_rule is None else op.hidden_rule(*datas, **attrs)
-    return finish(op, inputs, attrs, outputs, hidden, enter, view_of)
-
-
-def view_of(source: Any, op: Op, attrs: Mapping[str, Any], outputs: Sequence[Any]) -> None:
-    """Make the outputs of a view op views of ``source``, unless they are copies."""
-    if is_view(source, op, attrs):
-        for index, output in enumerate(outputs):
-            output._view_of(source, op, attrs, index)
+    return finish(op, inputs, attrs, outputs, hidden, enter)
 
 
 def unwrap(inputs: tuple[Any, ...], differentiable: bool = True) -> tuple[list[Any], bool]:
@@ -141,7 +133,7 @@ def without_values(producing: Callable[[Call], Produce]) -> Callable[[Call], Rea
 
         def run(tensors: list[Any]) -> Any:
             inputs = tensors if order is None else gathered(blank, order, tensors)
-            return finish(op, inputs, attrs, produce(tensors, inputs), hidden, enter_again, view_of)
+            return finish(op, inputs, attrs, produce(tensors, inputs), hidden, enter_again)
 
         return run
 

@@ -66,8 +66,8 @@ def follow(array: Any, op: Op, attrs: Any, index: int) -> Any:
 
 
 def is_view(source: Any, op: Op, attrs: Any) -> bool:
-    """Whether a view op's output shares memory with ``source``; some view ops copy if the strides allow no view."""
-    if not op.may_copy or (source._base is None and source._layout is None and not source._view_chain):
+    """Whether the output of a view op that may copy is a view of ``source``: whether the strides allow it."""
+    if source._base is None and source._layout is None and not source._view_chain:
         return True
     array = layout(source)
     return shows(follow(array, op, attrs, 0), array)

@@ -18,7 +18,7 @@ from ..graph.node import Node
 from ..memory_layout import memory_of, offset_of
 from ..schema.op import Op
 from . import inference
-from .abstract_layout import follow, is_contiguous, layout
+from .abstract_layout import follow, is_contiguous, is_view, layout
 from .in_place import Changeable, c_name
 
 ONLY_FLOATING = "only Tensors of floating point dtype can require gradients"
@@ -206,6 +206,11 @@ class Tracked(Changeable):
             return None
         array = layout(self)
         return None if array.flags.c_contiguous and not offset_of(array) else array
+
+    def _note_view(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:
+        """Make this output of a view op a view of ``source``, unless it is a copy."""
+        if not op.may_copy or is_view(source, op, attrs):
+            self._view_of(source, op, attrs, index)
 
     def _strided_as(self, source: Changeable, op: Op, attrs: Any, index: int) -> Any:
         return follow(layout(source), op, attrs, index)

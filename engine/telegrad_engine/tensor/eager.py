@@ -27,7 +27,7 @@ from ..graph.node import (
 from ..lru import LRU
 from ..schema.op import NO_ATTRS, Op
 from ..shapes import Spec, interned
-from .abstract import Meta
+from .abstract import Meta, unwrap
 from .base import Tracked
 from .call_cache import Call, Ready, gathered
 from .conversion import as_array
@@ -247,7 +247,7 @@ def _run_to_several(call: PreparedCall, inputs: Sequence[Any], datas: Sequence[A
         count_hidden(hidden)
     arrays = out if call.many else (out,)
     outputs = [_made(array, spec, call.op, datas) for array, spec in zip(arrays, call.specs, strict=True)]
-    return finish(call.op, inputs, call.attrs, outputs, hidden, call.record if call.plan else None, note_views)
+    return finish(call.op, inputs, call.attrs, outputs, hidden, call.record if call.plan else None)
 
 
 def _made(array: Any, spec: Spec, op: Op, datas: Sequence[Any]) -> Tensor:
@@ -277,28 +277,12 @@ def execute_and_record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
         return state.device.apply(op, inputs, attrs)
     if state.autocast is not None:
         op, inputs, attrs = state.autocast.cast(op, inputs, attrs)
-    needs = False
-    datas: list[Any] = []
-    for x in inputs:
-        if type(x) is Tensor:
-            if x._base is not None and op.differentiable:
-                x._refresh()
-            datas.append(x._data)
-            needs = needs or x._requires_grad
-        elif type(x) is tuple:
-            datas.append(_unwrap(x))
-            needs = needs or any(isinstance(v, Tracked) and v._requires_grad for v in x)
-        elif isinstance(x, Tracked):
-            x._refresh()
-            datas.append(x._data)
-            needs = needs or x._requires_grad
-        else:
-            datas.append(x)
+    datas, needs = unwrap(inputs, op.differentiable)
     if op.composite:
         return compose(op, inputs, attrs)
     outs, hidden = execute(op, datas, attrs)
     enter = partial(record, op, attrs) if needs and op.differentiable and state.grad_enabled else None
-    return finish(op, inputs, attrs, wrap(outs), hidden, enter, note_views)
+    return finish(op, inputs, attrs, wrap(outs), hidden, enter)
 
 
 def wrap(arrays: Sequence[Any]) -> list[Tensor]:
@@ -312,13 +296,6 @@ def wrap(arrays: Sequence[Any]) -> list[Tensor]:
     return tensors
 
 
-def note_views(source: Any, op: Op, attrs: Mapping[str, Any], outputs: Sequence[Tensor]) -> None:
-    """Make the outputs of a view op views of ``source``, unless they are copies."""
-    for index, output in enumerate(outputs):
-        if shows(output._data, source._data):
-            output._view_of(source, op, attrs, index)
-
-
 def compose(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
     """Run a composite op: each op that it calls is executed and recorded separately."""
     memory = state.memory
@@ -328,15 +305,6 @@ def compose(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
     result = run_composite(op, functions, inputs, attrs)
     count_saved(memory, result if isinstance(result, (list, tuple)) else (result,), begun)
     return result
-
-
-def _unwrap(value: Any) -> Any:
-    if isinstance(value, tuple):
-        for v in value:
-            if isinstance(v, Tracked):
-                v._refresh()
-        return tuple([v._data if isinstance(v, Tracked) else v for v in value])
-    return value
 
 
 def writable(tensor: Any, shared: bool = False) -> Any:
@@ -427,7 +395,7 @@ class Tensor(Tracked):
             self._overwrite(op, inputs, attrs)
 
     def _overwrite(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
-        datas = [x._data if isinstance(x, Tracked) else _unwrap(x) for x in inputs]
+        datas, _ = unwrap(inputs, differentiable=False)
         out, _ = execute(op, datas, attrs)
         np.copyto(writable(self, not op.overlap.itself), out[0], casting="unsafe")
 
@@ -447,6 +415,10 @@ class Tensor(Tracked):
     def _strided(self) -> Any:
         data = self._data
         return None if data.flags.c_contiguous else data
+
+    def _note_view(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:
+        if shows(self._data, source._data):
+            self._view_of(source, op, attrs, index)
 
     def _strided_as(self, source: Changeable, op: Op, attrs: Any, index: int) -> Any:
         return self._strided()

@@ -87,7 +87,6 @@ def finish(
     outputs: Sequence[Any],
     hidden: Sequence[Any],
     enter: Enter | None,
-    note_views: Callable[[Any, Op, Mapping[str, Any], Sequence[Any]], None],
 ) -> Any:
     """Return the result of a call that has made new tensors: record it, and note which outputs are views.
 
@@ -100,6 +99,12 @@ def finish(
     if op.view:
         note_views(inputs[0], op, attrs, outputs)
     return op.bundle(outputs)
+
+
+def note_views(source: Any, op: Op, attrs: Mapping[str, Any], outputs: Sequence[Any]) -> None:
+    """Make the outputs of a view op views of ``source``, unless they are copies."""
+    for index, output in enumerate(outputs):
+        output._note_view(source, op, attrs, index)
 
 
 def needs(
@@ -147,17 +152,17 @@ def own(array: Any, datas: Sequence[Any], xp: Backend) -> Any:
 
 def _is_borrowed(array: Any, datas: Sequence[Any]) -> bool:
     """Whether an array shares memory with one of the inputs ``datas``."""
-    root = _root(array)
+    root = memory_owner(array)
     for x in datas:
         if isinstance(x, (tuple, list)):
             if _is_borrowed(array, x):
                 return True
-        elif hasattr(x, "astype") and (x is root or _root(x) is root):
+        elif hasattr(x, "astype") and (x is root or memory_owner(x) is root):
             return True
     return False
 
 
-def _root(array: Any) -> Any:
+def memory_owner(array: Any) -> Any:
     """Return the owner of an array's memory: itself, the array that it is a view of, or a buffer."""
     while (base := getattr(array, "base", None)) is not None:
         array = base

@@ -68,6 +68,7 @@ class ArrayValues(Values):
     """Gradients as raw arrays, for passes that record nothing."""
 
     F = RAW
+    xp: Any = NUMPY
     raw = True
 
     def __init__(self, cls: type[Any]) -> None:
@@ -88,7 +89,7 @@ class ArrayValues(Values):
     def seed(self, tensor: Any, gradient: Any) -> Any:
         """Return the array that a pass starts with: that of ``gradient``, or ones if it is None."""
         if gradient is None:
-            return np.ones(tensor._data.shape, tensor._data.dtype)
+            return self.xp.ones(tensor._data.shape, tensor._data.dtype)
         return gradient._data
 
     def add(self, a: Any, b: Any, may_mutate: bool) -> Any:
@@ -122,7 +123,7 @@ class ArrayValues(Values):
         return tensor._data
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return self.cls(np.zeros(shape, dtype))
+        return self.cls(self.xp.zeros(shape, dtype))
 
     def accumulate_into(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
         """Add a gradient to ``tensor.grad`` in place, or set it, without a copy if ``may_mutate`` allows that.
