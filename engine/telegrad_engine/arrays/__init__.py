@@ -43,7 +43,10 @@ def resolve(name: str) -> str:
     """
     kind, index = split(name)
     if kind == ANY_GPU:
-        return _any_gpu(name)
+        gpus = [info for info in available() if info.is_gpu]
+        if index is not None or not gpus:
+            raise _absent(name)
+        return max(gpus, key=lambda info: info.total_bytes - info.used_bytes).name
     if kind != "cuda":
         if index:
             raise _absent(name)
@@ -64,13 +67,6 @@ def is_on(wanted: str, present: str) -> bool:
     if kind == ANY_GPU:
         return own == "cuda" and not colon
     return kind == own and (not colon or index == (number or "0"))
-
-
-def _any_gpu(name: str) -> str:
-    gpus = [info for info in available() if info.is_gpu]
-    if name != ANY_GPU or not gpus:
-        raise _absent(name)
-    return max(gpus, key=lambda info: info.total_bytes - info.used_bytes).name
 
 
 def _absent(name: str) -> InvalidOperation:

@@ -148,15 +148,13 @@ class Backend:
 
     def index_set(self, array: Any, index: Any, values: Any) -> Any:
         """A copy of ``array`` with ``array[index] = values``."""
-        raise NotImplementedError
+        result = self.namespace.array(array, order="C")
+        result[index] = values
+        return result
 
     def index_add(self, array: Any, index: Any, values: Any) -> Any:
         """A copy of ``array`` with ``values`` added at ``index``; repeated indices add up."""
-        raise NotImplementedError
-
-    def index_combine(self, array: Any, index: Any, values: Any, how: str) -> Any:
-        """A copy of ``array`` with ``values`` combined into it at ``index`` by the ufunc named ``how``."""
-        raise NotImplementedError
+        return self.index_combine(array, index, values, "add")
 
     # Strides ----------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import InvalidOperation
 from .base import NOWHERE, Backend, DeviceInfo
 from .cuda_stream import Here, PinnedBuffers, SessionStream
-from .numpy import NUMPY
+from .numpy import NUMPY, SPECIAL
 from .symbolic import TensorScalar
 
 OLDEST = 14
@@ -89,7 +89,7 @@ class CupyBackend(Backend):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or "namespace" not in self.__dict__:
             raise AttributeError(name)
-        found = getattr(self.namespace, name, None)
+        found = getattr(self.special if name in SPECIAL else self.namespace, name, None)
         if found is None:
             known = getattr(NUMPY, name, None)
             if known is None:
@@ -193,16 +193,6 @@ class CupyBackend(Backend):
 
     # Writes -----------------------------------------------------------------------------
 
-    def index_set(self, array: Any, index: Any, values: Any) -> Any:
-        """A copy of ``array`` with ``array[index] = values``."""
-        result = self.namespace.array(array, order="C")
-        result[index] = values
-        return result
-
-    def index_add(self, array: Any, index: Any, values: Any) -> Any:
-        """A copy of ``array`` with ``values`` added at ``index``; repeated indices add up."""
-        return self.index_combine(array, index, values, "add")
-
     def index_combine(self, array: Any, index: Any, values: Any, how: str) -> Any:
         """A copy of ``array`` with ``values`` combined into it at ``index`` by the ufunc named ``how``."""
         dtype = array.dtype
@@ -252,22 +242,6 @@ class CupyBackend(Backend):
             result = self.namespace.concatenate([result[:step], combine(result[:-step], result[step:])])
             step *= 2
         return self.namespace.moveaxis(result, 0, axis)
-
-    def erf(self, array: Any) -> Any:
-        """The error function."""
-        return self.special.erf(array)
-
-    def erfc(self, array: Any) -> Any:
-        """``1 - erf(array)``."""
-        return self.special.erfc(array)
-
-    def erfinv(self, array: Any) -> Any:
-        """The inverse of the error function."""
-        return self.special.erfinv(array)
-
-    def digamma(self, array: Any) -> Any:
-        """The derivative of ``lgamma``."""
-        return self.special.digamma(array)
 
     # Linear algebra -----------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -23,6 +24,9 @@ LONG_SLICE = 256
 BITS: dict[Any, Any] = {np.dtype(f"f{size}"): np.dtype(f"i{size}") for size in (2, 4, 8)}
 """The integer dtypes by whose products with 0 and 1 floating arrays are masked."""
 
+SPECIAL = {"digamma": "psi", "erf": "erf", "erfc": "erfc", "erfinv": "erfinv"}
+"""The special functions of one array that SciPy and CuPy compute, and SciPy's names for them."""
+
 LONGEST_STEP = 2**63 - 1
 """The largest stride of a NumPy array in bytes."""
 
@@ -42,6 +46,7 @@ class NumpyBackend(Backend):
             if not hasattr(type(self), name) and name in vars(np):
                 self.__dict__[name] = getattr(np, name)
         self.__dict__["dot"] = blocked_matmul.dot_whole
+        self.__dict__ |= {name: partial(_special, scipys) for name, scipys in SPECIAL.items()}
         # Vectors of ones for sums, by dtype: a product by BLAS is several times faster than NumPy's own loops.
         self._weights = {np.dtype(kind): np.ones(MAX_ONES, kind) for kind in (np.float32, np.float64)}
 
@@ -50,16 +55,6 @@ class NumpyBackend(Backend):
         self.__dict__["dot"] = blocked_matmul.dot_in_blocks
 
     # Functional writes -------------------------------------------------------------------
-
-    def index_set(self, array: Any, index: Any, values: Any) -> Any:
-        """A copy of ``array`` with ``array[index] = values``."""
-        result = np.array(array, order="C")
-        result[index] = values
-        return result
-
-    def index_add(self, array: Any, index: Any, values: Any) -> Any:
-        """A copy of ``array`` with ``values`` added at ``index``; repeated indices add up."""
-        return self.index_combine(array, index, values, "add")
 
     def index_combine(self, array: Any, index: Any, values: Any, how: str) -> Any:
         """A copy of ``array`` with ``values`` combined into it at ``index`` by the ufunc named ``how``."""
@@ -250,27 +245,11 @@ class NumpyBackend(Backend):
                 result[at] = trsm(1.0, a[at], b[at], lower=not upper, diag=unit)
         return result
 
-    # Special functions, which SciPy has ---------------------------------------------------
-
-    def erf(self, array: Any) -> Any:
-        """The error function."""
-        return _special("erf", array)
-
-    def erfc(self, array: Any) -> Any:
-        """``1 - erf(array)``."""
-        return _special("erfc", array)
-
-    def erfinv(self, array: Any) -> Any:
-        """The inverse of the error function."""
-        return _special("erfinv", array)
+    # Special functions, which SciPy has; for those of ``SPECIAL`` see ``__init__`` ----------
 
     def lgamma(self, array: Any) -> Any:
         """The logarithm of the gamma function's magnitude."""
         return _special("gammaln", np.where(np.isneginf(array), -array, array))
-
-    def digamma(self, array: Any) -> Any:
-        """The derivative of ``lgamma``."""
-        return _special("psi", array)
 
     def polygamma(self, order: int, array: Any) -> Any:
         """The ``order``-th derivative of ``digamma``."""
