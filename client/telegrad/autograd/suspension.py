@@ -31,7 +31,7 @@ from telegrad_engine.autograd.suspension import (
 from telegrad_engine.context import state
 from telegrad_engine.errors import InternalError, InvalidOperation
 from telegrad_engine.graph.differentiation import Derivation, place
-from telegrad_engine.graph.hooks import Handle, NodeHooks, TensorHooks, run_after, run_before, run_hooks, run_stored
+from telegrad_engine.graph.hooks import Handle, NodeHooks, TensorHooks, run_around, run_hooks, run_stored
 from telegrad_engine.graph.node import walk
 from telegrad_engine.schema.memory_admission import LARGE
 from telegrad_engine.shapes import Spec
@@ -81,9 +81,7 @@ class PythonHooks(ClientHook):
 
     def around(self, grads: tuple[Any, ...], outer: tuple[Any, ...]) -> list[Any]:
         """Run the hooks of a node on gradients; hooks after its derivatives also get the outputs' gradients."""
-        if self.kind == NODE_PREHOOK:
-            return list(run_before(self.functions, grads))
-        return list(run_after(self.functions, grads, outer))
+        return list(run_around(self.functions, grads, *(() if self.kind == NODE_PREHOOK else (outer,))))
 
 
 class _Current(threading.local):

@@ -172,22 +172,16 @@ def run_hooks(hooks: TensorHooks, grad: Any) -> Any:
     return grad
 
 
-def run_before(hooks: Hooks | None, grads: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Run a node's prehooks; return the gradients of its outputs as the prehooks left them."""
+def run_around(hooks: Hooks | None, grads: tuple[Any, ...], *outer: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Run a node's prehooks or hooks; return ``grads`` as they left them.
+
+    Prehooks take the gradients of the node's outputs, hooks its results and, as ``outer``, those gradients.
+    """
     for hook in list((hooks or {}).values()):
-        replaced = hook(grads)
+        replaced = hook(grads, *outer)
         if replaced is not None:
             grads = _all_checked(hook, replaced, grads)
     return grads
-
-
-def run_after(hooks: Hooks | None, results: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Run a node's hooks; return its results as the hooks left them. ``grads`` are the gradients of its outputs."""
-    for hook in list((hooks or {}).values()):
-        replaced = hook(results, grads)
-        if replaced is not None:
-            results = _all_checked(hook, replaced, results)
-    return results
 
 
 def run_stored(leaf: Any, hooks: Hooks) -> None:

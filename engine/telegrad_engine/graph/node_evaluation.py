@@ -12,7 +12,7 @@ from collections.abc import Generator
 from typing import Any
 
 from ..errors import GraphFreed
-from .hooks import NodeHooks, TensorHooks, run_after, run_before
+from .hooks import Hooks, NodeHooks, TensorHooks, run_around
 from .node import FREED, FREED_TEXT, Node, free, modified_since
 
 Grads = tuple[Any, ...]
@@ -46,13 +46,13 @@ def hooked(run: Pass, node: Node, grad: Any) -> Steps:
 
 def evaluate(run: Pass, node: Node, grads: Grads, hooks: NodeHooks = NO_HOOKS) -> Steps:
     """Evaluate ``node`` for the gradients of its outputs, and send the results to its next edges."""
-    grads = yield from _prehooks(run, node, hooks, grads)
+    grads = yield from _hooks_around(run, node, hooks.before, grads)
     found: Grads = (None,) * len(node.next_edges)
     if node.evaluate is not None or any(g is not None for g in grads):
         found = yield from run.results(node, grads)
     with run.explaining(node):
         run.inspect(node, found)
-    found = yield from _posthooks(run, node, hooks, found, grads)
+    found = yield from _hooks_around(run, node, hooks.after, found, grads)
     for edge, target in enumerate(node.next_edges):
         if target is not None:
             run.send(target, _output_nr(node, edge), found[edge], False)
@@ -69,12 +69,12 @@ def complete(run: Pass, target: Node, grad: Any) -> Steps:
         if not run.stores:
             run.captured[target, 0] = grad
             return
-    grads = yield from _prehooks(run, target, around, (grad,))
+    grads = yield from _hooks_around(run, target, around.before, (grad,))
     if grads[0] is not None:
         run.accumulate(target.leaf, grads[0], False)
         if run.due is not None:
             yield from run.wait(hooks.stored, ())
-        yield from _posthooks(run, target, around, (), grads)
+        yield from _hooks_around(run, target, around.after, (), grads)
 
 
 def _tensor_hooks(run: Pass, node: Node, hooks: TensorHooks, grad: Any) -> Steps:
@@ -84,24 +84,15 @@ def _tensor_hooks(run: Pass, node: Node, hooks: TensorHooks, grad: Any) -> Steps
         return run.values.run_hooks(hooks, grad)
 
 
-def _prehooks(run: Pass, node: Node, hooks: NodeHooks, grads: Grads) -> Steps:
-    own = hooks.before
-    if own is not None and run.due is not None:
-        own, grads = yield from run.wait(own, grads)
-    if not len(own or ()):
+def _hooks_around(run: Pass, node: Node, hooks: Hooks | None, grads: Grads, *outer: Grads) -> Steps:
+    """Run a node's prehooks or hooks, as :func:`.hooks.run_around` does, with tensors for the gradients."""
+    if hooks is not None and run.due is not None:
+        hooks, grads = yield from run.wait(hooks, grads, *outer)
+    if not len(hooks or ()):
         return grads
     with run.explaining(node), run.values.calling():
-        return _from_tensors(run, run_before(own, _as_tensors(run, grads)))
-
-
-def _posthooks(run: Pass, node: Node, hooks: NodeHooks, found: Grads, grads: Grads) -> Steps:
-    own = hooks.after
-    if own is not None and run.due is not None:
-        own, found = yield from run.wait(own, found, grads)
-    if not len(own or ()):
-        return found
-    with run.explaining(node), run.values.calling():
-        return _from_tensors(run, run_after(own, _as_tensors(run, found), _as_tensors(run, grads)))
+        left = run_around(hooks, *[_as_tensors(run, each) for each in (grads, *outer)])
+        return tuple([None if tensor is None else run.values.from_tensor(tensor) for tensor in left])
 
 
 def end(values: Any, node: Node, output_nr: int, grad: Any) -> None:
@@ -109,7 +100,8 @@ def end(values: Any, node: Node, output_nr: int, grad: Any) -> None:
     given = [None] * node.width
     with values.calling():
         given[output_nr] = values.to_tensor(grad)
-        run_after(node.hooks.after, (None,) * len(node.next_edges), run_before(node.hooks.before, tuple(given)))
+        grads = run_around(node.hooks.before, tuple(given))
+        run_around(node.hooks.after, (None,) * len(node.next_edges), grads)
 
 
 def wants(run: Pass, target: Any) -> bool:
@@ -123,10 +115,6 @@ def _output_nr(node: Node, edge: int) -> int:
 
 def _as_tensors(run: Pass, grads: Grads) -> Grads:
     return tuple([None if grad is None else run.values.to_tensor(grad) for grad in grads])
-
-
-def _from_tensors(run: Pass, tensors: Grads) -> Grads:
-    return tuple([None if tensor is None else run.values.from_tensor(tensor) for tensor in tensors])
 
 
 def results(run: Pass, node: Node, grads: Grads) -> Steps:
