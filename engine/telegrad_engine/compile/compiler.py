@@ -158,7 +158,7 @@ class Compiler:
             session.instructions += len(program)
             session.last_s = ran_s + perf_counter() - started
             if counted:
-                session.statistics.add(source, PLANNED, session.last_s, program)
+                session.statistics.add(source, PLANNED, session.last_s, program, len(program))
             note(session, program, None, self._most)
             entry.time(plan, session.last_s, self._choose)
 

@@ -283,7 +283,7 @@ class Session:
                 if self.profile is not None:
                     self.profile.pause()
                 ran = min(self.instructions - before, len(program))  # procedures count their own instructions too
-                self.statistics.add_part(self.source, INTERPRETED, perf_counter() - started, program, ran)
+                self.statistics.add(self.source, INTERPRETED, perf_counter() - started, program, ran)
 
     def _run_each(self, program: Sequence[Instruction]) -> Answer:
         values: dict[str, Value] = {}

@@ -77,27 +77,8 @@ class Statistics:
         self.families: Counter[str] = Counter()
         """The number of instructions that ran, by family."""
 
-    def add(self, source: str, tier: str, seconds: float, program: BoundProgram) -> None:
-        """Count a cached program that ran to its end."""
-        self._add(source, tier, seconds, len(program))
-        families = program.program.families
-        if families is None:
-            families = program.program.families = Counter(
-                [family_of(step.instruction.op) for step in program.program.steps]
-            )
-        for family, count in families.items():
-            self.families[family] += count
-
-    def add_part(self, source: str, tier: str, seconds: float, program: Sequence[Instruction], ran: int) -> None:
-        """Count any program, of which the first ``ran`` instructions ran."""
-        if ran == len(program) and isinstance(program, BoundProgram):
-            self.add(source, tier, seconds, program)
-            return
-        self._add(source, tier, seconds, ran)
-        for instruction in program[:ran]:
-            self.families[family_of(instruction.op)] += 1
-
-    def _add(self, source: str, tier: str, seconds: float, ran: int) -> None:
+    def add(self, source: str, tier: str, seconds: float, program: Sequence[Instruction], ran: int) -> None:
+        """Count a program, of which the first ``ran`` instructions ran."""
         try:
             counts = self.programs[source, tier]
         except KeyError:
@@ -105,6 +86,17 @@ class Statistics:
         counts.buckets[bisect_left(BOUNDS_S, seconds)] += 1
         counts.seconds += seconds
         counts.instructions += ran
+        if ran < len(program) or not isinstance(program, BoundProgram):
+            for instruction in program[:ran]:
+                self.families[family_of(instruction.op)] += 1
+            return
+        families = program.program.families
+        if families is None:
+            families = program.program.families = Counter(
+                [family_of(step.instruction.op) for step in program.program.steps]
+            )
+        for family, count in families.items():
+            self.families[family] += count
 
     def merge(self, other: Statistics) -> None:
         """Add the counts of another object."""

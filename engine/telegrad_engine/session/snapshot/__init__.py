@@ -29,9 +29,13 @@ from . import container
 from .reader import Reader, arrays_of
 from .sharing import share
 from .writer import Writer
-from .writer import refusal as _refusal
 
 MEDIA_TYPE = "application/vnd.safetensors"
+PROFILED = "a session whose profile is running cannot be saved or forked; stop the profile first"
+WAITING = (
+    "a session whose backward pass waits for its client cannot be saved or forked; resume or cancel the pass first"
+)
+ON_A_DEVICE = "a session on a device whose arrays can be written to cannot be saved or forked"
 AnySession = TypeVar("AnySession", bound=Session)
 
 
@@ -132,8 +136,12 @@ def fork(session: Session, make: Callable[..., Any] = Session, **surroundings: U
 def _describe(session: Session) -> tuple[Writer, dict[str, Any]]:
     session.flush()
     session.check_intact()
-    if (reason := _refusal(session)) is not None:
-        raise NotSupported(reason)
+    if session.profile is not None:
+        raise NotSupported(PROFILED)
+    if session.suspensions.waiting:
+        raise NotSupported(WAITING)
+    if session.environment.device is not None:
+        raise NotSupported(ON_A_DEVICE)
     writer = Writer(session)
     return writer, writer.document()
 

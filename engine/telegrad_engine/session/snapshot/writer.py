@@ -42,21 +42,7 @@ NODE |= {"specs", "hooks", "plain", "many", "_graph", "_edges"}
 CTX = {"_specs", "_next_edges", "_output_nrs", "needs_input_grad", "_saved", "_node", "_op", "call"}
 CTX |= {"materialize_grads"}
 
-PROFILED = "a session whose profile is running cannot be saved or forked; stop the profile first"
-WAITING = (
-    "a session whose backward pass waits for its client cannot be saved or forked; resume or cancel the pass first"
-)
-ON_A_DEVICE = "a session on a device whose arrays can be written to cannot be saved or forked"
 NO_SNAPSHOT = "cannot be saved or forked with its session; free the tensors that depend on it first"
-
-
-def refusal(session: Session) -> str | None:
-    """Return why a session cannot be saved or forked at the moment, as far as that is known without a walk."""
-    if session.profile is not None:
-        return PROFILED
-    if session.suspensions.waiting:
-        return WAITING
-    return None if session.environment.device is None else ON_A_DEVICE
 
 
 def refused(what: str) -> NotSupported:
