@@ -208,14 +208,14 @@ class Mode:
 
 
 class _Switch(Mode):
-    """A mode without arguments, which can be used as a decorator with or without parentheses."""
+    """A mode that can be used as a decorator with or without parentheses."""
 
-    def __new__(cls, function: Any = None) -> Self:
-        mode = super().__new__(cls)
-        if function is None:
-            return mode
-        Mode.__init__(mode)
-        decorated: Self = mode(function)
+    def __new__(cls, mode: Any = None) -> Self:
+        instance = super().__new__(cls)
+        if mode is None or isinstance(mode, bool):
+            return instance
+        instance.__init__()  # type: ignore[misc]
+        decorated: Self = instance(mode)
         return decorated
 
 
@@ -253,19 +253,11 @@ class set_grad_enabled(Mode):
         return super().__call__(function)
 
 
-class inference_mode(Mode):
+class inference_mode(_Switch):
     """Like no_grad, but tensors created inside can never enter a graph and have no versions. Also a decorator.
 
     ``inference_mode(False)`` switches back to normal mode, with recording on.
     """
-
-    def __new__(cls, mode: Any = True) -> Self:  # noqa: D102
-        instance = super().__new__(cls)
-        if isinstance(mode, bool):
-            return instance
-        instance.__init__()  # type: ignore[misc]
-        decorated: Self = instance(mode)
-        return decorated
 
     def __init__(self, mode: bool = True) -> None:
         self.mode = mode
