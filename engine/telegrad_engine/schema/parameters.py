@@ -181,7 +181,7 @@ class NumberKind(Kind):
         raise TypeError
 
     def encode(self, value: Any) -> Any:
-        return encode_number(value)
+        return [encode_number(v) for v in value] if isinstance(value, tuple) else encode_number(value)
 
     def lift(self, encoded: Any, take: Take) -> Any:
         if isinstance(encoded, list):
@@ -247,8 +247,8 @@ class IntsKind(Kind):
         where = f"{{function}}(): argument '{{argument}}' failed to unpack the object at pos {i + 1}"
         raise Misfit(f'{where} with error "{why}"')
 
-    def encode(self, value: Any) -> list[int]:
-        return list(value)
+    def encode(self, value: Any) -> Any:
+        return list(value) if isinstance(value, tuple) else value
 
 
 class IntOrIntsKind(IntsKind):
@@ -259,9 +259,6 @@ class IntOrIntsKind(IntsKind):
     def parse(self, value: Any) -> Any:
         parsed = super().parse(value)
         return parsed if isinstance(value, (list, tuple)) else parsed[0]
-
-    def encode(self, value: Any) -> Any:
-        return value if isinstance(value, int) else list(value)
 
 
 class ShiftsKind(IntOrIntsKind):
@@ -295,9 +292,6 @@ class IntsOrStrKind(IntOrIntsKind):
     def parse(self, value: Any) -> Any:
         return value if isinstance(value, str) else super().parse(value)
 
-    def encode(self, value: Any) -> Any:
-        return value if isinstance(value, str) else super().encode(value)
-
 
 class NumberOrNumbersKind(NumberKind):
     """One number or several: the spacing of gradient."""
@@ -310,11 +304,8 @@ class NumberOrNumbersKind(NumberKind):
             return tuple([super(NumberOrNumbersKind, self).parse(v) for v in value])
         return super().parse(value)
 
-    def encode(self, value: Any) -> Any:
-        return [encode_number(v) for v in value] if isinstance(value, tuple) else encode_number(value)
 
-
-class NumbersKind(NumberKind):
+class NumbersKind(NumberOrNumbersKind):
     """Several numbers: the range of a histogram."""
 
     word, stub = "tuple of floats", "Sequence[float]"
@@ -323,10 +314,7 @@ class NumbersKind(NumberKind):
     def parse(self, value: Any) -> Any:
         if not isinstance(value, (list, tuple)):
             raise TypeError
-        return tuple([super(NumbersKind, self).parse(v) for v in value])
-
-    def encode(self, value: Any) -> Any:
-        return [encode_number(v) for v in value]
+        return super().parse(value)
 
 
 class DTypeKind(Kind):
@@ -338,9 +326,8 @@ class DTypeKind(Kind):
     def parse(self, value: Any) -> dtypes.DType:
         return dtypes.parse(value)
 
-    def encode(self, value: Any) -> str:
-        name: str = value.name
-        return name
+    def encode(self, value: Any) -> Any:
+        return value.name
 
 
 class StrKind(Kind):
@@ -388,9 +375,8 @@ class MemoryFormatKind(Kind):
             raise TypeError
         return value
 
-    def encode(self, value: Any) -> str:
-        name: str = value.name
-        return name
+    def encode(self, value: Any) -> Any:
+        return value.name
 
 
 class NoneKind(Kind):
