@@ -7,28 +7,12 @@ it needs; a plan lists these values and the rules that take them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ..errors import GradRequired
 from .signature import parameter_names
 
 Rule = Callable[..., Any]
-
-
-class Declared(Protocol):
-    """The attributes of an op (:class:`.op.Op`) from which its plans are made."""
-
-    key: str
-    name: str
-    rules: Any
-    joint_rule: Any
-    nondifferentiable_inputs: Any
-    outputs: Any
-    hidden: Any
-    has_lists: Any
-    tensor_params: Any
-    positions: Any
-    defaults: Any
 
 
 class Save(NamedTuple):
@@ -58,7 +42,7 @@ class Plan(NamedTuple):
     """The steps as edge, rule, number of arguments and arguments, if each computes one gradient."""
 
 
-def make_plan(op: Declared, needs: tuple[Any, ...]) -> Plan:
+def make_plan(op: Any, needs: tuple[Any, ...]) -> Plan:
     """Make the plan for the inputs flagged in ``needs``: a bool per tensor parameter, a tuple of bools for a list."""
     saves: dict[Save, int] = {}
     steps: list[Step] = []
@@ -99,12 +83,12 @@ def make_plan(op: Declared, needs: tuple[Any, ...]) -> Plan:
     )
 
 
-def _arguments(op: Declared, rule: Rule, skip: int, saves: dict[Save, int]) -> tuple[int, ...]:
+def _arguments(op: Any, rule: Rule, skip: int, saves: dict[Save, int]) -> tuple[int, ...]:
     names = parameter_names(rule)[skip:]
     return tuple(saves.setdefault(_source(op, name), len(saves)) for name in names)
 
 
-def _source(op: Declared, name: str) -> Save:
+def _source(op: Any, name: str) -> Save:
     tensor_names = [p.name for p in op.tensor_params]
     if name in tensor_names:
         return Save("input", tensor_names.index(name))
