@@ -13,7 +13,7 @@ from .graph.node import camel
 from .schema.op import CATALOGUE, PREFIXES, Op
 from .schema.parameters import DTypeKind, IntsKind, OperandKind, TensorListKind
 from .schema.signature import REQUIRED, Param
-from .tensor.methods import BINARY, COMPARISONS, UNARY
+from .tensor.methods import BINARY, COMPARISONS, CONVERSIONS, UNARY
 from .tensor.namespace import functional_key, functional_names, public_names
 
 HEADER = '''"""{doc} Generated; do not edit."""
@@ -141,7 +141,10 @@ def method_stubs() -> str:
         typing="Any, Generic, NamedTuple, Self, TypeVar, overload",
     )
     lines = [head, '_T = TypeVar("_T")', *_results()]
-    lines += ["", "class OpMethods:", *("    " + line for line in _operators())]
+    # In a class of their own, so that they do not hide the types of the same names.
+    conversions = [f"    def {name}(self, memory_format: Any = None) -> Self: ..." for name in CONVERSIONS]
+    lines += ["", "class _Conversions:", *conversions]
+    lines += ["", "class OpMethods(_Conversions):", *("    " + line for line in _operators())]
     for name in sorted(CATALOGUE.overloads):
         methods = [op for op in _public(name) if op.method]
         if methods:

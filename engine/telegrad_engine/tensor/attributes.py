@@ -110,22 +110,6 @@ class TensorAttributes:
         to: Any = self
         return to.to(dtype=dtype_of_type(dtype))
 
-    def short(self, memory_format: Any = None) -> Any:
-        """The tensor as int16."""
-        return self._as("int16", memory_format)
-
-    def char(self, memory_format: Any = None) -> Any:
-        """The tensor as int8."""
-        return self._as("int8", memory_format)
-
-    def byte(self, memory_format: Any = None) -> Any:
-        """The tensor as uint8."""
-        return self._as("uint8", memory_format)
-
-    def bfloat16(self, memory_format: Any = None) -> Any:
-        """The tensor as bfloat16."""
-        return self._as("bfloat16", memory_format)
-
     def _as(self, name: str, memory_format: Any = None) -> Any:
         tensor: Any = self
         if memory_format is not None:

@@ -6,7 +6,6 @@ including in-place forms, from the catalogue.
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from ..shapes import Size, wrap_dim
 from ._op_methods import OpMethods
 from .attributes import TensorAttributes
 from .indexing import getitem, setitem
-from .namespace import make_function
+from .namespace import make_function, named
 
 
 class TensorMethods(TensorAttributes, OpMethods):
@@ -124,33 +123,9 @@ class TensorMethods(TensorAttributes, OpMethods):
         """Size of the value in bytes."""
         return self.numel() * self.dtype.itemsize
 
-    def float(self, memory_format: Any = None) -> Any:
-        """The tensor as float32."""
-        return self._as("float32", memory_format)
-
-    def double(self, memory_format: Any = None) -> Any:
-        """The tensor as float64."""
-        return self._as("float64", memory_format)
-
-    def half(self, memory_format: Any = None) -> Any:
-        """The tensor as float16."""
-        return self._as("float16", memory_format)
-
-    def long(self, memory_format: Any = None) -> Any:
-        """The tensor as int64."""
-        return self._as("int64", memory_format)
-
-    def int(self, memory_format: Any = None) -> Any:
-        """The tensor as int32."""
-        return self._as("int32", memory_format)
-
-    def bool(self, memory_format: Any = None) -> Any:
-        """The tensor as bool."""
-        return self._as("bool", memory_format)
-
-    def is_nonzero(self) -> builtins.bool:
+    def is_nonzero(self) -> bool:
         """The truth value of a one-element tensor. Raises RuntimeError for any other."""
-        return builtins.bool(self)
+        return bool(self)
 
     def new_empty(self, *size: Any, **options: Any) -> Any:
         """Like ``new_zeros``, so that uninitialised memory is never exposed."""
@@ -190,6 +165,11 @@ BINARY = {
     "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
     "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
 }  # fmt: skip
+CONVERSIONS = {
+    "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64", "int": "int32",
+    "short": "int16", "char": "int8", "byte": "uint8", "bool": "bool",
+}  # fmt: skip
+"""The methods that return the tensor in a dtype."""
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 SORTING: list[str] = []
 """The methods that bind their arguments as the functions of the same names do."""
@@ -214,6 +194,8 @@ def install_methods() -> None:
     for dunder, name in UNARY.items():
         setattr(TensorMethods, f"__{dunder}__", _unary(CATALOGUE.get(name)))
     setattr(TensorMethods, "__invert__", _invert)  # noqa: B010
+    for name, dtype in CONVERSIONS.items():
+        setattr(TensorMethods, name, _conversion(name, dtype))
     for name, overloads in CATALOGUE.overloads.items():
         methods = [op for op in overloads if op.method and not op.internal]
         if methods and name not in TensorMethods.__dict__:
@@ -333,6 +315,15 @@ def _invert(self: Any) -> Any:
     return self._apply(CATALOGUE.get("bitwise_not"), (self,))
 
 
+def _conversion(name: str, dtype: str) -> Callable[..., Any]:
+    def method(self: Any, memory_format: Any = None) -> Any:
+        return self._as(dtype, memory_format)
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"The tensor as {dtype}."
+    return method
+
+
 def _plain_method(op: Op) -> Callable[..., Any]:
     """Return the method of an op that takes only the tensor, so that there are no arguments to bind."""
 
@@ -341,9 +332,7 @@ def _plain_method(op: Op) -> Callable[..., Any]:
             op.bind((self, *args), kwargs)
         return self._apply(op, (self,))
 
-    method.__name__ = method.__qualname__ = op.name
-    method.__doc__ = f"{op.signature}\n\n{op.doc}"
-    return method
+    return named(method, op.name, [op])
 
 
 def _method(name: str) -> Callable[..., Any]:
@@ -359,6 +348,4 @@ def _inplace_method(name: str, overloads: list[Op]) -> Callable[..., Any]:
         op, inputs, attrs = choose(name, overloads, (self, *args), kwargs)
         return self._inplace(op, inputs, attrs)
 
-    method.__name__ = method.__qualname__ = f"{name}_"
-    method.__doc__ = "\n\n".join(f"{op.signature}, in place\n\n{op.doc}" for op in overloads)
-    return method
+    return named(method, f"{name}_", overloads, ", in place")

@@ -153,13 +153,13 @@ def _direct(op: Op, apply: Apply) -> Callable[..., Any]:
             inputs, attrs = op.bind(args, kwargs)
             return apply(op, inputs, attrs)
 
-        return _named(unary, op)
+        return named(unary, op.name, [op])
 
     def function(*args: Any, **kwargs: Any) -> Any:
         inputs, attrs = op.bind(args, kwargs)
         return apply(op, inputs, attrs)
 
-    return _named(function, op)
+    return named(function, op.name, [op])
 
 
 def _choosing(name: str, apply: Apply) -> Callable[..., Any]:
@@ -167,14 +167,13 @@ def _choosing(name: str, apply: Apply) -> Callable[..., Any]:
         op, inputs, attrs = CATALOGUE.resolve(name, args, kwargs)
         return apply(op, inputs, attrs)
 
+    return named(function, name, CATALOGUE.overloads[name])
+
+
+def named(function: Callable[..., Any], name: str, overloads: Sequence[Op], how: str = "") -> Callable[..., Any]:
+    """Give a function the name and the documentation of ops; ``how`` says what it does differently."""
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = "\n\n".join(f"{op.signature}\n\n{op.doc}" for op in CATALOGUE.overloads[name])
-    return function
-
-
-def _named(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
-    function.__name__ = function.__qualname__ = op.name
-    function.__doc__ = f"{op.signature}\n\n{op.doc}"
+    function.__doc__ = "\n\n".join(f"{op.signature}{how}\n\n{op.doc}" for op in overloads)
     return function
 
 
