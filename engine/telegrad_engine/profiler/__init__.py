@@ -5,7 +5,7 @@ As ``torch.profiler``: ``with profile() as prof: …``, then ``prof.key_averages
     context.py     the user API: profile and record_function
     recorder.py    the open ranges of one thread, and the totals of closed ones
     observer.py    reports a thread's operations to the recorder while a profile runs on it
-    readings.py    the results of a profile; data.py converts them to JSON data and back
+    readings.py    the results of a profile, and their conversion to JSON data and back
     averages.py    events, their averages and tables of both
     trace.py       the events as a Chrome trace
 
@@ -16,8 +16,7 @@ that it runs is recorded, on whichever thread. A client does this with the verbs
 
 from .averages import AveragedEvents, EventList, FunctionEventAvg
 from .context import ProfilerActivity, check_activities, profile, record_function
-from .data import from_data, to_data
-from .readings import Readings
+from .readings import Readings, from_data, to_data
 from .recorder import FunctionEvent
 
 __all__ = ["AveragedEvents", "EventList", "FunctionEvent", "FunctionEventAvg"]
