@@ -106,16 +106,13 @@ class Plan:
             with np.errstate(all="ignore"):
                 places = self.run_calls((*arrays, *operands, generator))
         except STOPPED:
-            if before is not None:
-                bits.state = before
             raise
         except Exception:
             logger.debug("a planned program failed", exc_info=True)
-        if places is not None:
-            return PlannedRun(self, arrays, places, before)
-        if before is not None:
-            bits.state = before
-        return None
+        finally:
+            if places is None and before is not None:
+                bits.state = before
+        return None if places is None else PlannedRun(self, arrays, places, before)
 
     def run_calls(self, inputs: Sequence[Any]) -> list[Any] | None:
         """Return the places after a run; None if a guard does not hold."""

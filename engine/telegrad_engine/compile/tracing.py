@@ -103,7 +103,9 @@ class Trace(Session):
                     else:
                         self._execute(instruction)
                 except Exception as error:
-                    raise Untraceable(f"instruction {index}, {instruction.op}: {self._reason(error)}") from error
+                    known = isinstance(error, (Untraceable, TelegradError))
+                    reason = str(error) if known else f"{type(error).__name__}: {error}".partition("\n")[0]
+                    raise Untraceable(f"instruction {index}, {instruction.op}: {reason}") from error
 
     def _with_numbers(self, step: Step) -> Instruction:
         """Return the checked instruction, with traced numbers in place of its operands."""
@@ -126,11 +128,6 @@ class Trace(Session):
         if isinstance(template, list) and isinstance(checked, (list, tuple)):
             return type(checked)([self._traced(a, b) for a, b in zip(template, checked, strict=True)])
         return checked
-
-    def _reason(self, error: Exception) -> str:
-        if isinstance(error, (Untraceable, TelegradError)):
-            return str(error)
-        return f"{type(error).__name__}: {error}".partition("\n")[0]
 
     def _upload(self, instruction: Any) -> None:
         tensor: Any = self._device.Tensor(next(self._uploads))

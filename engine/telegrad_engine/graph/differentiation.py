@@ -34,14 +34,6 @@ def backward(
         Derivation.of_backward(tensors, grad_tensors, retain_graph, create_graph, inputs).run()
 
 
-def _run_hooks_of_ends(values: Any, wanted: Sequence[Place], captured: dict[Place, Any]) -> None:
-    """Run the hooks of the nodes where ``backward(inputs=…)`` ended."""
-    for node, output_nr in wanted:
-        found = (node, output_nr) in captured and node.hooks is not None
-        if found and node.hooks.surround and not _leads_to(node, wanted):
-            node_evaluation.end(values, node, output_nr, captured[node, output_nr])
-
-
 def _leads_to(node: Any, places: Sequence[Place]) -> bool:
     """Whether a pass for the gradients at these places continues past ``node``."""
     ends = {target for target, _ in places}
@@ -104,7 +96,10 @@ class Derivation(NamedTuple):
             tensor.retain_grad()  # as in torch, this gives a non-leaf its gradient
 
         def finish(captured: dict[Place, Any]) -> tuple[Any, ...]:
-            _run_hooks_of_ends(values, wanted or (), captured)
+            for node, output_nr in wanted or ():  # run the hooks of the nodes where the pass ended
+                found = (node, output_nr) in captured and node.hooks is not None
+                if found and node.hooks.surround and not _leads_to(node, wanted or ()):
+                    node_evaluation.end(values, node, output_nr, captured[node, output_nr])
             return ()
 
         return cls(roots, values, keep, wanted, inputs is not None, 0, finish)

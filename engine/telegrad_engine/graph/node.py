@@ -225,7 +225,8 @@ def record(
     needs: list[bool] = []
     targets: list[Any] = []
     output_nrs: list[int] | None = None
-    for x in _flatten(inputs) if op.has_lists else inputs:
+    flat = [v for x in inputs for v in (x if isinstance(x, tuple) else (x,))] if op.has_lists else inputs
+    for x in flat:
         need = getattr(x, "_requires_grad", False)
         needs.append(need)
         if need:
@@ -258,16 +259,6 @@ def record(
             output._requires_grad = True
     if observers:
         announce(node, inputs, outputs)
-
-
-def _flatten(inputs: Sequence[Any]) -> list[Any]:
-    flat: list[Any] = []
-    for x in inputs:
-        if isinstance(x, tuple):
-            flat.extend(x)
-        else:
-            flat.append(x)
-    return flat
 
 
 def _grouped(needs: list[bool], inputs: Sequence[Any]) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dtypes import DType, from_numpy, parse
+from ..dtypes import ALL, DType, from_numpy, parse
 from ..errors import InvalidArgument, InvalidOperation, InvalidValue, ShapeMismatch
 from ..memory_layout import contiguous_format, geometry_of, in_order, memory_id, strided
 from ..shapes import Size, wrap_dim
@@ -23,8 +23,6 @@ def legacy_name(dtype: DType) -> str:
 
 def legacy_dtype(name: str) -> DType:
     """Return the dtype of a name such as ``torch.FloatTensor``. Raises InvalidValue for any other name."""
-    from ..dtypes import ALL
-
     plain = name.removeprefix("torch.").removeprefix("telegrad.").removeprefix("cuda.")
     for dtype in ALL:
         if plain == f"{dtype.kernel_name}{LEGACY}":

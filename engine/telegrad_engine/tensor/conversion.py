@@ -125,7 +125,8 @@ def check_regular(data: Any) -> list[Any]:
         following: list[Any] = []
         for x in level:
             if not isinstance(x, (list, tuple)):
-                _mixed(x, size)
+                if size != -1:
+                    raise InvalidArgument(f"expected a sequence of length {size}, got {type(x).__name__}")
             elif size == -1:
                 raise InvalidArgument(f"must be real number, not {type(x).__name__}")
             elif len(x) != size:
@@ -136,8 +137,3 @@ def check_regular(data: Any) -> list[Any]:
             raise InvalidValue(f"too many dimensions: more than {dim} levels of nesting")
         level, dim = following, dim + 1
     return level
-
-
-def _mixed(x: Any, size: int) -> None:
-    if size != -1:
-        raise InvalidArgument(f"expected a sequence of length {size}, got {type(x).__name__}")

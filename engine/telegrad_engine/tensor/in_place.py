@@ -214,13 +214,13 @@ class Changeable(TensorMethods):
             if x is not self and memory_of(x) is memory:
                 apart = False
         tracked = tracked and state.grad_enabled and op.differentiable
+        self._check_changeable(tracked)
         if op.composite:
-            self._check_changeable(tracked)
             check_overlap(op, self, inputs)
             result = self._apply(op, (self.clone(), *inputs[1:]), attrs)  # the op may save the old value
             self._check_result(result._data, attrs)
             return self._inplace(CATALOGUE.get("copy"), (self, result))
-        self._check_inplace(tracked, op, inputs, attrs)
+        self._check_result(op.rule(*_datas(inputs), **attrs), attrs)
         if not apart or not self._plain:
             check_overlap(op, self, () if apart else inputs)
         if not tracked:
@@ -291,7 +291,8 @@ class Changeable(TensorMethods):
 
     def _check_changeable(self, tracked: bool) -> None:
         """Raise if this tensor may not be changed in place; a ``tracked`` change will be recorded."""
-        inference.check_modifiable(self)
+        if inference.is_marked(self) and not state.inference:
+            raise InvalidOperation(inference.MODIFIED)
         if not state.grad_enabled:
             return
         base = self._base
@@ -305,20 +306,15 @@ class Changeable(TensorMethods):
         elif self._requires_grad and self._node is None:
             raise InplaceOnLeaf("a leaf Variable that requires grad is being used in an in-place operation.")
 
-    def _check_inplace(self, tracked: bool, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
-        self._check_changeable(tracked)
-        self._check_result(op.rule(*_datas(inputs), **attrs), attrs)
-
     def _check_result(self, result: Any, attrs: Any) -> None:
         """Raise unless a result of this shape and dtype can be written into this tensor."""
         if result.shape != self._data.shape:
             raise ShapeMismatch(
                 f"output with shape {list(self._data.shape)} doesn't match the broadcast shape {list(result.shape)}"
             )
-        if result.dtype != self._data.dtype:
-            self._check_cast(result.dtype, attrs)
-
-    def _check_cast(self, dtype: Any, attrs: Any) -> None:
+        dtype = result.dtype
+        if dtype == self._data.dtype:
+            return
         if attrs.get("dtype") is not None:
             own, asked = c_name(self.dtype), c_name(from_numpy(dtype))
             raise DTypeMismatch(

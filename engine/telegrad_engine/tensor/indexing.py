@@ -42,7 +42,7 @@ def setitem(tensor: Any, index: Any, value: Any) -> None:
     """Perform ``tensor[index] = value``, recorded like any in-place op."""
     view, picks = _basic(tensor, index, itself=True)
     if not hasattr(value, "_data"):
-        value = _as_tensor(tensor, value)
+        value = tensor.new_tensor(value, dtype=tensor.dtype)
     elif memory_of(value) is memory_of(tensor) and _fills(index, picks, value):
         value = value.clone()  # torch fills with the number, which it reads first
     if not picks:
@@ -72,10 +72,6 @@ def _drop_leading_ones(value: Any, view: Any) -> Any:
     if extra > 0 and all(n == 1 for n in value.shape[:extra]):
         return value.reshape(tuple(value.shape[extra:]))
     return value
-
-
-def _as_tensor(like: Any, value: Any) -> Any:
-    return like.new_tensor(value, dtype=like.dtype)
 
 
 def _basic(tensor: Any, index: Any, itself: bool = False) -> tuple[Any, tuple[Any, ...]]:

@@ -47,9 +47,3 @@ def mark(tensors: Iterable[Any]) -> None:
 def is_marked(tensor: Any) -> bool:
     """Whether ``tensor`` is an inference tensor."""
     return type(tensor._version_counter) is InferenceVersion
-
-
-def check_modifiable(tensor: Any) -> None:
-    """Raise if ``tensor`` is an inference tensor and inference mode is off."""
-    if is_marked(tensor) and not state.inference:
-        raise InvalidOperation(MODIFIED)
