@@ -6,7 +6,7 @@ shapes, the dtypes and the dependencies of the gradients that the server compute
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -119,25 +119,17 @@ def _data(value: Any) -> Any:
     return value
 
 
-Produce = Callable[[list[Any], list[Any]], list[Any]]
-"""Makes the output tensors from a call's tensors and the op's inputs."""
+def _again(call: Call) -> Ready:
+    """Return a function that repeats a call on other tensors: it makes the outputs and adds them to the graph."""
+    op, inputs, attrs, specs, order = call
+    enter = entering(call)
+    blank, hidden = [None if hasattr(x, "_data") else x for x in inputs], hidden_specs(call)
 
+    def run(tensors: list[Any]) -> Any:
+        inputs = tensors if order is None else gathered(blank, order, tensors)
+        return finish(op, inputs, attrs, [Meta(spec) for spec in specs], hidden, enter)
 
-def without_values(producing: Callable[[Call], Produce]) -> Callable[[Call], Ready]:
-    """Return a function for call_cache.py that prepares calls which only make tensors and add them to the graph."""
-
-    def prepared(call: Call) -> Ready:
-        op, inputs, attrs, _, order = call
-        enter_again, produce = entering(call), producing(call)
-        blank, hidden = [None if hasattr(x, "_data") else x for x in inputs], hidden_specs(call)
-
-        def run(tensors: list[Any]) -> Any:
-            inputs = tensors if order is None else gathered(blank, order, tensors)
-            return finish(op, inputs, attrs, produce(tensors, inputs), hidden, enter_again)
-
-        return run
-
-    return prepared
+    return run
 
 
 def hidden_specs(call: Call) -> Sequence[Any]:
@@ -147,12 +139,7 @@ def hidden_specs(call: Call) -> Sequence[Any]:
     return () if op.hidden_rule is None else op.hidden_rule(*datas, **attrs)
 
 
-def _stand_ins(call: Call) -> Produce:
-    specs = call.specs
-    return lambda _tensors, _inputs: [Meta(spec) for spec in specs]
-
-
 functions = Functions(Meta._apply)
 KINDS = frozenset({Meta})
-prepare = preparing(without_values(_stand_ins), Meta._apply)
+prepare = preparing(_again, Meta._apply)
 Meta._graph_class = Meta

@@ -28,8 +28,6 @@ from .prepared_calls import RecordedCall, promised
 Ready = Callable[[list[Any]], Any]
 """A prepared call: applies an op to tensors like those that it was prepared for."""
 
-Resolved = tuple[Op, tuple[Any, ...], Mapping[str, Any]]
-"""An op with its inputs and attributes, checked and in order."""
 Prepare = Callable[[Op, tuple[Any, ...], Mapping[str, Any], Sequence[Any]], Ready | None]
 
 CALLS = 512
@@ -140,9 +138,9 @@ def remember(
         return cached(function, resolve, prepare, kinds)
 
     for name, op in plain_methods() if operators else ():
-        setattr(cls, name, cached(getattr(TensorMethods, name), _as_given(op), prepare, kinds))
+        setattr(cls, name, cached(getattr(TensorMethods, name), _operator(op), prepare, kinds))
     for name, op in reflected_methods() if operators else ():
-        setattr(cls, name, cached(getattr(TensorMethods, name), _reversed(op), prepare, kinds))
+        setattr(cls, name, cached(getattr(TensorMethods, name), _operator(op, reflected=True), prepare, kinds))
     for name in SORTING:
         setattr(cls, name, sorting(name, getattr(TensorMethods, name)))
     cls._cast = sorting("cast", TensorMethods._cast)
@@ -150,20 +148,11 @@ def remember(
     functions.add_wrapper(sorting)
 
 
-def _as_given(op: Op) -> Callable[..., tuple[Op, tuple[Any, ...], Mapping[str, Any]]]:
-    """Return the resolver of an operator or a method without options, which has no arguments to sort."""
+def _operator(op: Op, reflected: bool = False) -> Resolve:
+    """Return the resolver of an operator, ``reflected`` as in ``2 * x``, or of a method without options."""
 
     def resolve(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Op, tuple[Any, ...], Mapping[str, Any]]:
-        return op, tuple(args), NO_ATTRS
-
-    return resolve
-
-
-def _reversed(op: Op) -> Callable[..., tuple[Op, tuple[Any, ...], Mapping[str, Any]]]:
-    """Return the resolver of a reflected operator, as in ``2 * x``."""
-
-    def resolve(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Op, tuple[Any, ...], Mapping[str, Any]]:
-        return op, tuple(args[::-1]), NO_ATTRS
+        return op, tuple(args[::-1] if reflected else args), NO_ATTRS
 
     return resolve
 
