@@ -25,8 +25,9 @@ class Environment:
         self.device = device
         self.stream = (NUMPY if device is None else device.backend).make_stream()
         """The queue of this session's work on its device: nothing is computed outside of its block."""
-        self._dtype = dtype
-        self._generator = generator
+        self.dtype = dtype
+        """The default dtype of floating-point tensors."""
+        self.generator = generator
 
     @contextmanager
     def entered(self, largest: int, memory: MemoryBudget | None = None) -> Iterator[None]:
@@ -39,31 +40,21 @@ class Environment:
             # A recorder in this process has its own modes and transforms, which the program already reflects.
             state.autocast, state.inference, state.anomaly = None, False, None
             state.observer, state.ops_observed = None, False
-            state.grad_enabled, state.default_dtype, state.generator = True, self._dtype.numpy, self._generator
+            state.grad_enabled, state.default_dtype, state.generator = True, self.dtype.numpy, self.generator
             with np.errstate(all="ignore"):
                 yield
         finally:
-            self._generator = state.generator or self._generator
+            self.generator = state.generator or self.generator
             state.grad_enabled, state.default_dtype, state.generator, state.room, state.largest = saved
             state.device, state.memory = placed
             state.autocast, state.inference, state.anomaly, state.observer, state.ops_observed = outer
-
-    @property
-    def dtype(self) -> DType:
-        """The default dtype of floating-point tensors."""
-        return self._dtype
-
-    @property
-    def generator(self) -> np.random.Generator:
-        """The random number generator."""
-        return self._generator
 
     # Changes by a running program ----------------------------------------------------------
 
     def set_default_dtype(self, dtype: DType) -> None:
         """Set the default dtype. Raises InvalidArgument for one that is not floating."""
         _check_default(dtype)
-        self._dtype, state.default_dtype = dtype, dtype.numpy
+        self.dtype, state.default_dtype = dtype, dtype.numpy
 
     def seed(self, seed: int) -> None:
         """Seed the random number generator."""
@@ -71,7 +62,7 @@ class Environment:
 
     def use_generator(self, generator: np.random.Generator) -> None:
         """Replace the random number generator."""
-        self._generator = state.generator = generator
+        self.generator = state.generator = generator
 
 
 def _check_default(dtype: DType) -> None:

@@ -93,7 +93,7 @@ class Reader:
 
     def _fill_session(self) -> None:
         session, document = self.session, self._document
-        session.environment._generator = _generator(document["generator"])
+        session.environment.generator = _generator(document["generator"])
         session.programs, session.instructions = _count(document["programs"]), _count(document["instructions"])
         session._last_id = _count(document["last_id"])
         session.suspensions.calls = _count(document["calls"])
