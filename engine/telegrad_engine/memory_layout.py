@@ -81,7 +81,11 @@ def geometry_of(tensor: Any) -> Geometry:
     array = data if hasattr(data, "strides") else tensor._strided()
     if array is None or not math.prod(shape):
         return Geometry(shape, row_major(shape), 0)
-    return _measured(array)
+    width = array.dtype.itemsize
+    fixed = row_major(array.shape)
+    # In NumPy, the stride of a dimension of one element is arbitrary; in torch, it is that of a contiguous tensor.
+    strides = tuple([s // width if n > 1 else f for n, s, f in zip(array.shape, array.strides, fixed, strict=True)])
+    return Geometry(tuple(array.shape), strides, offset_of(array) // width)
 
 
 def offset_of(array: Any) -> int:
@@ -89,21 +93,18 @@ def offset_of(array: Any) -> int:
     base = array
     while isinstance(base.base, type(array)):
         base = base.base
-    return max(_address(array) - _address(base), 0)
+    return max(address(array) - address(base), 0)
 
 
-def _address(array: Any) -> int:
+def address(array: Any) -> int:
     """The address of the first element of a NumPy or CuPy array."""
-    address: int = array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.data.ptr
-    return address
+    found: int = array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.data.ptr
+    return found
 
 
-def _measured(array: Any) -> Geometry:
-    width = array.dtype.itemsize
-    fixed = row_major(array.shape)
-    # In NumPy, the stride of a dimension of one element is arbitrary; in torch, it is that of a contiguous tensor.
-    strides = tuple([s // width if n > 1 else f for n, s, f in zip(array.shape, array.strides, fixed, strict=True)])
-    return Geometry(tuple(array.shape), strides, offset_of(array) // width)
+def overlaps(array: Any) -> bool:
+    """Whether elements of an array, or of any object with a shape and strides, share memory by a stride of 0."""
+    return 0 in array.strides and any(n > 1 and not step for n, step in zip(array.shape, array.strides, strict=True))
 
 
 def in_order(geometry: Geometry, order: Any) -> bool:

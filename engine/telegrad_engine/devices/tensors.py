@@ -14,6 +14,7 @@ import numpy as np
 from ..arrays.symbolic import values_within
 from ..errors import InvalidOperation
 from ..graph.backward_pass import Values
+from ..memory_layout import overlaps
 from ..schema.op import CATALOGUE, Op
 from ..tensor.abstract import unwrap
 from ..tensor.abstract_layout import follow, row_major
@@ -67,7 +68,7 @@ class DeviceTensor(Tensor):
         (self._data,), _ = execute(op, [self._data], attrs, self._on.backend)
 
     def _store(self, value: Any) -> None:
-        if any(n > 1 and not step for n, step in zip(self._data.shape, self._data.strides, strict=True)):
+        if overlaps(self._data):
             raise InvalidOperation(OVERLAPPING)  # CuPy itself does not check this
         self._on.backend.copyto(self._data, self._on.backend.asarray(value), casting="unsafe")
 

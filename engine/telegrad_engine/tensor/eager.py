@@ -25,6 +25,7 @@ from ..graph.node import (
     record,
 )
 from ..lru import LRU
+from ..memory_layout import overlaps
 from ..schema.op import NO_ATTRS, Op
 from ..shapes import Spec, interned
 from .abstract import Meta, unwrap
@@ -317,7 +318,7 @@ def writable(tensor: Any, shared: bool = False) -> Any:
         return array
     if state.memory is not None and state.memory.unshare((tensor,)):
         return writable(tensor, shared)
-    if not shared and any(n > 1 and not step for n, step in zip(array.shape, array.strides, strict=True)):
+    if not shared and overlaps(array):
         raise InvalidOperation(OVERLAPPING)
     view = array.view()
     view.flags.writeable = True  # part of an expanded array: read-only in NumPy, although its elements do not overlap

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InvalidOperation
-from ..memory_layout import Geometry, geometry_of, memory_of
+from ..memory_layout import Geometry, geometry_of, memory_of, overlaps
 from ..schema.op import Op
 
 TEXT = (
@@ -42,8 +42,8 @@ def repeats(tensor: Any) -> bool:
                 break
         else:
             return False
-    shape, strides, _ = geometry_of(tensor)
-    return 0 not in shape and any(n > 1 and not step for n, step in zip(shape, strides, strict=True))
+    geometry = geometry_of(tensor)
+    return 0 not in geometry.shape and overlaps(geometry)
 
 
 def _overlaps(target: Any, x: Any, whole: bool) -> bool:

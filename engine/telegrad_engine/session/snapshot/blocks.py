@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import MalformedRequest, NotSupported
+from ...memory_layout import address, overlaps
 
 _BYTE = np.dtype(np.uint8)
 
@@ -61,7 +62,7 @@ class Block:
     def start(self) -> int:
         """The address of the first byte."""
         if self._start is None:
-            self._start = _address(self.owner)
+            self._start = address(self.owner)
         return self._start
 
     def data(self) -> Any:
@@ -108,8 +109,8 @@ class Arrays:
         block = self.blocks[place]
         block.arrays.append(number)
         shape, strides = array.shape, array.strides
-        frozen = not array.flags.writeable and overlaps(shape, strides)
-        offset = 0 if array is owner else _address(array) - block.start
+        frozen = not array.flags.writeable and overlaps(array)
+        offset = 0 if array is owner else address(array) - block.start
         self.specs.append(ArraySpec(place, offset, shape, strides, array.dtype, frozen))
         return number
 
@@ -146,16 +147,6 @@ def owner_of(array: Any) -> Any:
             found = base
         base = getattr(base, "base", None)  # the base of an array from as_strided is not an array, but has a base
     return found
-
-
-def overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Return whether a dimension of several elements has the stride 0."""
-    return 0 in strides and any(n > 1 and not step for n, step in zip(shape, strides, strict=True))
-
-
-def _address(array: Any) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def view_in(memory: Any, spec: ArraySpec) -> Any:

@@ -18,13 +18,14 @@ import numpy as np
 from ...autograd.checkpoint import Frame, Kept
 from ...autograd.custom_function.ctx import FunctionCtx, PackedSaved, Saved
 from ...graph.node import Node
+from ...memory_layout import overlaps
 from ...program.checkpoint_sections import SavedResults, Section, Sections
 from ...program.instructions import Instruction
 from ...program.registered_functions.blocks import Call
 from ...tensor.in_place import Changeable
 from ...transforms.saved_tensor_hooks import Packed
 from ..session import Session
-from .blocks import Arrays, ArraySpec, Block, overlaps, owner_of, view_in
+from .blocks import Arrays, ArraySpec, Block, owner_of, view_in
 
 SHARED_BYTES = 2**16
 """Smaller blocks are copied by a fork, which is faster than finding all of their arrays at the first write."""
@@ -113,7 +114,7 @@ def share(session: Session, child: Session, arrays: Arrays) -> tuple[list[Any], 
 
 def _can_share(block: Block, specs: Sequence[ArraySpec]) -> bool:
     """Return whether a block is worth sharing, and whether its arrays can be made writable again as they were."""
-    return block.nbytes >= SHARED_BYTES and all(spec.frozen or not overlaps(spec.shape, spec.strides) for spec in specs)
+    return block.nbytes >= SHARED_BYTES and all(spec.frozen or not overlaps(spec) for spec in specs)
 
 
 def _view_of_all(memory: memoryview) -> Any:
