@@ -11,20 +11,7 @@ from typing import Any
 import ml_dtypes
 
 from ..dtypes import DType
-from .algorithms import Betas, Moved, Pair, choose, factor, namespace, number, optimizer
-
-
-def _blend(average: Any, value: Any, weight: float) -> Any:
-    """Update a moving average with ``value``, whose weight is ``weight``."""
-    average += weight * (value - average)
-    return average
-
-
-def _blend_square(average: Any, value: Any, beta: float) -> Any:
-    """Update a moving average of squares with the square of ``value``; the old average has the weight ``beta``."""
-    average *= factor(beta, average)
-    average += (1 - beta) * (value * value)
-    return average
+from .algorithms import Betas, Moved, Pair, blend, blend_square, factor, namespace, number, optimizer
 
 
 @optimizer("adam_amsgrad", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "t", decoupled=None)
@@ -36,8 +23,8 @@ def adam_amsgrad(
     beta1, beta2 = betas
     t += 1
     count = number(t)
-    m = _blend(m, g, 1 - beta1)
-    v = _blend_square(v, g, beta2)
+    m = blend(m, g, 1 - beta1)
+    v = blend_square(v, g, beta2)
     largest = largest.clip(v)
     denominator = largest**0.5
     denominator /= factor((1 - beta2**count) ** 0.5, denominator)
@@ -60,10 +47,10 @@ def rmsprop(
     """RMSprop: Tieleman and Hinton 2012; the centered form is Graves 2013, equations 38 to 45."""
     square_avg, t, *optional = states
     t += 1
-    square_avg = _blend_square(square_avg, g, alpha)
+    square_avg = blend_square(square_avg, g, alpha)
     variance = square_avg
     if centered:
-        optional[-1] = _blend(optional[-1], g, 1 - alpha)
+        optional[-1] = blend(optional[-1], g, 1 - alpha)
         variance = square_avg - optional[-1] * optional[-1]
     change = g / (variance**0.5 + eps)
     if momentum:
@@ -91,9 +78,9 @@ def adadelta(
 ) -> Moved:
     """Adadelta: Zeiler 2012, algorithm 1."""
     t += 1
-    square_avg = _blend_square(square_avg, g, rho)
+    square_avg = blend_square(square_avg, g, rho)
     change = ((acc_delta + eps) / (square_avg + eps)) ** 0.5 * g
-    acc_delta = _blend_square(acc_delta, change, rho)
+    acc_delta = blend_square(acc_delta, change, rho)
     p -= lr * change
     return p, square_avg, acc_delta, t
 
@@ -105,7 +92,7 @@ def adamax(
     """Adamax: Kingma and Ba 2015, algorithm 2."""
     beta1, beta2 = betas
     t += 1
-    m = _blend(m, g, 1 - beta1)
+    m = blend(m, g, 1 - beta1)
     largest = (largest * beta2).clip(abs(g) + eps)
     p -= (lr / (1 - beta1 ** number(t))) * m / largest
     return p, m, largest, t
@@ -132,8 +119,8 @@ def nadam(
     now, following = [beta1 * (1 - 0.5 * 0.96 ** (n * momentum_decay)) for n in (count, count + 1)]
     mu_product *= factor(now, mu_product)
     product = number(mu_product)
-    m = _blend(m, g, 1 - beta1)
-    v = _blend_square(v, g, beta2)
+    m = blend(m, g, 1 - beta1)
+    v = blend_square(v, g, beta2)
     denominator = (v / (1 - beta2**count)) ** 0.5 + eps
     p -= (lr * (1 - now) / (1 - product)) * g / denominator
     p -= (lr * following / (1 - product * following)) * m / denominator
@@ -148,8 +135,8 @@ def radam(
     beta1, beta2 = betas
     t += 1
     count = number(t)
-    m = _blend(m, g, 1 - beta1)
-    v = _blend_square(v, g, beta2)
+    m = blend(m, g, 1 - beta1)
+    v = blend_square(v, g, beta2)
     correction = 1 - beta2**count
     longest = 2 / (1 - beta2) - 1
     length = longest - 2 * count * beta2**count / correction
@@ -159,7 +146,7 @@ def radam(
         shrink = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
         return change * ((shrink * correction) ** 0.5 / (v**0.5 + eps))
 
-    p -= choose(length > 5, adaptive, lambda: change)
+    p -= namespace().select(length > 5, adaptive, lambda: change)
     return p, m, v, t
 
 
@@ -217,14 +204,14 @@ def adafactor(
     square = g * g
     scale = _root_mean_square(p).clip(eps[1]) if p.size else p
     if len(averages) == 1:
-        averages = [_blend(averages[0], square, weight)]
+        averages = [blend(averages[0], square, weight)]
         variance = averages[0]
     else:
-        averages = [_blend(average, square.mean(-i, keepdims=True), weight) for i, average in enumerate(averages, 1)]
+        averages = [blend(average, square.mean(-i, keepdims=True), weight) for i, average in enumerate(averages, 1)]
         row_var, col_var = averages
         variance = row_var * col_var / row_var.mean(-2, keepdims=True).clip(eps[0])
     if p.size:
-        rate = choose(count * lr * lr > 1, lambda: count**-0.5, lambda: lr)
+        rate = namespace().select(count * lr * lr > 1, lambda: count**-0.5, lambda: lr)
         if weight_decay:
             p *= factor(1 - lr * weight_decay, p)
         change = g / variance.clip(eps[0] * eps[0]) ** 0.5

@@ -170,7 +170,7 @@ def scheduled(name: str, names: Sequence[str], array: Any) -> dict[str, Any]:
     if array.shape != (sum(sizes),) or array.dtype != np.float64:
         raise InvalidArgument(f"{name}: {', '.join(names)} are {sum(sizes)} numbers of float64, one after the other")
     # While a program is traced, a placeholder stands for each number and cannot be compared with zero.
-    if is_invalid((~((array > 0) & (array < math.inf))).any()):
+    if namespace().is_invalid((~((array > 0) & (array < math.inf))).any()):
         labels = itertools.chain(*[[key] * size for key, size in zip(names, sizes, strict=True)])
         for key, value in zip(labels, array.tolist(), strict=True):
             _check_number(key, value)
@@ -252,24 +252,9 @@ def number(array: Any) -> Any:
     return float(array) if state.device is None else state.device.backend.number(array)
 
 
-def holds(condition: Any) -> bool:
-    """Whether a condition on states holds."""
-    return bool(condition) if state.device is None else state.device.backend.holds(condition)
-
-
-def choose(condition: Any, one: Callable[[], Any], other: Callable[[], Any]) -> Any:
-    """Return ``one()`` if a condition on states holds, else ``other()``."""
-    return namespace().select(condition, one, other)
-
-
 def factor(value: Any, array: Any) -> Any:
     """A number for an augmented assignment to ``array``, which takes arrays and numbers, but no placeholder."""
     return value.value.astype(array.dtype) if type(value) is TensorScalar else value
-
-
-def is_invalid(condition: Any) -> bool:
-    """Whether settings are invalid; a backend may raise later instead."""
-    return bool(condition) if state.device is None else state.device.backend.is_invalid(condition)
 
 
 def namespace() -> Any:
@@ -297,7 +282,7 @@ def sgd_momentum(
     """SGD with momentum: Sutskever et al. 2013, in the form PyTorch uses (the learning rate is outside the buffer)."""
     buffer, t = states
     t += 1
-    buffer = choose(t == 1, lambda: g, lambda: _blended(buffer, momentum, (1 - dampening) * g))
+    buffer = namespace().select(t == 1, lambda: g, lambda: _blended(buffer, momentum, (1 - dampening) * g))
     p -= lr * (g + momentum * buffer if nesterov else buffer)
     return p, buffer, t
 
@@ -307,6 +292,21 @@ def _blended(average: Any, weight: Any, value: Any) -> Any:
     average *= factor(weight, average)
     average += value
     return average
+
+
+def blend(average: Any, value: Any, weight: Any) -> Any:
+    """Update a moving average with ``value``, whose weight is ``weight``."""
+    change = value - average
+    change *= factor(weight, change)
+    average += change
+    return average
+
+
+def blend_square(average: Any, value: Any, beta: Any) -> Any:
+    """Update a moving average of squares with the square of ``value``; the old average has the weight ``beta``."""
+    square = value * value
+    square *= factor(1 - beta, square)
+    return _blended(average, beta, square)
 
 
 def _with_number(array: Any, value: Any) -> Any:
@@ -325,13 +325,14 @@ def asgd(
     Before the first step the rate ``eta`` is ``lr``, and the weight of the average ``mu`` is 1.
     """
     ax, eta, mu, t = states
+    xp = namespace()
     t += 1
     count, rate = number(t), number(eta)
     p *= factor(1 - lambd * rate, p)
     p -= rate * g
-    ax = choose(mu == 1, lambda: p.copy(), lambda: ax + (p - ax) * number(mu))
+    ax = xp.select(mu == 1, lambda: p.copy(), lambda: ax + (p - ax) * number(mu))
     eta = _with_number(eta, lr / (1 + lambd * lr * count) ** alpha)
-    mu = _with_number(mu, choose(t > t0 + 1, lambda: 1.0 / (count - t0), lambda: 1.0))
+    mu = _with_number(mu, xp.select(t > t0 + 1, lambda: 1.0 / (count - t0), lambda: 1.0))
     return p, ax, eta, mu, t
 
 
@@ -344,12 +345,8 @@ def adam(
     beta1, beta2 = betas
     t += 1
     count = number(t)
-    change = g - m
-    change *= factor(1 - beta1, change)
-    m += change
-    square = g * g
-    square *= factor(1 - beta2, square)
-    v = _blended(v, beta2, square)
+    m = blend(m, g, 1 - beta1)
+    v = blend_square(v, g, beta2)
     # The second bias correction is applied to the scalars, which saves a pass over the array.
     corrected = (1 - beta2**count) ** 0.5
     root = v**0.5

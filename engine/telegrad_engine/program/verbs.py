@@ -401,7 +401,7 @@ def optim_step(
     if condition is not None:
         if condition._data.dtype != bool or condition._data.size != 1:
             raise InvalidArgument("optim_step: the condition is a bool tensor of one element")
-        if not algorithms.holds(condition._data.reshape(())):
+        if not algorithms.namespace().holds(condition._data.reshape(())):
             return
     for t in params:
         if t._data.dtype not in FLOATING:
