@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,21 +26,8 @@ DTYPES = {dtype.name: dtype.numpy for dtype in dtypes.ALL}
 _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
-class References(Protocol):
-    """Gives the objects that a value refers to their numbers; in reading, finds objects by number."""
-
-    def array(self, array: Any) -> Any:
-        """Return the number of an array, or the array."""
-
-    def tensor(self, tensor: Any) -> Any:
-        """Return the number of a tensor, or the tensor."""
-
-    def packed(self, value: Any) -> Any:
-        """Return the JSON of a saved tensor that a checkpoint recomputes, or that saved tensor."""
-
-
-def encode(value: Any, numbers: References) -> Any:
-    """Return a value as JSON. Raises NotSupported for a value of an unknown type."""
+def encode(value: Any, writer: Any) -> Any:
+    """Return a value as JSON; the Writer numbers its objects. Raises NotSupported for a value of an unknown type."""
     kind = type(value)
     if value is None or kind is str or kind is bool:
         return value
@@ -49,10 +36,10 @@ def encode(value: Any, numbers: References) -> Any:
     if kind is float:
         return value if math.isfinite(value) else ["f", repr(value)]
     if kind is np.ndarray:
-        return ["a", numbers.array(value)]
+        return ["a", writer.array(value)]
     written = _WRITERS.get(kind)
     if written is not None:
-        return written(value, numbers)
+        return written(value, writer)
     if isinstance(value, Op):
         return ["o", value.key]
     if isinstance(value, np.dtype):
@@ -60,54 +47,54 @@ def encode(value: Any, numbers: References) -> Any:
     if isinstance(value, np.generic):
         return ["g", dtype_name(value.dtype), value.tobytes().hex()]
     if isinstance(value, Mapping):
-        return ["d", *[[key, encode(item, numbers)] for key, item in value.items()]]
+        return ["d", *[[key, encode(item, writer)] for key, item in value.items()]]
     if hasattr(value, "_version_counter"):
-        return ["T", numbers.tensor(value)]
+        return ["T", writer.tensor(value)]
     raise NotSupported(f"a value of the type {kind.__name__} cannot be saved")
 
 
-_WRITERS: dict[type, Callable[[Any, References], Any]] = {
-    list: lambda value, numbers: ["l", *[encode(item, numbers) for item in value]],
-    tuple: lambda value, numbers: ["t", *[encode(item, numbers) for item in value]],
-    Size: lambda value, numbers: ["z", *value],
-    slice: lambda value, numbers: ["s", *[encode(x, numbers) for x in (value.start, value.stop, value.step)]],
-    type(Ellipsis): lambda value, numbers: ["e"],
-    DType: lambda value, numbers: ["y", value.name],
-    memory_format: lambda value, numbers: ["m", value.name],
-    NumberList: lambda value, numbers: ["N", numbers.array(value.array)],
-    Spec: lambda value, numbers: ["S", list(value.shape), dtype_name(value.dtype)],
-    Packed: lambda value, numbers: ["P", numbers.packed(value)],
+_WRITERS: dict[type, Callable[[Any, Any], Any]] = {
+    list: lambda value, writer: ["l", *[encode(item, writer) for item in value]],
+    tuple: lambda value, writer: ["t", *[encode(item, writer) for item in value]],
+    Size: lambda value, writer: ["z", *value],
+    slice: lambda value, writer: ["s", *[encode(x, writer) for x in (value.start, value.stop, value.step)]],
+    type(Ellipsis): lambda value, writer: ["e"],
+    DType: lambda value, writer: ["y", value.name],
+    memory_format: lambda value, writer: ["m", value.name],
+    NumberList: lambda value, writer: ["N", writer.array(value.array)],
+    Spec: lambda value, writer: ["S", list(value.shape), dtype_name(value.dtype)],
+    Packed: lambda value, writer: ["P", writer.packed(value)],
 }
 
 
-def decode(data: Any, objects: References) -> Any:
-    """Return the value of JSON that :func:`encode` wrote. Raises MalformedRequest for anything else."""
+def decode(data: Any, reader: Any) -> Any:
+    """Return the value of JSON that :func:`encode` wrote; the Reader has the objects. Raises MalformedRequest."""
     if type(data) is not list:
         return data
     if not data or type(data[0]) is not str or data[0] not in _READERS:
         raise MalformedRequest("snapshot: a value has no known type")
-    return _READERS[data[0]](data[1:], objects)
+    return _READERS[data[0]](data[1:], reader)
 
 
-_READERS: dict[str, Callable[[list[Any], References], Any]] = {
-    "i": lambda parts, objects: int(_text(parts[0])),
-    "f": lambda parts, objects: float(_text(parts[0])),
-    "a": lambda parts, objects: objects.array(parts[0]),
-    "o": lambda parts, objects: CATALOGUE.get(_text(parts[0])),
-    "n": lambda parts, objects: dtype_of(parts[0]),
-    "g": lambda parts, objects: np.frombuffer(bytes.fromhex(_text(parts[1])), dtype_of(parts[0]))[0],
-    "d": lambda parts, objects: {_text(key): decode(item, objects) for key, item in parts},
-    "T": lambda parts, objects: objects.tensor(parts[0]),
-    "l": lambda parts, objects: [decode(item, objects) for item in parts],
-    "t": lambda parts, objects: tuple([decode(item, objects) for item in parts]),
-    "z": lambda parts, objects: Size(sizes(parts)),
-    "s": lambda parts, objects: slice(*[decode(item, objects) for item in parts]),
-    "e": lambda parts, objects: Ellipsis,
-    "y": lambda parts, objects: dtypes.parse(_text(parts[0])),
-    "m": lambda parts, objects: MEMORY_FORMATS[parts[0]],
-    "N": lambda parts, objects: NumberList(objects.array(parts[0])),
-    "S": lambda parts, objects: Spec(sizes(parts[0]), dtype_of(parts[1])),
-    "P": lambda parts, objects: objects.packed(parts[0]),
+_READERS: dict[str, Callable[[list[Any], Any], Any]] = {
+    "i": lambda parts, reader: int(_text(parts[0])),
+    "f": lambda parts, reader: float(_text(parts[0])),
+    "a": lambda parts, reader: reader.array(parts[0]),
+    "o": lambda parts, reader: CATALOGUE.get(_text(parts[0])),
+    "n": lambda parts, reader: dtype_of(parts[0]),
+    "g": lambda parts, reader: np.frombuffer(bytes.fromhex(_text(parts[1])), dtype_of(parts[0]))[0],
+    "d": lambda parts, reader: {_text(key): decode(item, reader) for key, item in parts},
+    "T": lambda parts, reader: reader.tensor(parts[0]),
+    "l": lambda parts, reader: [decode(item, reader) for item in parts],
+    "t": lambda parts, reader: tuple([decode(item, reader) for item in parts]),
+    "z": lambda parts, reader: Size(sizes(parts)),
+    "s": lambda parts, reader: slice(*[decode(item, reader) for item in parts]),
+    "e": lambda parts, reader: Ellipsis,
+    "y": lambda parts, reader: dtypes.parse(_text(parts[0])),
+    "m": lambda parts, reader: MEMORY_FORMATS[parts[0]],
+    "N": lambda parts, reader: NumberList(reader.array(parts[0])),
+    "S": lambda parts, reader: Spec(sizes(parts[0]), dtype_of(parts[1])),
+    "P": lambda parts, reader: reader.packed(parts[0]),
 }
 
 
