@@ -249,38 +249,28 @@ def _operand(tensor: Any, value: Any) -> Any:
         return value.item()
     if isinstance(value, complex):
         raise DTypeMismatch(COMPLEX_TEXT)
-    _refuse_foreign(tensor, value)
-    return tensor.new_tensor(value, dtype=value.dtype) if isinstance(value, np.ndarray) else NotImplemented
+    if isinstance(value, np.ndarray):
+        return tensor.new_tensor(value, dtype=value.dtype)
+    return _refuse_foreign(tensor, value)
 
 
-def _refuse_foreign(tensor: Any, value: Any) -> None:
-    """Raise TypeError if an operator's other operand is a torch tensor."""
+def _refuse_foreign(tensor: Any, value: Any) -> Any:
+    """Return NotImplemented. Raise TypeError if an operator's other operand is a torch tensor."""
     if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
         raise InvalidArgument(
             f"unsupported operand types: telegrad.{type(tensor).__name__} and torch.{type(value).__name__} are tensors "
             "of two libraries; telegrad.from_torch(t) makes one of Telegrad's of the other, t.numpy() an array"
         )
-
-
-def _between_tensors(op: Op) -> Callable[[Any, Any], Any]:
-    def operator(self: Any, other: Any) -> Any:
-        if hasattr(other, "_data"):
-            return self._apply(op, (self, other))
-        _refuse_foreign(self, other)
-        return NotImplemented
-
-    operator.__doc__ = op.doc
-    return operator
+    return NotImplemented
 
 
 def _binary(op: Op) -> Callable[[Any, Any], Any]:
-    if not isinstance(op.params[1].kind, OperandKind):
-        return _between_tensors(op)
+    numbers = (bool, int, float) if isinstance(op.params[1].kind, OperandKind) else ()
 
     def operator(self: Any, other: Any) -> Any:
-        if type(other) is type(self) or hasattr(other, "_data") or isinstance(other, (bool, int, float)):
+        if type(other) is type(self) or hasattr(other, "_data") or isinstance(other, numbers):
             return self._apply(op, (self, other))
-        other = _operand(self, other)
+        other = _operand(self, other) if numbers else _refuse_foreign(self, other)
         return NotImplemented if other is NotImplemented else self._apply(op, (self, other))
 
     operator.__doc__ = op.doc
