@@ -6,9 +6,8 @@
     plan.py             a program as a list of NumPy calls
     change.py           applies the effects after a run
     tracing.py          runs a program once on traced arrays, to make its plan
-    cache_entry.py      the plans of a program, and when to make the next one
     reports.py          how programs ran
-    compiler.py         runs programs as plans where it can
+    compiler.py         the plans of programs, when to make the next one, and the runs of programs as plans
 
 A plan changes nothing. Its effects are applied to the session after it has returned and if its guards hold, so until
 then the program can run one instruction at a time instead.

@@ -16,7 +16,7 @@ import numpy as np
 
 from telegrad_engine import Tensor
 from telegrad_engine.compile import Compiler
-from telegrad_engine.compile.cache_entry import CacheEntry
+from telegrad_engine.compile.compiler import CacheEntry
 from telegrad_engine.compile.graphs import rebuild
 from telegrad_engine.compile.input_signature import Inputs
 from telegrad_engine.dtypes import FLOATING
