@@ -13,8 +13,9 @@ from urllib.parse import quote, urlsplit
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from telegrad_engine.program.frames import is_loopback
+
 from .observability.logs import CommandFailed
-from .process import is_loopback
 
 TIMEOUT_S = 10.0
 PER_PAGE = 1000

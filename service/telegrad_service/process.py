@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -110,14 +109,6 @@ def _read(file: Path) -> str:
         return file.read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         return ""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, which is reached without a proxy."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 # The interpreter ------------------------------------------------------------------------------------------

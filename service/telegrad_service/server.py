@@ -15,12 +15,14 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from telegrad_engine.program.frames import is_loopback
+
 from . import __version__
 from .http.connections import ConnectionLimits, LimitedServerState
 from .http.http_protocol import HttpProtocol
 from .observability import logs, tracing
 from .observability.watch import RequestWatch
-from .process import is_loopback, shorten_pauses, tune
+from .process import shorten_pauses, tune
 from .settings import NetworkSettings, Settings
 from .streaming.websocket import StreamProtocol
 

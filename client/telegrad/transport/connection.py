@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import re
@@ -16,6 +15,7 @@ import httpx
 
 from telegrad_engine import errors
 from telegrad_engine.errors import ConnectionFailed, InvalidArgument, InvalidValue
+from telegrad_engine.program.frames import is_loopback
 
 from .base import Verify
 from .retries import Refusal
@@ -110,16 +110,9 @@ def proxy_of(url: str) -> str | None:
     address = urlsplit(url)
     proxies, host = getproxies(), address.hostname or ""
     found = proxies.get(address.scheme) or proxies.get("all")
-    if not found or _is_loopback(host) or proxy_bypass(address.netloc.rpartition("@")[2]):
+    if not found or is_loopback(host) or proxy_bypass(address.netloc.rpartition("@")[2]):
         return None
     return found if "://" in found else f"http://{found}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 def failure(url: str, error: Exception) -> ConnectionFailed:

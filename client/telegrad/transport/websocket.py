@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -25,7 +24,7 @@ from websockets.frames import CloseCode, Frame, Opcode, apply_mask  # type: igno
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from telegrad_engine.program.frames import BINARY, CLIENT_HEADER, CONTROL, MASKED, frame_header, frame_size
+from telegrad_engine.program.frames import BINARY, CLIENT_HEADER, CONTROL, MASKED, frame_header, frame_size, is_loopback
 
 from . import progress
 from .connection import CONNECT_S
@@ -116,7 +115,7 @@ class WebSocket:
         protocol = self._protocol
         request = protocol.connect()
         address, port = self._socket.getsockname()[:2]
-        if not self._secure and hasattr(self._socket, "sendmsg") and ip_address(address).is_loopback:
+        if not self._secure and hasattr(self._socket, "sendmsg") and is_loopback(address):
             request.headers[CLIENT_HEADER] = f"{address}:{port}"
         for name, value in headers.items():
             request.headers[name] = value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 TEXT, BINARY = 0x81, 0x82
 """The first byte of a message that is one frame."""
 CONTROL = 0x08
@@ -16,6 +18,14 @@ TAKEN_OVER = 4409
 """The close code of a stream whose sender has connected once more, based on an HTTP status."""
 QUOTA_USED_UP = 4429
 """The close code for a client whose tenant has no memory left for a message, based on an HTTP status."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, which is reached without a proxy."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def frame_header(first: int, length: int, key: bytes = b"") -> bytes:

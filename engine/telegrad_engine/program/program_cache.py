@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..errors import InvalidValue, UnknownProgram
 from .program import Program, read_program
@@ -59,7 +60,7 @@ class ProgramCache:
 
     def of(self, tenant: str) -> TenantPrograms:
         """Return the cache as a tenant sees it."""
-        return TenantPrograms(self, tenant)
+        return TenantPrograms(partial(self.read, tenant=tenant), partial(self.find, tenant=tenant))
 
     def read(self, text: str, claimed: str | None, max_depth: int, tenant: str = "") -> Program:
         """Read and cache the program of this text. Raises InvalidValue if its digest is not the claimed one."""
@@ -103,19 +104,11 @@ def _size(program: Program | str) -> int:
     return len(program) if isinstance(program, str) else program.size
 
 
-class TenantPrograms:
-    """The part of a cache that one tenant finds programs in."""
+class TenantPrograms(NamedTuple):
+    """The methods of a cache, for the programs of one tenant."""
 
-    def __init__(self, cache: ProgramCache, tenant: str) -> None:
-        self._cache, self._tenant = cache, tenant
-
-    def read(self, text: str, claimed: str | None, max_depth: int) -> Program:
-        """Read and cache a program, as :meth:`ProgramCache.read`."""
-        return self._cache.read(text, claimed, max_depth, self._tenant)
-
-    def find(self, known_by: Any, make: Make | None = None) -> Program:
-        """Return a cached program of the tenant, as :meth:`ProgramCache.find`."""
-        return self._cache.find(known_by, make, self._tenant)
+    read: Callable[[str, str | None, int], Program]
+    find: Callable[..., Program]
 
 
 MEMORY = ProgramCache()

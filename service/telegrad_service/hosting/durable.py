@@ -78,8 +78,10 @@ class Durable:
         self.statistics = Statistics()
         """What the session has used, since the server started."""
         self._options, self._surroundings = options, surroundings
-        self._templates = JournalTemplates(surroundings["memory"])
-        self._functions = JournalFunctions(surroundings["library"])
+        self._templates = JournalTemplates(surroundings["memory"], self._note_use)
+        self._functions = JournalFunctions(surroundings["library"], self._note_use)
+        self._new: list[Data] = []
+        """The templates and functions that commands have used and the journal does not have."""
         self._held: list[Data] = []
         """The parts of the next frame, while a numbered request has not been answered."""
         self._snapshot_wanted = False
@@ -143,7 +145,8 @@ class Durable:
         # A message may only free tensors.
         ran |= isinstance(result, StreamAnswer) and result.error is None and self.senders.of(arguments[0]).last > last
         if ran and slug not in UNREPEATABLE:
-            self._held += [*self._context(), *command, pack(["outcome", slug, _check(result), ANSWERS])]
+            self._held += [*self._new, *command, pack(["outcome", slug, _check(result), ANSWERS])]
+            self._new.clear()
         elif isinstance(result, StreamAnswer) and result.number is not None:
             self._hold_answer(arguments[0], result.number)
         self._snapshot_wanted |= ran and slug in UNREPEATABLE
@@ -169,10 +172,9 @@ class Durable:
         if (recorded := self.senders.of(sender).dump(number)) is not None:
             self._held.append(pack(["answer", sender, number, recorded]))
 
-    def _context(self) -> Sequence[Data]:
-        """The templates and functions that the next command uses and the journal does not have."""
-        found = [pack(["template", text]) for text in self._templates.take_new()]
-        return found + [pack(["function", definition]) for definition in self._functions.take_new()]
+    def _note_use(self, kind: str, data: Any) -> None:
+        """Note a template or a function that the session uses for the first time since its journal began."""
+        self._new.append(pack([kind, data]))
 
     def _write(self, session: HostedSession, at_once: bool = False) -> None:
         """Write the next frame, or a snapshot. Raises ServerBusy, and forgets what was not written."""
@@ -261,8 +263,8 @@ class Durable:
         self._held = []
         around = self._surroundings
         # Templates and functions come from the journal alone, until it has been replayed.
-        self._templates = JournalTemplates(ProgramCache(sys.maxsize, sys.maxsize))
-        self._functions = JournalFunctions(around["library"])
+        self._templates = JournalTemplates(ProgramCache(sys.maxsize, sys.maxsize), self._note_use)
+        self._functions = JournalFunctions(around["library"], self._note_use)
         refused, permissions.refusals = permissions.refusals, {}  # what the journal has was permitted
         try:
             with cancelled_by(CancellationToken()):
@@ -274,8 +276,7 @@ class Durable:
         session.statistics = self.statistics
         self._templates.shared = around["memory"]
         self._functions.replayed(around["library"])
-        self._templates.take_new()
-        self._functions.take_new()
+        self._new.clear()
         self.session = session
         if self._is_snapshot_due:  # so that a server that is killed again and again starts from here the next time
             self._begin_journal(session)

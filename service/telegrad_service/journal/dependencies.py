@@ -5,7 +5,7 @@ The server may forget a template or replace a function while the journal still n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from telegrad_engine.program.program import Program
@@ -13,14 +13,16 @@ from telegrad_engine.program.program_cache import Make, Programs
 from telegrad_engine.program.registered_functions import Library
 from telegrad_engine.program.registered_functions.function import Applicable, FunctionProgram
 
+Note = Callable[[str, Any], None]
+"""Takes the kind and the data of what a session uses for the first time since its journal began."""
+
 
 class JournalTemplates:
     """The server's cache of templates, as one session uses it."""
 
-    def __init__(self, shared: Programs) -> None:
-        self.shared = shared
+    def __init__(self, shared: Programs, note: Note) -> None:
+        self.shared, self._note = shared, note
         self._known: set[str] = set()
-        self._new: list[str] = []
 
     def read(self, text: str, claimed: str | None, max_depth: int) -> Program:
         """Read and cache a template whose text the message has, so that the journal has it too."""
@@ -33,13 +35,8 @@ class JournalTemplates:
         found = self.shared.find(known_by, make)
         if make is None and known_by not in self._known:
             self._known.add(known_by)
-            self._new.append(found.text)
+            self._note("template", found.text)
         return found
-
-    def take_new(self) -> list[str]:
-        """The texts that were used for the first time since the last call."""
-        new, self._new = self._new, []
-        return new
 
     def forget(self) -> None:
         """Take every template as new again, because a new journal begins."""
@@ -52,39 +49,35 @@ class JournalFunctions(Library):
     While a journal is replayed, ``outer`` is None: functions come from the journal alone.
     """
 
-    def __init__(self, shared: Library) -> None:
+    def __init__(self, shared: Library, note: Note) -> None:
         super().__init__(shared)
+        self._note = note
         self._known: dict[str, Applicable] = {}
-        self._new: list[Any] = []
 
     def find(self, name: str) -> Applicable:
         """Return a function, whose definition is new on first use, and those of the functions it applies."""
         found = super().find(name)
         if name not in self.own:
-            self._note(found)
+            self._use(found)
         return found
 
-    def _note(self, function: Applicable) -> None:
+    def _use(self, function: Applicable) -> None:
         if not isinstance(function, FunctionProgram) or self._known.get(function.name) is function:
             return
         for other in function.uses.values():
-            self._note(other)
+            self._use(other)
         self._known[function.name] = function
-        self._new.append(function.definition)
+        self._note("function", function.definition)
 
     def add(self, function: Applicable) -> None:
         """Add a function to the server's library; during a replay, to this one."""
-        if self.outer is None:
-            super().add(function)
-        else:
-            self.outer.add(function)
+        add = super().add if self.outer is None else self.outer.add
+        add(function)
 
     def remove(self, name: str) -> None:
         """Remove a function from the server's library; during a replay, from this one."""
-        if self.outer is None:
-            super().remove(name)
-        else:
-            self.outer.remove(name)
+        remove = super().remove if self.outer is None else self.outer.remove
+        remove(name)
 
     def replace(self, definition: Mapping[str, Any]) -> None:
         """Use this definition of a shared function during a replay."""
@@ -95,11 +88,6 @@ class JournalFunctions(Library):
         """Use the server's functions from now on."""
         self.own.clear()
         self.outer = shared
-
-    def take_new(self) -> list[Any]:
-        """The definitions that were used for the first time since the last call."""
-        new, self._new = self._new, []
-        return new
 
     def forget(self) -> None:
         """Take every function as new again, because a new journal begins."""

@@ -18,7 +18,8 @@ access_logger = logging.getLogger("telegrad_service.access")
 SESSION = re.compile(r"^(/+v1/+sessions/+[^/]{6})[^/]+")
 MAX_PATH = 200
 """The most characters of a path that are logged."""
-STARTS = frozenset({"http.response.start", "websocket.http.response.start"})
+STARTS = frozenset({"http.response.start", "websocket.http.response.start", "websocket.accept"})
+BODIES = frozenset({"http.response.body", "websocket.http.response.body"})
 _NAME = HEADER.lower().encode()
 
 
@@ -45,82 +46,61 @@ class RequestWatch:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        watched = _Watched(self._counts, self._log, scope, receive, send)
-        info = watched.info
+        begun, status = perf_counter(), 500
+        method: str = scope.get("method", STREAM_METHOD)
+        info = RequestInfo(request_id(scope["headers"]))
+
+        async def receive_part() -> Message:
+            message = await receive()
+            info.received += len(message.get("body", b""))
+            return message
+
+        async def send_part(message: Message) -> None:
+            nonlocal status
+            kind = message["type"]
+            if kind in STARTS:
+                status = message.get("status", 101)
+                headers = [pair for pair in message.get("headers", ()) if pair[0] != _NAME]
+                message["headers"] = [*headers, (_NAME, info.id.encode())]
+                if status == 101:
+                    self._count(info, method, status, None)
+                    self._write_line(scope, info, method, status, begun, "opened")
+            elif kind in BODIES:
+                info.sent += len(message.get("body", b""))
+            await send(message)
+
         token = REQUEST.set(info)
         try:
-            with tracing.request_span(info, watched.method, scope["headers"]):
+            with tracing.request_span(info, method, scope["headers"]):
                 try:
-                    await self._app(scope, watched.receive if scope["type"] == "http" else receive, watched.send)
+                    await self._app(scope, receive_part if scope["type"] == "http" else receive, send_part)
                 finally:
-                    watched.ended()
-                    tracing.end_request(info, watched.method, watched.status)
+                    if status != 101:
+                        self._count(info, method, status, perf_counter() - begun)
+                    self._write_line(scope, info, method, status, begun, "closed" if status == 101 else None)
+                    tracing.end_request(info, method, status)
             REQUEST.reset(token)  # not after an error, which uvicorn logs: the request's task ends then
         finally:
             if info.tenant:  # a request without a key is nobody's
                 self._ledger.count_request(info.tenant, info.received, info.sent)
 
+    def _count(self, info: RequestInfo, method: str, status: int, seconds: float | None) -> None:
+        self._counts.add(info.route, method, status, seconds, info.slug)
+        self._counts.received += info.received
+        self._counts.sent += info.sent
 
-class _Watched:
-    """One request and its response."""
-
-    def __init__(self, counts: RequestCounts, log: bool, scope: Scope, receive: Receive, send: Send) -> None:
-        self.info = RequestInfo(request_id(scope["headers"]))
-        self.method: str = scope.get("method", STREAM_METHOD)
-        self.status = 500
-        self._counts, self._log, self._scope = counts, log, scope
-        self._receive, self._send = receive, send
-        self._begun = perf_counter()
-
-    async def receive(self) -> Message:
-        """Count the bytes of the request's body."""
-        message = await self._receive()
-        self.info.received += len(message.get("body", b""))
-        return message
-
-    async def send(self, message: Message) -> None:
-        """Note the status, and count the bytes of the response's body."""
-        kind = message["type"]
-        if kind in STARTS:
-            self.status = message["status"]
-            self._add_id(message)
-        elif kind == "http.response.body" or kind == "websocket.http.response.body":
-            self.info.sent += len(message.get("body", b""))
-        elif kind == "websocket.accept":
-            self.status = 101
-            self._add_id(message)
-            self._count(None)
-            self._write_line("opened")
-        await self._send(message)
-
-    def _add_id(self, message: Message) -> None:
-        headers = [pair for pair in message.get("headers", ()) if pair[0] != _NAME]
-        message["headers"] = [*headers, (_NAME, self.info.id.encode())]
-
-    def ended(self) -> None:
-        """Count and log the response; of a stream, log its end."""
-        if self.status == 101:
-            self._write_line("closed")
-        else:
-            self._count(perf_counter() - self._begun)
-            self._write_line()
-
-    def _count(self, seconds: float | None) -> None:
-        info, counts = self.info, self._counts
-        counts.add(info.route, self.method, self.status, seconds, info.slug)
-        counts.received += info.received
-        counts.sent += info.sent
-
-    def _write_line(self, stream: str | None = None) -> None:
+    def _write_line(
+        self, scope: Scope, info: RequestInfo, method: str, status: int, begun: float, stream: str | None
+    ) -> None:
         if not self._log:
             return
-        client = (self._scope.get("client") or ("-",))[0]
-        path, milliseconds = logged_path(self._scope), 1e3 * (perf_counter() - self._begun)
-        what = "closed" if stream == "closed" else self.status
+        client = (scope.get("client") or ("-",))[0]
+        path, milliseconds = logged_path(scope), 1e3 * (perf_counter() - begun)
+        what = "closed" if stream == "closed" else status
         fields: dict[str, Any] = {
-            "client": client, "method": self.method, "path": path, "route": self.info.route, "status": self.status,
-            "duration_ms": round(milliseconds, 1), "tenant": self.info.tenant, "problem": self.info.slug,
+            "client": client, "method": method, "path": path, "route": info.route, "status": status,
+            "duration_ms": round(milliseconds, 1), "tenant": info.tenant, "problem": info.slug,
         }  # fmt: skip
         if stream is not None:
             fields["stream"] = stream
-        access_logger.info("%s %s %s %s %.1f ms", client, self.method, path, what, milliseconds, extra=fields)
+        access_logger.info("%s %s %s %s %.1f ms", client, method, path, what, milliseconds, extra=fields)

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from ..hosting.host import SessionHost
-from ..observability.ledger import TenantTotals
+from ..observability.ledger import Totals
 from ..observability.metrics import CONTENT_TYPES, OPENMETRICS, TEXT, render
 from ..routing.dependencies import Accepted, CurrentPrincipal, Host
 from ..routing.pages import Page, Paged, PageRequest
@@ -49,7 +49,7 @@ def page(host: SessionHost, tenant: str | None, request: PageRequest) -> Usage:
     """A page of what each tenant, or one, has used, in the order of their names."""
     totals = host.ledger.totals(tenant)
     if tenant is not None:
-        totals.setdefault(tenant, TenantTotals())
+        totals.setdefault(tenant, Totals())
     # The tenants that are counted together come first, before any cursor.
     names, following = request.of("usage", sorted(name or "" for name in totals), str)
     sessions = Counter(handle.tenant for handle in host.sessions(tenant))
@@ -57,7 +57,7 @@ def page(host: SessionHost, tenant: str | None, request: PageRequest) -> Usage:
     return Usage(since=datetime.fromtimestamp(host.ledger.since, UTC), items=items, next_cursor=following)
 
 
-def _usage(tenant: str | None, sessions: int, totals: TenantTotals) -> TenantUsage:
+def _usage(tenant: str | None, sessions: int, totals: Totals) -> TenantUsage:
     same = ("sessions_created", "requests", "programs", "instructions", "seconds", "tensor_bytes")
     return TenantUsage(
         tenant=tenant,
