@@ -16,7 +16,8 @@ from functools import partial
 import pytest
 
 from telegrad_engine.errors import SessionMoved, TelegradError
-from telegrad_service.journal.files import DataFolder, SessionFiles
+from telegrad_service.journal.files import DataFolder
+from telegrad_service.journal.store import SessionFiles
 
 SNAPSHOT_EVERY = 40
 

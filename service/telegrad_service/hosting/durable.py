@@ -35,9 +35,9 @@ from telegrad_engine.session.session import NotAtOnce
 from telegrad_engine.session.statistics import Statistics
 
 from ..journal.dependencies import JournalFunctions, JournalTemplates
-from ..journal.files import SessionFiles
 from ..journal.frames import Data
 from ..journal.packing import pack, pack_command, unpack
+from ..journal.store import SessionFiles
 from .commands import COMMANDS, NAMES, QUERIES, restored_arguments
 from .sequence import HostedSession, SequenceRecords, StreamAnswer
 from .work import run_numbered

@@ -9,9 +9,9 @@ from telegrad_engine.program.safetensors import Container
 from telegrad_engine.session import snapshot
 
 from .. import __version__
-from ..journal.files import DataFolder, SessionFiles
+from ..journal.files import DataFolder
 from ..journal.packing import pack, unpack
-from ..journal.store import Manifest
+from ..journal.store import Manifest, SessionFiles
 from .sequence import HostedSession
 from .session_handle import SessionHandle
 

@@ -24,7 +24,7 @@ from typing_extensions import override
 from telegrad_engine.errors import ServerBusy, SessionMoved
 
 from .frames import Data
-from .store import ID, Manifest, SessionStore, Store, Syncer, TakenSession
+from .store import ID, Manifest, SessionFiles, Store, Syncer
 
 MANIFEST = "manifest.json"
 RESERVED_FROM, MAX_RESERVED = 2**20, 2**24
@@ -63,15 +63,15 @@ class LocalStore(Store):
         return None if folder is None else _read_manifest(folder)
 
     @override
-    def create(self, manifest: Manifest) -> SessionStore:
-        made = LocalSession(self._path(manifest.id, manifest.epoch), manifest.epoch, self._syncer)
+    def create(self, manifest: Manifest) -> SessionFiles:
+        made = LocalSession(self._path(manifest.id, manifest.epoch), manifest, self._syncer)
         made.folder.mkdir(mode=0o700)
-        made.write_manifest(manifest)
+        made._write_manifest(manifest)
         _sync_folder(self._sessions)
         return made
 
     @override
-    def take(self, session_id: str, epoch: int | None) -> TakenSession | None:
+    def take(self, session_id: str, epoch: int | None) -> SessionFiles | None:
         while (folder := self._folder(session_id)) is not None:
             found = _read_manifest(folder)
             if found is None:
@@ -89,11 +89,11 @@ class LocalStore(Store):
             # Its last owner may have replaced the manifest until now.
             manifest = _read_manifest(path) or found
             manifest.epoch = next_epoch
-            taken = LocalSession(path, next_epoch, self._syncer, is_inherited=path != folder)
-            taken.write_manifest(manifest)
-            taken.tidy(manifest)
+            taken = LocalSession(path, manifest, self._syncer, is_inherited=path != folder)
+            taken._write_manifest(manifest)
+            taken.tidy()
             _sync_folder(self._sessions)
-            return TakenSession(taken, manifest)
+            return taken
         return None
 
     def _path(self, session_id: str, epoch: int) -> Path:
@@ -116,11 +116,12 @@ class LocalStore(Store):
             self._lock.release()
 
 
-class LocalSession(SessionStore):
+class LocalSession(SessionFiles):
     """A session's folder. With ``is_inherited`` an earlier owner may still write to the journal in it."""
 
-    def __init__(self, folder: Path, epoch: int, syncer: Syncer | None, is_inherited: bool = False) -> None:
-        self.folder, self._epoch, self._syncer, self._is_inherited = folder, epoch, syncer, is_inherited
+    def __init__(self, folder: Path, manifest: Manifest, syncer: Syncer | None, is_inherited: bool = False) -> None:
+        super().__init__(manifest, syncer)
+        self.folder, self._is_inherited = folder, is_inherited
         self._lock = threading.Lock()
         """Held while the journal is synced or closed."""
         self._descriptor = -1
@@ -139,36 +140,36 @@ class LocalSession(SessionStore):
 
     @property
     @override
-    def waits(self) -> bool:
+    def _append_waits(self) -> bool:
         return self._syncer is None
 
     @override
-    def write_manifest(self, manifest: Manifest) -> None:
-        self._replace(self.folder / MANIFEST, [manifest.model_dump_json(indent=1).encode()])
+    def _write_manifest(self, manifest: Manifest) -> None:
+        self._replace_file(self.folder / MANIFEST, [manifest.model_dump_json(indent=1).encode()])
 
     @override
-    def read_snapshot(self, manifest: Manifest) -> bytes:
-        return self._snapshot(manifest.number).read_bytes()
+    def _read_snapshot(self) -> bytes:
+        return self._snapshot_path(self.manifest.number).read_bytes()
 
     @override
-    def read_journal(self, manifest: Manifest) -> bytes:
-        path = self._journal(manifest.number)
+    def _read_journal(self) -> bytes:
+        path = self._journal_path(self.manifest.number)
         return path.read_bytes() if path.exists() else b""
 
     @override
-    def begin(self, manifest: Manifest, content: memoryview) -> None:
-        path, size = self._journal(manifest.number), len(content)
+    def _begin(self, content: memoryview) -> None:
+        path, size = self._journal_path(self.manifest.number), len(content)
         if self._is_inherited:
-            self._replace(path, [content])
+            self._replace_file(path, [content])
             self._is_inherited = False
-        self.close()
+        self._close()
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         self._path, self._inode, self._size, self._reserved = str(path), os.fstat(self._descriptor).st_ino, size, size
         if os.fstat(self._descriptor).st_size > size:
             os.ftruncate(self._descriptor, size)
 
     @override
-    def append(self, pieces: Sequence[Data]) -> None:
+    def _append(self, pieces: Sequence[Data]) -> None:
         length = sum(map(len, pieces))
         self._reserve(self._size + length)
         try:
@@ -208,36 +209,36 @@ class LocalSession(SessionStore):
                 os.fdatasync(self._descriptor)
 
     @override
-    def replace(self, manifest: Manifest, snapshot: Sequence[Data], journal: Sequence[Data]) -> None:
+    def _replace(self, manifest: Manifest, snapshot: Sequence[Data], journal: Sequence[Data]) -> None:
         number = manifest.number
-        self._replace(self._snapshot(number), snapshot)
-        self._replace(self._journal(number), journal)
-        self.write_manifest(manifest)
+        self._replace_file(self._snapshot_path(number), snapshot)
+        self._replace_file(self._journal_path(number), journal)
+        self._write_manifest(manifest)
         self._is_inherited = False
         self._abandon()
-        for path in (self._journal(number - 1), self._snapshot(number - 1)):
+        for path in (self._journal_path(number - 1), self._snapshot_path(number - 1)):
             path.unlink(missing_ok=True)
 
     @override
-    def close(self) -> None:
+    def _close(self) -> None:
         self.sync()
         self._abandon()
 
-    def tidy(self, manifest: Manifest) -> None:
+    def tidy(self) -> None:
         """Delete what an earlier owner has left over."""
-        wanted = {self._journal(manifest.number), self._snapshot(manifest.number)}
+        wanted = {self._journal_path(self.manifest.number), self._snapshot_path(self.manifest.number)}
         for pattern in ("journal-*", "snapshot-*", f"*{TEMPORARY}"):
             for path in self.folder.glob(pattern):
                 if path not in wanted:
                     path.unlink(missing_ok=True)
 
     @override
-    def withdraw(self) -> None:
+    def _withdraw(self) -> None:
         self.folder.rename(self._deleted)
         _sync_folder(self.folder.parent)
 
     @override
-    def delete(self) -> None:
+    def _delete(self) -> None:
         self._abandon()
         shutil.rmtree(self._deleted, ignore_errors=True)
 
@@ -251,7 +252,7 @@ class LocalSession(SessionStore):
                 os.close(self._descriptor)
                 self._descriptor = -1
 
-    def _replace(self, path: Path, pieces: Sequence[Data]) -> None:
+    def _replace_file(self, path: Path, pieces: Sequence[Data]) -> None:
         """Replace a file in one step, so that after a crash it is the old or the new one."""
         # The epoch is in the name because an earlier owner may still write to a file that it has opened.
         temporary = path.with_name(f"{path.name}.{self._epoch}{TEMPORARY}")
@@ -264,10 +265,10 @@ class LocalSession(SessionStore):
         temporary.replace(path)
         _sync_folder(path.parent)
 
-    def _journal(self, number: int) -> Path:
+    def _journal_path(self, number: int) -> Path:
         return self.folder / f"journal-{number}.log"
 
-    def _snapshot(self, number: int) -> Path:
+    def _snapshot_path(self, number: int) -> Path:
         return self.folder / f"snapshot-{number}.safetensors"
 
     @property

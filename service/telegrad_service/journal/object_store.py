@@ -31,7 +31,7 @@ from typing_extensions import override
 from telegrad_engine.errors import InvalidValue, SessionLost, SessionMoved
 
 from .frames import Data
-from .store import ID, Manifest, SessionStore, Store, Syncer, TakenSession
+from .store import ID, Manifest, SessionFiles, Store, Syncer
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -84,15 +84,15 @@ class ObjectStore(Store):
         return found
 
     @override
-    def create(self, manifest: Manifest) -> SessionStore:
+    def create(self, manifest: Manifest) -> SessionFiles:
         path = self._path(manifest.id)
         self._objects.write(_owner(path, manifest.epoch), [secrets.token_bytes(16)])
-        made = ObjectSession(self._objects, path, manifest.epoch, self._syncer)
-        made.write_manifest(manifest)
+        made = ObjectSession(self._objects, path, manifest, self._syncer)
+        made._write_manifest(manifest)
         return made
 
     @override
-    def take(self, session_id: str, epoch: int | None) -> TakenSession | None:
+    def take(self, session_id: str, epoch: int | None) -> SessionFiles | None:
         path = self._path(session_id)
         while (found := self.find(session_id)) is not None:
             next_epoch = found.epoch + 1 if epoch is None else epoch
@@ -109,11 +109,11 @@ class ObjectStore(Store):
                 self._objects.delete([_owner(path, next_epoch)])
                 return None
             manifest.epoch = next_epoch
-            taken = ObjectSession(self._objects, path, next_epoch, self._syncer)
-            taken.write_manifest(manifest)
+            taken = ObjectSession(self._objects, path, manifest, self._syncer)
+            taken._write_manifest(manifest)
             with _tolerated():
                 owners.delete(below=next_epoch)
-            return TakenSession(taken, manifest)
+            return taken
         return None
 
     @override
@@ -124,11 +124,12 @@ class ObjectStore(Store):
         return f"{self._root}/{session_id}"
 
 
-class ObjectSession(SessionStore):
+class ObjectSession(SessionFiles):
     """The objects of one session, for the owner with this epoch."""
 
-    def __init__(self, objects: Objects, path: str, epoch: int, syncer: Syncer | None) -> None:
-        self._objects, self._path, self._epoch, self._syncer = objects, path, epoch, syncer
+    def __init__(self, objects: Objects, path: str, manifest: Manifest, syncer: Syncer | None) -> None:
+        super().__init__(manifest, syncer)
+        self._objects, self._path = objects, path
         self._is_lost = False
         """Whether a later owner was found, or the session was deleted."""
         self._is_withdrawn = False
@@ -154,11 +155,11 @@ class ObjectSession(SessionStore):
 
     @property
     @override
-    def waits(self) -> bool:
+    def _append_waits(self) -> bool:
         return self._syncer is None or self._failed
 
     @override
-    def write_manifest(self, manifest: Manifest) -> None:
+    def _write_manifest(self, manifest: Manifest) -> None:
         self._refuse_if_lost()
         path = _owner(self._path, self._epoch) + ".json"
         self._objects.write(path, [manifest.model_dump_json(indent=1).encode()])
@@ -170,23 +171,24 @@ class ObjectSession(SessionStore):
             raise
 
     @override
-    def read_snapshot(self, manifest: Manifest) -> bytes:
+    def _read_snapshot(self) -> bytes:
         try:
-            [content] = self._objects.read([self._snapshot(manifest)])
+            [content] = self._objects.read([self._snapshot_path(self.manifest)])
         except FileNotFoundError:
             self._check()
             raise
         return content
 
     @override
-    def read_journal(self, manifest: Manifest) -> bytes:
+    def _read_journal(self) -> bytes:
         self._refuse_if_lost()
         try:
-            return self._read_parts(manifest)
+            return self._read_parts()
         finally:  # a later owner may have deleted some
             self._check()
 
-    def _read_parts(self, manifest: Manifest) -> bytes:
+    def _read_parts(self) -> bytes:
+        manifest = self.manifest
         folder = f"{self._path}/journal-{manifest.number}"
         parts = sorted(f"{folder}/{name}" for name in self._objects.names(folder))
         parts = [path for path in parts if path < _part(folder, manifest.written_by + 1, 0)]
@@ -205,17 +207,18 @@ class ObjectSession(SessionStore):
             self._tail.clear()
 
     @override
-    def begin(self, manifest: Manifest, content: memoryview) -> None:
+    def _begin(self, content: memoryview) -> None:
+        manifest = self.manifest
         if manifest.written_by == self._epoch:
             return
         self._objects.write(_part(self._folder, self._epoch, 1), [content])
-        self.write_manifest(manifest.model_copy(update={"written_by": self._epoch}))
+        self._write_manifest(manifest.model_copy(update={"written_by": self._epoch}))
         manifest.written_by = self._epoch
         self._open(self._folder, 2)
         self._tidy(manifest)
 
     @override
-    def append(self, pieces: Sequence[Data]) -> None:
+    def _append(self, pieces: Sequence[Data]) -> None:
         self._refuse_if_lost()
         with self._lock:
             for piece in pieces:
@@ -223,7 +226,7 @@ class ObjectSession(SessionStore):
             self._is_stored = False
         if self._syncer is not None:
             self._syncer.note(self)
-        if self.waits:
+        if self._append_waits:
             self._store(undo=sum(map(len, pieces)))
 
     @override
@@ -259,12 +262,12 @@ class ObjectSession(SessionStore):
                     del self._tail[: len(content)]
 
     @override
-    def replace(self, manifest: Manifest, snapshot: Sequence[Data], journal: Sequence[Data]) -> None:
+    def _replace(self, manifest: Manifest, snapshot: Sequence[Data], journal: Sequence[Data]) -> None:
         self._refuse_if_lost()
         folder = f"{self._path}/journal-{manifest.number}"
-        self._objects.write(self._snapshot(manifest), snapshot)
+        self._objects.write(self._snapshot_path(manifest), snapshot)
         self._objects.write(_part(folder, self._epoch, 1), journal)
-        self.write_manifest(manifest)
+        self._write_manifest(manifest)
         self._open(folder, 2)  # what was not yet written to the old one is in the snapshot
         self._tidy(manifest)
 
@@ -276,11 +279,11 @@ class ObjectSession(SessionStore):
             self._objects.delete([path for path, it in found if it and (int(it[2]), int(it[3])) < first[it[1]]])
 
     @override
-    def close(self) -> None:
+    def _close(self) -> None:
         self.sync()
 
     @override
-    def withdraw(self) -> None:
+    def _withdraw(self) -> None:
         self._check()
         Owners(self._objects, self._path).delete(below=self._epoch)
         self._is_lost = True
@@ -288,7 +291,7 @@ class ObjectSession(SessionStore):
         self._is_withdrawn = True
 
     @override
-    def delete(self) -> None:
+    def _delete(self) -> None:
         if self._is_withdrawn:  # by this owner
             self._objects.delete(self._objects.paths(self._path))
 
@@ -302,7 +305,7 @@ class ObjectSession(SessionStore):
         self._is_lost = self._is_lost or max(epochs, default=None) != self._epoch
         self._refuse_if_lost()
 
-    def _snapshot(self, manifest: Manifest) -> str:
+    def _snapshot_path(self, manifest: Manifest) -> str:
         return f"{self._path}/snapshot-{manifest.number}-{manifest.begun_by:010d}.safetensors"
 
 
