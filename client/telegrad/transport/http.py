@@ -8,7 +8,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -52,24 +52,23 @@ class Heartbeats:
     """The heartbeats of one session, until :meth:`stop` or the end of the process."""
 
     def __init__(self, client: httpx.Client, session_id: str, ttl_s: float) -> None:
+        self._client, self._path, self._period_s = client, f"/v1/sessions/{session_id}/heartbeat", ttl_s / PER_TTL
         self._stopped = threading.Event()
         self._pid = os.getpid()
-        arguments = client, f"/v1/sessions/{session_id}/heartbeat", ttl_s / PER_TTL, self._stopped
-        threading.Thread(target=_beat, args=arguments, name="telegrad-heartbeat", daemon=True).start()
+        threading.Thread(target=self._send, name="telegrad-heartbeat", daemon=True).start()
 
     def stop(self) -> None:
         """Stop sending heartbeats. A forked child has no such thread, so there is nothing to stop."""
         if os.getpid() == self._pid:
             self._stopped.set()
 
-
-def _beat(client: httpx.Client, path: str, period_s: float, stopped: threading.Event) -> None:
-    while not stopped.wait(period_s):
-        try:
-            if client.put(path, timeout=period_s).status_code == httpx.codes.NOT_FOUND:
-                return  # the session has ended; its next use raises the error
-        except (httpx.HTTPError, RuntimeError):  # the server is out of reach for now, or the client is closed
-            pass
+    def _send(self) -> None:
+        while not self._stopped.wait(self._period_s):
+            try:
+                if self._client.put(self._path, timeout=self._period_s).status_code == httpx.codes.NOT_FOUND:
+                    return  # the session has ended; its next use raises the error
+            except (httpx.HTTPError, RuntimeError):  # the server is out of reach for now, or the client is closed
+                pass
 
 
 class LabelledMessage(NamedTuple):
@@ -115,7 +114,8 @@ class HTTPTransport:
         self.url = url.rstrip("/")
         self._retry_s = retry_s
         credentials = api_key if isinstance(api_key, Credentials) else Credentials(api_key)
-        ways: dict[str, Any] = {
+        self._options = {
+            "session": session,
             "timeout": timeout,
             "stream": stream,
             "compress": compress,
@@ -123,10 +123,9 @@ class HTTPTransport:
             "retry_s": retry_s,
             "api_key": credentials,
             "direct": direct,
+            **options,
         }
-        self._is_direct = direct
-        self._ways = ways
-        self._options = {"session": session, **ways, **options}
+        """The arguments of :meth:`another`."""
         self._compressed = compress is not None
         if self._compressed and not compression.available():
             raise errors.InvalidOperation(
@@ -134,8 +133,6 @@ class HTTPTransport:
             )
         self._context, self._proxy = ssl_context(verify), proxy_of(self.url)
         self._tracing = tracing_to(self.url)
-        self._spans: deque[Any] = deque()
-        """The spans of unanswered programs, if they are traced."""
         self._client = httpx.Client(
             base_url=self.url,
             timeout=httpx.Timeout(timeout, connect=CONNECT_S),
@@ -146,7 +143,7 @@ class HTTPTransport:
             event_hooks={} if self._tracing is None else {"request": [self._tracing.inject]},
             trust_env=False,  # the proxy and the certificates are chosen above, for the WebSocket too
         )
-        self._stays = (session is not None and not fork) or bool(options.get("durable"))
+        self._stays = not fork and (session is not None or bool(options.get("durable")))
         """Whether the session stays when this client leaves it."""
         body = {k: v.name if isinstance(v, DType) else v for k, v in options.items() if v is not None}
         try:
@@ -174,12 +171,12 @@ class HTTPTransport:
             raise
         shared = self._stays or session is not None or snapshot is not None
         self.id_prefix = f"{ID_PREFIX}{secrets.token_hex(4)}_" if shared else ID_PREFIX
-        self._unanswered: deque[Outgoing] = deque()
-        self._programs = self._channel(stream, timeout)
+        self._unanswered: deque[LabelledMessage] = deque()
+        self._programs = self._channel(stream, timeout, direct)
         self.room = self._programs.room
         self._heartbeats = None if ttl_s is None else Heartbeats(self._client, self.session_id, ttl_s)
 
-    def _channel(self, stream: bool | None, timeout: float) -> Stream | HttpFallback:
+    def _channel(self, stream: bool | None, timeout: float, direct: bool) -> Stream | HttpFallback:
         """The channel that programs are sent over."""
         path = f"/v1/sessions/{self.session_id}"
         if stream is None:
@@ -188,8 +185,7 @@ class HTTPTransport:
             try:
                 own = self._client.headers
                 headers = {name: own[name] for name in ("user-agent", "authorization") if name in own}
-                locate = self._locate if self._is_direct else None
-                ways = self._compressed, self.durable, self._retry_s, locate
+                ways = self._compressed, self.durable, self._retry_s, self._locate if direct else None
                 return Stream(self.url + path, headers, timeout, self._context, *ways)
             except OSError as error:  # a proxy may block it in any way: the server itself answered just now
                 if isinstance(error, Refused):
@@ -226,9 +222,7 @@ class HTTPTransport:
         if packed.labels.get("sequence") != self._programs.labels.get("sequence"):
             packed = self.pack(packed.message)  # others were sent again since, with new numbers
         self._programs.send(packed.body)
-        self._unanswered.append(packed.message)
-        if packed.span is not None:
-            self._spans.append(packed.span)
+        self._unanswered.append(packed)
 
     @property
     def answered(self) -> bool:
@@ -237,8 +231,9 @@ class HTTPTransport:
 
     def receive(self) -> Answer:
         """Wait for a program's answer. If the server has forgotten the program, send it again in full."""
-        message = self._unanswered.popleft()
-        status, body, labels, _ = self._receive()
+        packed = self._unanswered.popleft()
+        message = packed.message
+        status, body, labels, _ = self._receive(packed)
         if status < 400:
             return decode_answer(body, labels)
         problem = problem_to_error(self.url, status, body)
@@ -250,23 +245,22 @@ class HTTPTransport:
         # The programs after it have not run: the server cannot know that this client has seen the error.
         later = list(self._unanswered)
         self._unanswered.clear()
-        for _ in later:
-            self._receive()
+        for each in later:
+            self._receive(each)
         message.complete()
-        for each in (message, *later):
-            self.send(self.pack(each))
+        for each in (packed, *later):
+            self.send(self.pack(each.message))
         return self.receive()
 
-    def _receive(self) -> Reply:
-        """The next reply. It ends the span of its program, if that is traced."""
-        if self._tracing is None or not self._spans:
+    def _receive(self, packed: LabelledMessage) -> Reply:
+        """The next reply, which is that to this message. It ends the message's span, if that is traced."""
+        if self._tracing is None:
             return self._programs.receive()
-        return self._tracing.receive(self._spans.popleft(), self._programs.receive)
+        return self._tracing.receive(packed.span, self._programs.receive)
 
     def forget(self) -> None:
         """Drop the unanswered programs: their answers will not be received."""
         self._unanswered.clear()
-        self._spans.clear()
         self._programs.forget()
 
     def function(self, name: str) -> Applicable:
@@ -291,7 +285,7 @@ class HTTPTransport:
 
     def fork(self) -> HTTPTransport:
         """Open a session in the state of this one on the same server."""
-        forked = HTTPTransport(self.url, session=self.session_id, fork=True, **self._ways)
+        forked = HTTPTransport(self.url, **{**self._options, "session": self.session_id, "fork": True})
         forked._options = self._options
         return forked
 
@@ -301,20 +295,15 @@ class HTTPTransport:
 
     def described(self) -> list[TensorInfo]:
         """The tensors of the session that have an id."""
-        path, cursor = f"/v1/sessions/{self.session_id}/tensors", None
-        found = []
-        while True:
-            page = self._request("GET", path, params={"limit": 1000} if cursor is None else {"cursor": cursor})
-            for item in page["items"]:
-                differentiable = item["requires_grad"] and item["is_leaf"]
-                found.append(TensorInfo(item, differentiable and self._has_grad(f"{path}/{item['id']}")))
-            cursor = page["next_cursor"]
-            if cursor is None:
-                return found
+        path = f"/v1/sessions/{self.session_id}/tensors"
+        items = _pages(lambda query: self._request("GET", path, params=query))
+        return [TensorInfo(item, self._has_grad(path, item)) for item in items]
 
-    def _has_grad(self, path: str) -> bool:
+    def _has_grad(self, path: str, item: Mapping[str, Any]) -> bool:
+        if not (item["requires_grad"] and item["is_leaf"]):
+            return False
         try:
-            self._request("GET", f"{path}/grad", params={"data": "false"})
+            self._request("GET", f"{path}/{item['id']}/grad", params={"data": "false"})
         except errors.UnknownResource:
             return False
         return True
@@ -333,25 +322,19 @@ class HTTPTransport:
             self._leave()
 
     def _leave(self) -> None:
-        path = f"/v1/sessions/{self.session_id}"
+        path, client = f"/v1/sessions/{self.session_id}", self._client
+
+        def page(query: dict[str, Any]) -> Any:
+            return client.get(f"{path}/tensors", params=query, timeout=LEAVE_S).raise_for_status().json()
+
         with contextlib.suppress(httpx.HTTPError):
             if self._stays:
-                program = [{"op": "free", "inputs": [self._own_tensors(path)]}]
-                self._client.post(f"{path}/programs", json={"instructions": program}, timeout=LEAVE_S)
+                own = [item["id"] for item in _pages(page, prefix=self.id_prefix)]
+                program = [{"op": "free", "inputs": [own]}]
+                client.post(f"{path}/programs", json={"instructions": program}, timeout=LEAVE_S)
             else:
-                self._client.delete(path, timeout=LEAVE_S)
-        self._client.close()
-
-    def _own_tensors(self, path: str) -> list[str]:
-        """The ids of this client's tensors."""
-        found: list[str] = []
-        query = httpx.QueryParams(prefix=self.id_prefix, limit=1000)
-        while True:
-            page = self._client.get(f"{path}/tensors", params=query, timeout=LEAVE_S).raise_for_status().json()
-            found += [item["id"] for item in page["items"]]
-            if page["next_cursor"] is None:
-                return found
-            query = query.set("cursor", page["next_cursor"])
+                client.delete(path, timeout=LEAVE_S)
+        client.close()
 
     def _get(self, path: str) -> Any:
         """The JSON data at a path of the session."""
@@ -425,3 +408,12 @@ class HTTPTransport:
         if not isinstance(found, dict):
             raise not_telegrad(self.url, f"its answer {response.status_code} is not a JSON object")
         return found
+
+
+def _pages(get: Callable[[dict[str, Any]], Any], **query: Any) -> Iterator[Any]:
+    """The items of a list, of which ``get`` gets the page that a query asks for."""
+    query["limit"] = 1000
+    while query.get("cursor", "") is not None:
+        page = get(query)
+        yield from page["items"]
+        query["cursor"] = page["next_cursor"]
