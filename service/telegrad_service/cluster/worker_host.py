@@ -130,9 +130,8 @@ class WorkerHost(SessionHost):
 
     def report(self) -> Report:
         """What the directory is told of this worker. Any thread may call it."""
-        gauges = self.gauges()
-        load = (gauges.busy_threads + gauges.backlog) / gauges.threads
-        free = max(0, self._settings.max_process_bytes - gauges.process_bytes)
+        load = (self.workers.busy_count + self.workers.backlog) / self.workers.count
+        free = max(0, self._settings.max_process_bytes - self.quotas.memory.used)
         return Report(len(self._sessions), self._settings.max_sessions, load, int(free))
 
     # Sessions that begin and end -----------------------------------------------------------------

@@ -15,6 +15,8 @@ from ..routing.dependencies import Host, ServerSettings
 from ..routing.route import Route
 from ..routing.schemas import Answer
 
+OCCUPIED_S = 5.0
+"""The server is not ready if every thread has run the same work for this many seconds."""
 router = APIRouter(tags=["health"], route_class=Route)
 LINKS = {
     "docs": "/docs",
@@ -53,7 +55,7 @@ async def get_readiness(host: Host, settings: ServerSettings) -> Readiness:
     """503 while the server drains before it stops, and while long programs have taken all of its threads."""
     if host.draining:
         raise ServerBusy("the server is about to stop and takes no more work")
-    if host.is_occupied():
+    if host.workers.occupied(OCCUPIED_S):
         raise ServerBusy("long programs have taken all of the server's threads")
     return Readiness(status="ready", sessions=len(host.sessions()), max_sessions=settings.max_sessions)
 

@@ -61,6 +61,7 @@ class Workers:
     """
 
     def __init__(self, count: int) -> None:
+        self.count = count
         self._lock = threading.Lock()
         self._free: list[SimpleQueue[_Job | None]] = []
         """The mailboxes of idle threads; that of the last one to become idle is at the end."""
@@ -69,7 +70,6 @@ class Workers:
         self._running: Counter[str] = Counter()
         """The number of threads that work for each tenant."""
         self._stopping = False
-        self._count = count
         self._started: dict[int, float] = {}
         """When each thread began its last work, by the thread's id."""
         self._threads = [threading.Thread(target=self._work, name=f"telegrad-{i}", daemon=True) for i in range(count)]
@@ -88,7 +88,7 @@ class Workers:
 
     def _may_run(self, tenant: str) -> bool:
         """Whether another thread may work for this tenant."""
-        return not tenant or self._running[tenant] < max(1, self._count - 1)
+        return not tenant or self._running[tenant] < max(1, self.count - 1)
 
     @property
     def wanted(self) -> bool:
@@ -98,7 +98,7 @@ class Workers:
     @property
     def busy_count(self) -> int:
         """How many threads run work."""
-        return self._count - len(self._free)
+        return self.count - len(self._free)
 
     @property
     def backlog(self) -> int:
@@ -223,13 +223,10 @@ class Actor:
 
     def cancel(self, reason: str) -> None:
         """Cancel all calls: the running one stops soon, a waiting one when its turn comes."""
-        for call in self._calls():
-            call.token.cancel(reason)
-
-    def _calls(self) -> list[_Call]:
-        """The running call and the waiting ones."""
         with self._lock:
-            return [*self._mailbox] if self._current is None else [self._current, *self._mailbox]
+            calls = [*self._mailbox] if self._current is None else [self._current, *self._mailbox]
+        for call in calls:
+            call.token.cancel(reason)
 
     def abandon(self, running: Exception, waiting: Exception) -> None:
         """Answer the running call and the waiting ones with errors.

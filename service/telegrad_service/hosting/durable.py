@@ -227,20 +227,20 @@ class Durable:
         self._replay_s, self._snapshot_s = 0.0, perf_counter() - begun
         return None
 
-    def unload(self, save: bool = False) -> None:
-        """Free the session's memory. With ``save`` a snapshot makes the next :meth:`load` quick."""
-        if save and self.session is not None and self._replay_s and self.files.owned:
-            try:
-                self._save(self.session)
-            except ServerBusy:
-                logger.exception("a snapshot could not be written; the journal has the session")
+    def unload(self) -> None:
+        """Free the session's memory."""
         self.session = None
         self._held = []
         self.files.close()
 
     def put_away(self) -> None:
-        """Save the session, and free its memory."""
-        self.unload(save=True)
+        """Save the session in a snapshot, which makes the next :meth:`load` quick, and free its memory."""
+        if self.session is not None and self._replay_s and self.files.owned:
+            try:
+                self._save(self.session)
+            except ServerBusy:
+                logger.exception("a snapshot could not be written; the journal has the session")
+        self.unload()
         if not self.files.owned:
             return
         try:

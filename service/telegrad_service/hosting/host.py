@@ -31,7 +31,7 @@ from telegrad_engine.session.memory_accounting import Accounts
 from .. import __version__
 from ..journal.files import DataFolder
 from ..journal.store import MOVED, Manifest, SessionFiles
-from ..observability.ledger import Gauges, Ledger
+from ..observability.ledger import Ledger
 from ..process import return_freed_memory
 from ..settings import Settings
 from ..tenants.principal import ANYONE, Principal
@@ -44,8 +44,6 @@ from .session_handle import ENDED, GOING_AWAY, SESSION_ENDED, SessionHandle, Ses
 
 CANCEL_S = 2.0
 """Seconds that cancelled programs get to end when the server stops; a call into BLAS may take longer."""
-OCCUPIED_S = 5.0
-"""The server is not ready if every thread has run the same work for this many seconds."""
 
 
 class Endpoint(NamedTuple):
@@ -84,7 +82,8 @@ class SessionHost:
     def __init__(self, settings: Settings, shared: bool = False) -> None:
         """With ``shared`` other servers use the data folder, too, and :meth:`open` takes sessions over."""
         self._settings = settings
-        self._workers = Workers(settings.threads)
+        self.workers = Workers(settings.threads)
+        """The threads that compute."""
         self._activity = Activity()
         self._sessions: dict[str, SessionHandle] = {}
         self._moved: deque[str] = deque(maxlen=1024)
@@ -101,7 +100,7 @@ class SessionHost:
         self._caches = Accounts(settings.max_process_bytes, quota=self.quotas.memory)
         """The memory account of programs, plans and functions, which sessions share."""
         self.ledger = Ledger()
-        self._memory = ProgramCache(settings.remembered_programs, settings.remembered_bytes)
+        self.programs = ProgramCache(settings.remembered_programs, settings.remembered_bytes)
         # A gateway, which has this module for its routes, computes nothing.
         from telegrad_engine.compile import Compiler
 
@@ -139,7 +138,7 @@ class SessionHost:
         return {
             "max_bytes": settings.max_session_bytes,
             "library": self.library,
-            "memory": self._memory.of(options.tenant),
+            "memory": self.programs.of(options.tenant),
             "compiler": self._compiler,
             "max_program_s": settings.max_program_s,
             "max_program_instructions": settings.max_program_instructions,
@@ -151,7 +150,7 @@ class SessionHost:
         heartbeat_ttl_s = self._settings.heartbeat_ttl_s if options.heartbeats else None
         number = next(self._numbers)
         queue = self.quotas.session_queue(options.tenant)
-        handle = SessionHandle(number, options, ttl_s, heartbeat_ttl_s, state, self._workers, self._activity, queue)
+        handle = SessionHandle(number, options, ttl_s, heartbeat_ttl_s, state, self.workers, self._activity, queue)
         handle.account = self.ledger.opened(options.tenant, state)
         self._sessions[handle.id] = handle
         return handle
@@ -310,7 +309,7 @@ class SessionHost:
     async def expire(self) -> None:
         """End expired sessions and waiting backward passes, except in sessions that are computing."""
         plans = 0 if self._compiler is None else self._compiler.nbytes
-        self._caches.overhead_bytes = self._memory.nbytes + plans + WEIGHT_BYTES * self.library.weight
+        self._caches.overhead_bytes = self.programs.nbytes + plans + WEIGHT_BYTES * self.library.weight
         self._caches.report()
         now = time.monotonic()
         for handle in list(self._sessions.values()):
@@ -331,7 +330,7 @@ class SessionHost:
             if handle.feed:
                 handle.feed.warn_before(handle.expires_at, time.time())
         # While programs run, they would be slower without the memory that is kept.
-        if self._has_freed and not self._workers.busy_count:
+        if self._has_freed and not self.workers.busy_count:
             self._has_freed = False
             await asyncio.to_thread(return_freed_memory)
 
@@ -361,34 +360,11 @@ class SessionHost:
         """Wait at most ``seconds`` seconds until nothing runs. Return whether nothing runs."""
         deadline = time.monotonic() + seconds
         # Work of sessions that have ended counts too, since the process must not end during it.
-        while busy := bool(self._workers.busy_count) or any(h.actor.busy or h.streams for h in self._sessions.values()):
+        while busy := bool(self.workers.busy_count) or any(h.actor.busy or h.streams for h in self._sessions.values()):
             if time.monotonic() > deadline:
                 break
             await asyncio.sleep(0.02)
         return not busy
-
-    def is_occupied(self) -> bool:
-        """Whether each thread has run the same work for ``OCCUPIED_S`` seconds."""
-        return self._workers.occupied(OCCUPIED_S)
-
-    def gauges(self) -> Gauges:
-        """The threads, the calls that wait, and the memory, in numbers."""
-        return Gauges(
-            threads=self._settings.threads,
-            busy_threads=self._workers.busy_count,
-            backlog=self._workers.backlog,
-            waiting=sum(handle.actor.waiting for handle in self._sessions.values()),
-            process_bytes=self.quotas.memory.used,
-            body_bytes=self.quotas.body_bytes,
-            cached_programs=len(self._memory),
-            cached_bytes=self._memory.nbytes,
-            cache_hits=self._memory.hits,
-            cache_misses=self._memory.misses,
-        )
-
-    def ended(self, seconds: float) -> bool:
-        """Whether all threads have ended; waits at most ``seconds`` seconds for each."""
-        return self._workers.ended(seconds)
 
     async def close(self) -> None:
         """End the threads and forget all sessions."""
@@ -397,7 +373,7 @@ class SessionHost:
         ]
         if saving:
             await asyncio.wait(saving, timeout=CANCEL_S)
-        self._workers.stop()
+        self.workers.stop()
         self._sessions.clear()
         if self._data is not None:
             await asyncio.to_thread(self._data.close)

@@ -10,31 +10,13 @@ import time
 import weakref
 from collections import Counter, deque
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from telegrad_engine.session.session import Session
 from telegrad_engine.session.statistics import Statistics
 
 MAX_TENANTS = 1000
 """The most tenants that are counted one by one; all others are counted together."""
-
-
-class Gauges(NamedTuple):
-    """The present state of a host, in numbers."""
-
-    threads: int = 0
-    busy_threads: int = 0
-    backlog: int = 0
-    """Calls that wait for a thread."""
-    waiting: int = 0
-    """Calls that wait for an earlier call of their session."""
-    process_bytes: int = 0
-    """What is accounted for: the sessions and the bodies of requests."""
-    body_bytes: int = 0
-    cached_programs: int = 0
-    cached_bytes: int = 0
-    cache_hits: int = 0
-    cache_misses: int = 0
 
 
 class SessionOwner(Protocol):

@@ -13,7 +13,7 @@ from ..observability.metrics import RequestCounts, build_info, counter, gauge, h
 
 def server_metrics(counts: RequestCounts, host: SessionHost) -> Iterator[Metric]:
     """Every metric with its current value."""
-    ledger, gauges, sessions = host.ledger, host.gauges(), host.sessions()
+    ledger, workers, cached, sessions = host.ledger, host.workers, host.programs, host.sessions()
     total = ledger.total()
     programs = total.statistics.programs
     yield build_info(__version__, "server")
@@ -70,7 +70,7 @@ def server_metrics(counts: RequestCounts, host: SessionHost) -> Iterator[Metric]
         (
             "telegrad_cached_program_lookups",
             "Programs that were named by their digest, by result (hit, miss).",
-            {("hit",): gauges.cache_hits, ("miss",): gauges.cache_misses},
+            {("hit",): cached.hits, ("miss",): cached.misses},
             ("result",),
         ),
     ):
@@ -86,17 +86,21 @@ def server_metrics(counts: RequestCounts, host: SessionHost) -> Iterator[Metric]
             "Clients that listen to the events of a session.",
             sum(len(handle.feed.listeners) for handle in sessions),
         ),
-        ("telegrad_threads", "Threads that compute.", gauges.threads),
-        ("telegrad_busy_threads", "Threads that run a program now.", gauges.busy_threads),
-        ("telegrad_backlog_calls", "Calls that wait for a free thread.", gauges.backlog),
-        ("telegrad_waiting_calls", "Calls that wait for an earlier call of their session.", gauges.waiting),
+        ("telegrad_threads", "Threads that compute.", workers.count),
+        ("telegrad_busy_threads", "Threads that run a program now.", workers.busy_count),
+        ("telegrad_backlog_calls", "Calls that wait for a free thread.", workers.backlog),
+        (
+            "telegrad_waiting_calls",
+            "Calls that wait for an earlier call of their session.",
+            sum(handle.actor.waiting for handle in sessions),
+        ),
         (
             "telegrad_accounted_bytes",
             "Bytes that count towards max_process_bytes: sessions and bodies.",
-            gauges.process_bytes,
+            host.quotas.memory.used,
         ),
-        ("telegrad_body_bytes", "Bytes reserved for bodies that are read or answered.", gauges.body_bytes),
-        ("telegrad_cached_programs", "Remembered programs.", gauges.cached_programs),
-        ("telegrad_cached_program_bytes", "Bytes of remembered programs, estimated.", gauges.cached_bytes),
+        ("telegrad_body_bytes", "Bytes reserved for bodies that are read or answered.", host.quotas.body_bytes),
+        ("telegrad_cached_programs", "Remembered programs.", len(cached)),
+        ("telegrad_cached_program_bytes", "Bytes of remembered programs, estimated.", cached.nbytes),
     ):
         yield gauge(name, text, value)
