@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from telegrad_engine.errors import UnknownSession
 
 from .local_store import LocalStore
-from .store import Manifest, SessionFiles, Store, Syncer, explained
+from .store import AT_A_TIME, Manifest, SessionFiles, Syncer, explained
+
+if TYPE_CHECKING:
+    from .object_store import ObjectStore
 
 CREDENTIALS = re.compile(r"(?<=//)[^/@]*@")
-AT_A_TIME = 16
-"""How many sessions of an object store are opened at the same time."""
 Fsync = Literal["always", "everysec"]
 
 
@@ -38,7 +39,7 @@ class DataFolder:
                 self._syncer.stop()
             raise
 
-    def _opened(self, text: str, shared: bool) -> Store:
+    def _opened(self, text: str, shared: bool) -> LocalStore | ObjectStore:
         if self._is_local:
             return LocalStore(Path(text.partition("://")[2] or text), self._syncer, shared)
         from .object_store import ObjectStore  # fsspec takes a while to import

@@ -24,7 +24,7 @@ from typing_extensions import override
 from telegrad_engine.errors import ServerBusy, SessionMoved
 
 from .frames import Data
-from .store import ID, Manifest, SessionFiles, Store, Syncer
+from .store import ID, Manifest, SessionFiles, Syncer
 
 MANIFEST = "manifest.json"
 RESERVED_FROM, MAX_RESERVED = 2**20, 2**24
@@ -35,7 +35,7 @@ DELETED, TEMPORARY = ".deleted", ".new"
 """The suffixes of a session's folder that is being deleted, and of a file that is being written."""
 
 
-class LocalStore(Store):
+class LocalStore:
     """A folder, which one server has alone, or with ``shared`` together with others."""
 
     def __init__(self, path: Path, syncer: Syncer | None, shared: bool) -> None:
@@ -52,26 +52,26 @@ class LocalStore(Store):
         for folder in self._sessions.glob(f"*{DELETED}"):
             shutil.rmtree(folder, ignore_errors=True)
 
-    @override
     def manifests(self) -> Iterable[Manifest]:
+        """The manifests of all sessions. Those that cannot be read are left alone."""
         folders = [path for path in self._sessions.iterdir() if not path.name.endswith(DELETED)]
         return [found for folder in folders if (found := _read_manifest(folder)) is not None]
 
-    @override
     def find(self, session_id: str) -> Manifest | None:
+        """The manifest of a session, with its owner's epoch; None if there is none, or it cannot be read."""
         folder = self._folder(session_id)
         return None if folder is None else _read_manifest(folder)
 
-    @override
     def create(self, manifest: Manifest) -> SessionFiles:
+        """Keep a new session."""
         made = LocalSession(self._path(manifest.id, manifest.epoch), manifest, self._syncer)
         made.folder.mkdir(mode=0o700)
         made._write_manifest(manifest)
         _sync_folder(self._sessions)
         return made
 
-    @override
     def take(self, session_id: str, epoch: int | None) -> SessionFiles | None:
+        """Take a session over under this epoch or the next; None if it was deleted. Raises SessionMoved."""
         while (folder := self._folder(session_id)) is not None:
             found = _read_manifest(folder)
             if found is None:
@@ -110,8 +110,8 @@ class LocalStore(Store):
         names = [name for name in os.listdir(self._sessions) if name.partition(".")[0] == session_id]
         return next((self._sessions / name for name in names if not name.endswith(DELETED)), None)
 
-    @override
     def close(self) -> None:
+        """Leave the place to another server."""
         if self._lock is not None:
             self._lock.release()
 

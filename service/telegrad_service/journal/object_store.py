@@ -31,12 +31,10 @@ from typing_extensions import override
 from telegrad_engine.errors import InvalidValue, SessionLost, SessionMoved
 
 from .frames import Data
-from .store import ID, Manifest, SessionFiles, Store, Syncer
+from .store import AT_A_TIME, ID, Manifest, SessionFiles, Syncer
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-AT_A_TIME = 16
-"""How many requests for different sessions run at the same time."""
 PART_BYTES = 2**16
 """A longer part is not written again, so that a session that does little has few objects."""
 EXTRAS = {"s3": "s3", "s3a": "s3"}
@@ -45,7 +43,7 @@ OBJECT = re.compile(r"/(journal|snapshot)-(\d+)[-/](\d+)")
 """What an object is, the number of its journal, and the epoch of the owner that wrote it."""
 
 
-class ObjectStore(Store):
+class ObjectStore:
     """The objects below a URL that fsspec understands. Raises InvalidValue for a URL that cannot be used."""
 
     def __init__(self, url: str, syncer: Syncer | None) -> None:
@@ -65,14 +63,14 @@ class ObjectStore(Store):
         self._syncer = syncer
         self._objects.write(f"{prefix}/telegrad", [b"durable sessions"])  # now is the time to fail
 
-    @override
     def manifests(self) -> Iterable[Manifest]:
+        """The manifests of all sessions. Those that cannot be read are left alone."""
         ids = self._objects.names(self._root)
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             return [found for found in pool.map(self.find, ids) if found is not None]
 
-    @override
     def find(self, session_id: str) -> Manifest | None:
+        """The manifest of a session, with its owner's epoch; None if there is none, or it cannot be read."""
         if not ID.fullmatch(session_id):
             return None
         owners = Owners(self._objects, self._path(session_id))
@@ -83,16 +81,16 @@ class ObjectStore(Store):
             found.epoch = max(owners.epochs)
         return found
 
-    @override
     def create(self, manifest: Manifest) -> SessionFiles:
+        """Keep a new session."""
         path = self._path(manifest.id)
         self._objects.write(_owner(path, manifest.epoch), [secrets.token_bytes(16)])
         made = ObjectSession(self._objects, path, manifest, self._syncer)
         made._write_manifest(manifest)
         return made
 
-    @override
     def take(self, session_id: str, epoch: int | None) -> SessionFiles | None:
+        """Take a session over under this epoch or the next; None if it was deleted. Raises SessionMoved."""
         path = self._path(session_id)
         while (found := self.find(session_id)) is not None:
             next_epoch = found.epoch + 1 if epoch is None else epoch
@@ -116,7 +114,6 @@ class ObjectStore(Store):
             return taken
         return None
 
-    @override
     def close(self) -> None:
         """Do nothing: who opens the sessions next has them."""
 

@@ -1,4 +1,4 @@
-"""Where durable sessions are kept: the interface of stores, and what all of them use."""
+"""Where durable sessions are kept: the files of one session, and what all stores use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 MOVED = "another server has taken the session over"
 ID = re.compile(r"[A-Za-z0-9_-]+")
 """The ids of sessions, which are names of folders."""
+AT_A_TIME = 16
+"""How many requests to an object store, for different sessions, run at the same time."""
 SYNC_S = 1.0
 """The seconds between two times that journals reach the disk or the store with the policy ``everysec``."""
 
@@ -249,30 +251,6 @@ class SessionFiles(ABC):
     @abstractmethod
     def _delete(self) -> None:
         """Delete what is left of a session that was withdrawn."""
-
-
-class Store(ABC):
-    """The sessions that are kept in one place. All methods raise OSError."""
-
-    @abstractmethod
-    def manifests(self) -> Iterable[Manifest]:
-        """The manifests of all sessions. Those that cannot be read are left alone."""
-
-    @abstractmethod
-    def find(self, session_id: str) -> Manifest | None:
-        """The manifest of a session, with the epoch of its owner; None if there is none, or it cannot be read."""
-
-    @abstractmethod
-    def create(self, manifest: Manifest) -> SessionFiles:
-        """Keep a new session."""
-
-    @abstractmethod
-    def take(self, session_id: str, epoch: int | None) -> SessionFiles | None:
-        """Take a session over under this epoch or the next one; None if it was deleted. Raises SessionMoved."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Leave the place to another server."""
 
 
 class Syncer:
