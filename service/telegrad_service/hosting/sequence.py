@@ -93,11 +93,9 @@ class SequenceRecord:
         finally:
             self.waiting -= 1
         try:
-            if number <= self.last:
-                repeated: Response = self.recorded(number, digest)
-                return repeated
-            if number != self.last + 1:
-                raise SequenceConflict(skips(number, self.last))
+            response: Response | None = self.recorded(number, digest)
+            if response is not None:
+                return response
             async with recording():
                 response = await answer()
                 self.record(number, digest, response, response.status_code >= 400)
@@ -106,7 +104,14 @@ class SequenceRecord:
             self.turn.release()
 
     def recorded(self, number: int, digest: bytes) -> Any:
-        """Return the recorded answer. Raises SequenceConflict if another request used the number, or it is too old."""
+        """Return the recorded answer to this number, or None if it is the next one.
+
+        Raises SequenceConflict if another request used the number, if it is too old, or if it skips ahead.
+        """
+        if number == self.last + 1:
+            return None
+        if number > self.last:
+            raise SequenceConflict(f"sequence number {number} skips ahead; the next one is {self.last + 1}")
         entry = self._entries.get(number)
         if entry is None:
             raise SequenceConflict(f"sequence number {number} is too old; its answer is no longer recorded")
@@ -251,11 +256,6 @@ class HostedSession(Session):
     def session(self) -> HostedSession:
         """This session, as a durable one has the session that it has loaded."""
         return self
-
-
-def skips(number: int, last: int) -> str:
-    """The error text for a sequence number that skips ahead."""
-    return f"sequence number {number} skips ahead; the next one is {last + 1}"
 
 
 def parse_number(text: str, name: str = HEADER, least: int = 1) -> int:

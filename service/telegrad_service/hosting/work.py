@@ -29,7 +29,7 @@ from ..observability import tracing
 from ..observability.feed import Feed
 from ..observability.request import OVER_STREAM, REQUEST
 from .commands import brief, command, query
-from .sequence import HostedSession, SequenceRecord, StreamAnswer, digest_of, parse_number, skips
+from .sequence import HostedSession, SequenceRecord, StreamAnswer, digest_of, parse_number
 
 logger = logging.getLogger(__name__)
 MAX_ELEMENTS = 4096
@@ -89,15 +89,13 @@ def run_numbered(
         return StreamAnswer(None, error=error)
     record = session.senders.of(sender)
     record.forget(seen)
-    if number > record.last + 1:
-        return StreamAnswer(number, error=SequenceConflict(skips(number, record.last)))
     digest = digest_of(body)
-    if number <= record.last:
-        try:
-            repeated: StreamAnswer = record.recorded(number, digest)
-            return repeated
-        except SequenceConflict as conflict:
-            return StreamAnswer(number, error=conflict)
+    try:
+        repeated: StreamAnswer | None = record.recorded(number, digest)
+    except SequenceConflict as conflict:
+        return StreamAnswer(number, error=conflict)
+    if repeated is not None:
+        return repeated
     answer, halts = _numbered_answer(
         session, record, number, metadata, arrays, max_depth, record.failed if record.failed > seen else None, within
     )
