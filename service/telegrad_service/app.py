@@ -13,51 +13,49 @@ from fastapi_standalone_docs import StandaloneDocs
 from starlette.routing import WebSocketRoute
 
 from . import __version__, asyncapi, openapi, problems
-from .autograd import endpoints as autograd
-from .catalogue import endpoints as catalogue
-from .events import endpoints as events
-from .functions import endpoints as functions
-from .graph import endpoints as graph
-from .health import endpoints as health
 from .hosting.host import SessionHost
 from .http.origins import check_origins
-from .keys import endpoints as keys
 from .observability.metrics import RequestCounts, registry_of
-from .ops import endpoints as ops
-from .procedures import endpoints as procedures
-from .profile import endpoints as profile
-from .programs import endpoints as programs
+from .resources import (
+    autograd,
+    catalogue,
+    events,
+    functions,
+    graph,
+    health,
+    keys,
+    procedures,
+    profile,
+    programs,
+    sessions,
+    tensors,
+    usage,
+)
 from .routing.idempotency import IdempotencyKeys
 from .routing.route import Route, RouteTable
-from .sessions import endpoints as sessions
 from .settings import Settings
-from .snapshots import endpoints as snapshots
 from .tenants.authentication import Authentication, Authenticator
-from .tensors import endpoints as tensors
-from .usage import endpoints as usage
-from .usage.metrics import server_metrics
 
 logger = logging.getLogger(__name__)
 EXPIRY_PERIOD_S = 5.0
 # Routes are tried in this order; programs come first, since a training loop requests only them.
-RESOURCES = (
-    programs,
-    snapshots,
-    sessions,
-    tensors,
-    ops,
-    functions,
-    procedures,
-    autograd,
-    graph,
-    profile,
-    events,
-    catalogue,
-    keys,
-    health,
-    usage,
+ROUTERS = (
+    programs.router,
+    sessions.snapshots_router,
+    sessions.router,
+    tensors.router,
+    tensors.ops_router,
+    functions.router,
+    procedures.router,
+    autograd.router,
+    graph.router,
+    profile.router,
+    events.router,
+    catalogue.router,
+    keys.router,
+    health.router,
+    usage.router,
 )
-ROUTERS = [resource.router for resource in RESOURCES]
 
 
 def create_app(
@@ -81,7 +79,7 @@ def create_app(
     app.state.settings = settings
     app.state.host = host or SessionHost(settings)
     app.state.requests = RequestCounts()
-    app.state.metrics = registry_of(partial(server_metrics, app.state.requests, app.state.host))
+    app.state.metrics = registry_of(partial(usage.server_metrics, app.state.requests, app.state.host))
     app.state.idempotency_keys = IdempotencyKeys()
     app.state.authenticator = authenticator or Authenticator(settings)
     app.state.routes = [route for router in ROUTERS for route in router.routes if isinstance(route, Route)]

@@ -24,7 +24,7 @@ from telegrad_engine.errors import ERRORS
 from . import problems
 from .http import json_schema
 from .http.media import JSON
-from .programs.schemas import Program
+from .resources.programs import Program
 from .routing.route import Route
 
 REQUEST_ID = "5f0c7d1b2a3e4f60"

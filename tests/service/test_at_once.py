@@ -23,14 +23,14 @@ from telegrad_engine.errors import InternalError
 from telegrad_engine.program import Instruction, compression
 from telegrad_engine.session.session import NotAtOnce, Session
 from telegrad_service.app import create_app
-from telegrad_service.autograd.schemas import BackwardArguments
-from telegrad_service.autograd.service import backward
 from telegrad_service.hosting import actor, session_handle, work
 from telegrad_service.hosting.commands import WORKLOADS, brief
 from telegrad_service.hosting.host import SessionHost
 from telegrad_service.hosting.session_handle import SessionHandle, SessionOptions
 from telegrad_service.observability.request import REQUEST, RequestInfo
 from telegrad_service.observability.watch import RequestWatch
+from telegrad_service.resources.autograd import BackwardArguments, backward
+from telegrad_service.resources.tensors import get_tensor
 from telegrad_service.settings import Settings
 from telegrad_service.tenants.principal import ANYONE
 
@@ -228,7 +228,7 @@ def of_backward(name: str) -> Callable[[Session], object]:
         pytest.param(of_op("bincount", "few"), id="values that decide a size"),
         pytest.param(of_op("arange", 3.0), id="a number that decides a size"),
         pytest.param(of_op("mul", "large", "x"), id="a tensor whose values may be slow"),
-        pytest.param(lambda s: WORKLOADS[work.fetch_encoded](s, "large", True, "application/json"), id="the same read"),
+        pytest.param(lambda s: WORKLOADS[get_tensor](s, "large", True, "application/json"), id="the same read"),
         pytest.param(of_backward("loss_of_large"), id="saved values larger than all gradients"),
         pytest.param(of_backward("loss_with_hook"), id="hook of a leaf"),
         pytest.param(of_backward("x"), id="no graph"),

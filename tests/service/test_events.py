@@ -17,8 +17,8 @@ from typing import Any
 import httpx
 import pytest
 
-from telegrad_service.events.endpoints import listen
 from telegrad_service.observability.feed import MAX_EVENTS, Feed
+from telegrad_service.resources.events import listen
 
 from ..servers import STOP_S, running
 from .conftest import SessionClient, problem

@@ -23,22 +23,22 @@ from telegrad_engine.errors import ServerBusy
 from telegrad_engine.session.memory_accounting import Accounts
 
 from .. import __version__, problems
-from ..catalogue.schemas import DeviceEntry, DevicePage
 from ..database.database import Database
-from ..health.endpoints import Readiness, get_health
 from ..http.origins import check_origins
-from ..keys import endpoints as keys
 from ..observability.ledger import Ledger
 from ..observability.metrics import RequestCounts, build_info, counter, gauge, registry_of, request_counter
+from ..resources import keys
+from ..resources.catalogue import DeviceEntry, DevicePage
+from ..resources.health import Readiness, get_health
+from ..resources.sessions import Session, SessionPage
+from ..resources.usage import TenantUsage, Usage, get_metrics
 from ..routing.dependencies import CurrentPrincipal
 from ..routing.idempotency import IdempotencyKeys
 from ..routing.pages import Paged
 from ..routing.route import Route, RouteTable
 from ..server import NotServed, announce, check_exposure, serve
-from ..sessions.schemas import Session, SessionPage
 from ..settings import GatewaySettings
 from ..tenants.authentication import Authentication, Authenticator
-from ..usage.endpoints import TenantUsage, Usage, get_metrics
 from .directory import Directory, WorkerState, guarded
 from .gateway import Gateway
 from .tokens import Secrets

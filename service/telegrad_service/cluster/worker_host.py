@@ -33,8 +33,7 @@ from ..hosting.host import Endpoint, SessionHost
 from ..hosting.session_handle import GOING_AWAY, SessionHandle, SessionOptions
 from ..journal.files import DataFolder
 from ..journal.store import Manifest
-from ..sessions import service
-from ..sessions.schemas import Session
+from ..resources.sessions import Session, members
 from ..settings import WorkerSettings
 from ..tenants.principal import ANYONE, Principal
 from .directory import FIRST_EPOCH, Directory, Report, guarded
@@ -144,7 +143,7 @@ class WorkerHost(SessionHost):
 
     async def _registered(self, handle: SessionHandle) -> SessionHandle:
         """Add a new session to the directory before its creator gets its id; end it if that fails."""
-        description = Session(**service.facts(handle)).model_dump(mode="json")
+        description = Session(**members(handle)).model_dump(mode="json")
         arguments = handle.tenant, self.worker_id, handle.device, description, handle.name, handle.durable
         most = 0 if handle.tenant == ANYONE.tenant else self._settings.max_sessions_per_tenant
         try:

@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
 from telegrad_engine.errors import InternalError, ProgramNotRun, SequenceConflict, TelegradError, TooLarge
-from telegrad_engine.program import Instruction, compression, json_codec, safetensors, wire
+from telegrad_engine.program import Instruction, compression, safetensors, wire
 from telegrad_engine.program.compression import Body
 from telegrad_engine.program.overloads import find_op
 from telegrad_engine.program.result import Answer, Lent, Value
@@ -22,13 +22,12 @@ from telegrad_engine.session.session import NotAtOnce, Session
 from telegrad_engine.session.snapshot.rollback import undone_on_error
 
 from .. import problems
-from ..http import conditional, npy
 from ..http.encodings import opened
-from ..http.media import JSON, NPY
+from ..http.media import JSON
 from ..observability import tracing
 from ..observability.feed import Feed
 from ..observability.request import OVER_STREAM, REQUEST
-from .commands import brief, command, query
+from .commands import brief, command
 from .sequence import HostedSession, SequenceRecord, StreamAnswer, digest_of, parse_number
 
 logger = logging.getLogger(__name__)
@@ -204,7 +203,7 @@ def run(session: Session, program: Sequence[Instruction]) -> None:
     session.run(program)
 
 
-def _metadata(session: Session, name: Any) -> Hashable | None:
+def metadata(session: Session, name: Any) -> Hashable | None:
     """The shape and dtype of a small tensor, whose values hardly matter for a duration; None for all else."""
     tensor = session.tensors.get(name) if type(name) is str else None
     return None if tensor is None or tensor._data.size > MAX_ELEMENTS else (tensor.shape, tensor.dtype)
@@ -219,7 +218,7 @@ def _op_workload(
     with_data: bool,
     *others: object,
 ) -> Hashable | None:
-    known = [float if type(x) is float else x if type(x) is int else _metadata(session, x) for x in inputs]
+    known = [float if type(x) is float else x if type(x) is int else metadata(session, x) for x in inputs]
     dtypes = [x[1] for x in known if type(x) is tuple]
     # The values of integers and booleans may decide the size of a result.
     if None in known or not dtypes or not all(dtype.is_floating_point for dtype in dtypes):
@@ -283,67 +282,6 @@ def create_tensor(
 def with_inputs(instruction: Instruction, inputs: Sequence[Any]) -> Instruction:
     """Return the instruction with other inputs."""
     return Instruction(instruction.op, inputs, instruction.outputs, instruction.attrs)
-
-
-class TaggedTensor(NamedTuple):
-    """A tensor in a media type, and its tag."""
-
-    tag: str | None
-    """None if the answer does not have the value."""
-    content: wire.Container | None
-    """None if the client has the value already."""
-
-
-def _fetch_workload(session: Session, name: str, with_data: bool, accept: str, *others: object) -> Hashable | None:
-    known = _metadata(session, name)
-    return None if known is None else (known, with_data, accept)
-
-
-@brief(_fetch_workload)
-@query
-def fetch_encoded(
-    session: Session, name: str, with_data: bool, accept: str, max_elements: int, if_none_match: str | None = None
-) -> TaggedTensor:
-    """Fetch one tensor, encoded in a media type, unless the client has it."""
-    value = session.read([name], with_data or accept != JSON)[0]
-    return encode_tagged(value, accept, max_elements, if_none_match)
-
-
-def encode_tagged(value: Value, accept: str, max_elements: int, if_none_match: str | None) -> TaggedTensor:
-    """Encode a fetched tensor in a media type, unless the client has it."""
-    if value.array is None:
-        return TaggedTensor(None, encode(value, accept, max_elements))
-    current = conditional.tag(state_of(value), accept)
-    matching = conditional.unchanged(if_none_match, current)
-    if matching is not None:
-        return TaggedTensor(matching, None)
-    return TaggedTensor(current, encode(value, accept, max_elements))
-
-
-def state_of(value: Value) -> str:
-    """The state of a tensor, which identifies its values, its version and the rest of its description."""
-    return conditional.state_of(json_codec.dumps_ascii(value.description), value.array)
-
-
-def check_match(session: Session, name: str, if_match: str | None) -> None:
-    """Raise PreconditionFailed if there is an If-Match header without a tag of the tensor."""
-    conditional.check_match(if_match, lambda: state_of(session.read([name], True)[0]))
-
-
-@command("delete_tensor")
-def delete_tensor(session: Session, name: str, if_match: str | None) -> None:
-    """Free a tensor, if it is the one that the client has read."""
-    check_match(session, name, if_match)
-    session.run([Instruction("free", [(name,)])])
-
-
-def encode(value: Value, accept: str, max_elements: int) -> wire.Container:
-    """Encode a fetched tensor in a media type; the binary ones require its value."""
-    if accept == JSON:
-        return tensor_json(value, max_elements)
-    if accept == NPY:
-        return npy.encode(value.array)
-    return wire.encode_answer(Answer({value.description["id"]: value}), accept)
 
 
 def tensor_json(value: Value, max_elements: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Dependencies of routes: the host, the settings, the session, the negotiated media type and the body.
+"""Dependencies of routes: the host, the settings, the session, limits, headers and the body.
 
 They are plain functions, which :class:`.arguments.Arguments` calls on the event loop.
 """
@@ -10,13 +10,17 @@ from typing import Annotated
 from fastapi import Depends, Path, Query, Request
 
 from telegrad_engine.program.compression import Body
+from telegrad_engine.session.session import Session
 
 from ..hosting.host import SessionHost
 from ..hosting.session_handle import SessionHandle
 from ..http.connections import peer_of
+from ..http.media import header
 from ..settings import Settings
 from ..tenants.principal import Principal, principal_of
 from .schemas import SESSION_ID
+
+WITH_DATA = "Whether `data` of the tensors in the response is filled."
 
 
 def get_host(request: Request) -> SessionHost:
@@ -53,6 +57,29 @@ def get_session(request: Request, session: Annotated[str, Path(description=SESSI
     return found
 
 
+def get_max_elements(request: Request) -> int:
+    """The most numbers that a response in JSON has."""
+    most: int = request.scope["app"].state.settings.max_json_elements
+    return most
+
+
+def get_if_match(request: Request) -> str | None:
+    """The header ``If-Match``."""
+    return header(request, b"if-match")
+
+
+def get_if_none_match(request: Request) -> str | None:
+    """The header ``If-None-Match``."""
+    return header(request, b"if-none-match")
+
+
+def get_data(
+    data: Annotated[bool, Query(description=WITH_DATA)] = True,
+) -> bool:
+    """Whether the response has the values of tensors."""
+    return data
+
+
 def get_accepted(request: Request) -> str:
     """The negotiated media type of the response."""
     media_type: str = request.scope["telegrad.accept"]
@@ -65,6 +92,12 @@ def get_body(request: Request) -> tuple[Body, str]:
 
 
 CurrentSession = Annotated[SessionHandle, Depends(get_session)]
+InSession = Annotated[Session, Depends(get_session)]
+"""The first parameter of an endpoint that is a command or query: the route calls it with the handle's session."""
+MaxElements = Annotated[int, Depends(get_max_elements)]
+IfMatch = Annotated[str | None, Depends(get_if_match)]
+IfNoneMatch = Annotated[str | None, Depends(get_if_none_match)]
 Accepted = Annotated[str, Depends(get_accepted)]
 RawBody = Annotated[tuple[Body, str], Depends(get_body)]
-WithData = Annotated[bool, Query(description="Whether `data` of the tensors in the response is filled.")]
+WithData = Annotated[bool, Query(description=WITH_DATA)]
+DataByDefault = Annotated[bool, Depends(get_data)]

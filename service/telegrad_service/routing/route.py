@@ -1,7 +1,8 @@
 """The routes of the API: how they handle requests, and how the route of a request is found.
 
-Endpoints declare with ``route_options`` what is special about their requests. FastAPI makes the document of the API
-from their declarations; requests are served here.
+An endpoint is an async function, or a command or query (:mod:`..hosting.commands`), which runs in the session that the
+path names. Endpoints declare with ``route_options`` what is special about their requests. FastAPI makes the document of
+the API from their declarations; requests are served here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import nullcontext
 from functools import partial
+from inspect import iscoroutinefunction, signature
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from fastapi.exceptions import RequestValidationError
@@ -73,6 +75,8 @@ class RouteOptions(NamedTuple):
     """Whether responses have a tag, which is computed from their content or by the endpoint."""
     guarded: bool = False
     """Whether the endpoint checks ``If-Match``."""
+    respond: Callable[[Request, Any], Response] | None = None
+    """Makes the response from the endpoint's result; by default, that is a response, JSON or what the schema says."""
 
 
 def route_options(**facts: Any) -> Callable[[Endpoint], Endpoint]:
@@ -131,6 +135,8 @@ class Route(APIRoute):
             fastapi["openapi_extra"] = extra
         super().__init__(path, endpoint, **fastapi)
         self._arguments = Arguments(self.dependant)
+        self._in_session = None if iscoroutinefunction(endpoint) else tuple(signature(endpoint).parameters)
+        """The parameters, the session first, of a command or query; None for any other endpoint."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request. HEAD is GET for an endpoint (RFC 9110, 9.3.2); uvicorn drops the body of its response."""
@@ -210,13 +216,19 @@ class Route(APIRoute):
         arguments = self._arguments.find(request, request.scope.get("telegrad.json", NO_BODY), more, errors)
         if errors:
             raise RequestValidationError(errors)
-        result = await self.endpoint(**arguments)
+        if self._in_session is None:
+            result = await self.endpoint(**arguments)
+        else:
+            handle, *data = [arguments[name] for name in self._in_session]
+            result = await handle.call(self.endpoint, *data)
+        if self.options.respond is not None:
+            return self.options.respond(request, result)
         if isinstance(result, Response):
             return result
         if self.response_field is None:
             response = Response(status_code=self.status_code or 200)
         else:
-            content = self.response_field.serialize_json(result)
+            content = result if type(result) is bytes else self.response_field.serialize_json(result)
             response = Response(content, self.status_code or 200, media_type=media.JSON)
         if more is not None:  # the headers that the endpoint has set
             response.raw_headers += [pair for pair in more.raw_headers if pair[0] != b"content-length"]

@@ -33,6 +33,8 @@ Input = Annotated[Any, Field(json_schema_extra={**NOT_AN_OBJECT, "items": {**NOT
 SESSION_ID = "The session's id."
 INPUTS = "Tensor ids, numbers, booleans, nulls, and lists of these, at most two deep, in the op's order."
 Attrs = Annotated[dict[str, Any], Field(description="Attributes by name, as `GET /v1/ops/{op}` describes them.")]
+BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+"""The content of a request or a response in a binary media type."""
 # For values that a model documents and the engine validates: they are passed on unchanged.
 Unchecked = WrapValidator(lambda value, _: value)
 also = AliasChoices

@@ -5,17 +5,15 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query
 from pydantic import Field
 
 from telegrad_engine.profiler import to_data
 from telegrad_engine.program import json_codec
-from telegrad_engine.session.session import Session
 
 from ..hosting.commands import query
-from ..http.media import JSON
-from ..routing.dependencies import CurrentSession
-from ..routing.pages import Page, Paged, PageRequest
+from ..routing.dependencies import InSession
+from ..routing.pages import Page, Paged
 from ..routing.route import Route
 from ..routing.schemas import Answer
 
@@ -67,22 +65,17 @@ class Profile(Answer):
     events_dropped: int = Field(description="The number of ranges that are part of the totals only.", examples=[0])
 
 
-@query
-def read(session: Session, events: bool) -> bytes:
-    """The session's last profile in JSON; with ``events``, it includes the individual ranges."""
-    return json_codec.dumps(to_data(session.last_profile(), events))
-
-
 @router.get("/profile", summary="Read a profile", response_model=Profile)
-async def get_profile(
-    handle: CurrentSession,
+@query
+def get_profile(
+    session: InSession,
     events: Annotated[bool, Query(description="Whether the response has the ranges, besides their totals.")] = False,
-) -> Response:
+) -> bytes:
     """The running profile, or the last one.
 
     The instructions `start_profile` and `stop_profile` begin and end it; `begin_range` and `end_range` label parts.
     """
-    return Response(await handle.call(read, events), media_type=JSON)
+    return json_codec.dumps(to_data(session.last_profile(), events))
 
 
 class CompiledProgram(Answer):
@@ -102,16 +95,11 @@ class CompiledPage(Page[CompiledProgram]):
     """The latest 64 programs of a session, in the order of their first runs."""
 
 
-@query
-def read_compiled(session: Session, request: PageRequest) -> CompiledPage:
-    """A page of the reports of the session's compiler; empty if it has none."""
-    reports = [] if session.compiler is None else session.compiler.reports(session)
-    found, following = request.of("compiled", enumerate(reports), itemgetter(0))
-    return CompiledPage(items=[CompiledProgram(**report._asdict()) for _, report in found], next_cursor=following)
-
-
 @router.get("/compiled", summary="List the recurring programs")
-async def list_compiled(handle: CurrentSession, page: Paged) -> CompiledPage:
+@query
+def list_compiled(session: InSession, page: Paged) -> CompiledPage:
     """How often each recurring program ran, and how often as one list of NumPy calls, and why its last run was not one
     of these."""
-    return await handle.call(read_compiled, page)
+    reports = [] if session.compiler is None else session.compiler.reports(session)
+    found, following = page.of("compiled", enumerate(reports), itemgetter(0))
+    return CompiledPage(items=[CompiledProgram(**report._asdict()) for _, report in found], next_cursor=following)

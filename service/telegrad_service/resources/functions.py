@@ -1,4 +1,4 @@
-"""Schemas of functions.
+"""``/v1/sessions/{session}/functions``: custom functions, which are registered as data, listed, applied and removed.
 
 The engine checks the contents of a definition, and its errors name the wrong instruction; the models of programs and
 instructions here only document it.
@@ -6,15 +6,31 @@ instructions here only document it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
+from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
 from typing_extensions import TypeAliasType
 
-from ..catalogue.schemas import Parameters
-from ..routing.pages import Page
-from ..routing.schemas import Answer, Request, Tensor, TensorId, Unchecked, also
+from telegrad_engine.program import Instruction, json_codec
+from telegrad_engine.program.registered_functions import Applicable
+from telegrad_engine.session.session import Session
 
+from ..hosting import work
+from ..hosting.commands import command, query
+from ..http.media import JSON
+from ..routing.dependencies import CurrentSession, InSession, MaxElements, WithData
+from ..routing.pages import Page, Paged
+from ..routing.route import Route, route_options
+from ..routing.schemas import Answer, Request, Tensor, TensorId, Unchecked, also
+from .catalogue import Parameters, parameters_of
+
+router = APIRouter(prefix="/v1/sessions/{session}/functions", tags=["functions"], route_class=Route)
+FunctionName = Annotated[str, Path(description="The function's name.", examples=["my_power"])]
+HOW = ("scope", "verify", "shapes")
+"""The members of a request that are no part of the definition."""
 FunctionScope = TypeAliasType("FunctionScope", Literal["session", "server"])
 Name = Annotated[str, Field(description="A letter, then letters, digits and _.", examples=["my_power"])]
 
@@ -132,3 +148,93 @@ class FunctionResult(Answer):
     """The function's outputs."""
 
     outputs: list[Tensor] = Field(description="In the function's order.")
+
+
+@router.post("", status_code=201, summary="Register a function", response_model=FunctionEntry)
+@route_options(scope="functions")
+async def register_function(handle: CurrentSession, body: FunctionCreate) -> Response:
+    """A function is data: a forward program, optionally a backward program, and typed parameters.
+
+    An invalid definition is a 422; its `where` names the instruction and the program.
+    """
+    definition = {name: getattr(body, name) for name in body.model_fields_set}
+    attrs = {name: definition.pop(name) for name in HOW if name in definition}
+    entry = await handle.call(_register, definition, attrs)
+    location = f"/v1/sessions/{handle.id}/functions/{body.name}"
+    return Response(json_codec.dumps(entry), 201, {"location": location}, media_type=JSON)
+
+
+@command("register_function")
+def _register(session: Session, definition: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    session.run([Instruction("register_function", attrs={"definition": definition, **attrs})])
+    return _entry(session, session.functions.find(definition["name"]))
+
+
+def _entry(session: Session, function: Applicable) -> dict[str, Any]:
+    """The members of :class:`FunctionEntry`."""
+    parameters = parameters_of(function.signature.params)
+    return {
+        "name": function.name,
+        "scope": "session" if function.name in session.functions.own else "server",
+        "signature": function.signature.signature,
+        "doc": function.doc,
+        "outputs": function.outputs,
+        **{name: [param.model_dump() for param in params] for name, params in parameters.items()},
+        "definition": function.definition,
+    }
+
+
+@router.get("", summary="List the functions")
+@query
+def list_functions(session: InSession, page: Paged) -> FunctionPage:
+    """The functions of the session and of the server, ordered by name, without their definitions."""
+    functions = sorted(session.functions.latest().values(), key=attrgetter("name"))
+    found, following = page.of("functions", functions, attrgetter("name"))
+    items = [FunctionEntry(**{**_entry(session, function), "definition": None}) for function in found]
+    return FunctionPage(items=items, next_cursor=following)
+
+
+@router.get("/{name}", summary="Read a function", response_model=FunctionEntry)
+@query
+def get_function(session: InSession, name: FunctionName) -> bytes:
+    """The function's signature, and its definition as it was registered."""
+    return json_codec.dumps(_entry(session, session.functions.find(name)))
+
+
+@router.delete("/{name}", status_code=204, summary="Delete a function")
+@route_options(scope="functions")
+@command("remove_function")
+def delete_function(
+    session: InSession,
+    name: FunctionName,
+    scope: Annotated[FunctionScope, Query(description="Where it is registered.")] = "session",
+) -> None:
+    """The name is free again. Graphs and other functions that use the function keep it."""
+    session.run([Instruction("remove_function", attrs={"name": name, "scope": scope})])
+
+
+@router.post("/{name}/apply", summary="Apply a function", response_model=FunctionResult)
+async def apply_function(
+    handle: CurrentSession,
+    max_elements: MaxElements,
+    name: FunctionName,
+    body: FunctionArguments,
+    data: WithData = False,
+) -> bytes:
+    """The call is recorded as one node if an input requires grad; without a backward program, op by op."""
+    return await handle.call(_apply, name, body.inputs, body.attrs, body.outputs, data, max_elements)
+
+
+@command("apply_function")
+def _apply(
+    session: Session,
+    name: str,
+    inputs: Sequence[str],
+    attrs: Mapping[str, Any],
+    outputs: Sequence[str] | None,
+    with_data: bool,
+    max_elements: int,
+) -> bytes:
+    instruction = Instruction("apply", [tuple(inputs)], outputs, {"function": name, "attrs": attrs})
+    session.run([instruction])
+    return work.outputs_json("outputs", session.read(instruction.outputs, with_data), max_elements)

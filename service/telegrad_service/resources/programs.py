@@ -1,20 +1,32 @@
-"""Schemas of programs, for the documentation only: the engine decodes the requests."""
+"""``POST /v1/sessions/{session}/programs``, the endpoint that a training step uses.
+
+For speed, the body is parsed without pydantic, on the session's thread: the schemas are for the documentation only.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import Annotated, Any, Literal
 
+from fastapi import APIRouter, Response
+from fastapi import Request as HTTPRequest
 from pydantic import Discriminator, Field, JsonValue, Tag
+from starlette.routing import WebSocketRoute
 from typing_extensions import TypeAliasType
 
 from telegrad_engine.optim.algorithms import OPTIMIZERS
 from telegrad_engine.program import VERBS
 
-from ..autograd.schemas import StoppedProgram
+from ..hosting import work
 from ..http.media import JSON, SAFETENSORS
-from ..routing.schemas import SESSION_ID, Answer, Input, Request, Tensor, TensorId
+from ..routing.route import Route, route_options
+from ..routing.schemas import BINARY, SESSION_ID, Answer, Input, Request, Tensor, TensorId
+from ..tenants.principal import principal_of
+from .autograd import StoppedProgram
+from .stream import PATH, stream
 
+router = APIRouter(prefix="/v1/sessions/{session}", tags=["programs"], route_class=Route)
+router.routes.append(WebSocketRoute(PATH, stream))
 NAMES: list[JsonValue] = [*sorted(VERBS)]
 """The names of the verbs."""
 
@@ -124,7 +136,6 @@ EXAMPLE = {
     ]
 }
 
-CONTAINER: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 RUN_PROGRAM: dict[str, Any] = {
     "parameters": [
         {
@@ -139,7 +150,48 @@ RUN_PROGRAM: dict[str, Any] = {
         "required": True,
         "content": {
             JSON: {"schema": {"$ref": "#/components/schemas/Program"}, "example": EXAMPLE},
-            SAFETENSORS: CONTAINER,
+            SAFETENSORS: BINARY,
         },
     },
 }
+
+
+@router.post(
+    "/programs",
+    summary="Run a program",
+    response_model=ProgramResult,
+    responses={200: {"description": "The fetched values.", "content": {SAFETENSORS: BINARY}}},
+    openapi_extra=RUN_PROGRAM,
+)
+@route_options(reads=(JSON, SAFETENSORS), writes=(JSON, SAFETENSORS), raw=True, echo=True)
+async def run_program(request: HTTPRequest) -> Response:
+    """Instructions run in order; the response has the values that they fetch.
+
+    If an instruction fails, the effects of those before it stay, those after it do not run, and the problem document
+    has its index, and in `progress` what has run. With `rollback`, nothing stays.
+
+    If `pending` is not null, the client must evaluate a function or hook first, and the instructions after it did not
+    run.
+
+    As safetensors, the program is JSON in the metadata's `program`, and uploads are the container's tensors; the
+    response is in the metadata's `answer`, and fetched values are the container's tensors. Without `Accept`, the
+    response has the program's media type.
+    """
+    scope = request.scope
+    state = scope["app"].state
+    handle = state.host.find(principal_of(scope), scope["path_params"]["session"])
+    accept = scope["telegrad.accept"]
+    settings = state.settings
+    most = settings.max_body_bytes
+    if scope["telegrad.content_type"] == JSON:
+        most = min(most, settings.max_json_bytes)
+    content = await handle.call(
+        work.run_encoded,
+        scope["telegrad.body"],
+        scope["telegrad.content_type"],
+        accept,
+        settings.max_json_depth,
+        settings.max_json_elements,
+        most if scope.get("telegrad.coded") else None,  # a zstd frame is decompressed there
+    )
+    return Response(content, media_type=accept)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from telegrad_engine.program import json_codec
-from telegrad_engine.session.session import Session
 from telegrad_engine.visualization import drawing, svg
 
 from ..hosting.commands import query
 from ..http.media import JSON
-from ..routing.dependencies import Accepted, CurrentSession
+from ..routing.dependencies import Accepted, InSession
 from ..routing.route import Route, route_options
 from ..routing.schemas import Answer, DType, TensorId
 
@@ -69,22 +67,11 @@ class Graph(Answer):
     omitted: int = Field(description="The number of older operations that are not part of the drawing.", examples=[0])
 
 
-@query
-def drawn(session: Session, roots: Sequence[str], media_type: str) -> bytes:
-    """Draw the graph of the roots, or of all tensors that have a ``grad_fn``, in a media type."""
-    tensors = [session.get(name) for name in roots]
-    if not roots:
-        tensors = [tensor for tensor in session.tensors.values() if tensor._last_grad_fn is not None]
-    found = drawing.draw(tensors, session.tensors)
-    if media_type in TO_TEXT:
-        return TO_TEXT[media_type](found).encode()
-    return json_codec.dumps(drawing.to_json(found))
-
-
 @router.get("/graph", summary="Draw the graph", response_model=Graph, responses=TEXTS)
 @route_options(writes=(JSON, DOT, MERMAID, SVG))
-async def get_graph(
-    handle: CurrentSession,
+@query
+def get_graph(
+    session: InSession,
     accept: Accepted,
     root: Annotated[list[str] | None, Query(description="Ids of the tensors whose history is drawn.")] = None,
     format: Annotated[
@@ -95,6 +82,11 @@ async def get_graph(
     ] = None,
 ) -> Response:
     """The operations that made tensors. Without `root`, the history of all tensors of the session."""
+    tensors = [session.get(name) for name in root or ()]
+    if not root:
+        tensors = [tensor for tensor in session.tensors.values() if tensor._last_grad_fn is not None]
+    found = drawing.draw(tensors, session.tensors)
     media_type = accept if format is None else FORMATS[format]
-    headers = INERT if media_type == SVG else None
-    return Response(await handle.call(drawn, root or [], media_type), headers=headers, media_type=media_type)
+    to_text = TO_TEXT.get(media_type)
+    content = json_codec.dumps(drawing.to_json(found)) if to_text is None else to_text(found)
+    return Response(content, headers=INERT if media_type == SVG else None, media_type=media_type)

@@ -1,1 +1,0 @@
-"""Gradients: backward and grad, and the passes that wait for the client."""

@@ -1,1 +1,0 @@
-"""The catalogue: ops, verbs and devices of the server."""

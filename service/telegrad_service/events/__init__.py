@@ -1,1 +1,0 @@
-"""The events of a session, as they happen."""

@@ -1,1 +1,0 @@
-"""Custom functions: registered as data, listed, applied and removed."""

@@ -1,1 +1,0 @@
-"""Liveness and readiness of the server, and links to its pages."""

@@ -1,1 +1,0 @@
-"""One op per request."""

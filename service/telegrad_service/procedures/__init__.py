@@ -1,1 +1,0 @@
-"""Procedures: programs that a session stores under names, and runs on other tensors."""

@@ -1,1 +1,0 @@
-"""Programs: a batch of instructions in one request."""

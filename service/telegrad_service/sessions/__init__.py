@@ -1,1 +1,0 @@
-"""Sessions: create, list, read, update and end them."""

@@ -1,1 +1,0 @@
-"""Snapshots of sessions: export and import as one file, and forks."""

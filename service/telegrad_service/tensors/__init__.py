@@ -1,1 +1,0 @@
-"""Tensors: create, list, read, update and delete them and their gradients."""

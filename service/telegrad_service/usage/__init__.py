@@ -1,1 +1,0 @@
-"""What each tenant has used, and the metrics of the server."""
