@@ -50,15 +50,8 @@ class Server:
                 raise NoAnswer(f"certificates cannot be read from {ca}: {error}") from None
         self._opener = urllib.request.build_opener(*handlers)
 
-    def get(self, path: str) -> str:
-        """The text at a path. Raises NoAnswer."""
-        return self._request("GET", path)
-
-    def delete(self, path: str) -> None:
-        """Delete what is at a path. Raises NoAnswer."""
-        self._request("DELETE", path)
-
-    def _request(self, method: str, path: str) -> str:
+    def request(self, path: str, method: str = "GET") -> str:
+        """The text that the server answers. Raises NoAnswer."""
         try:
             request = urllib.request.Request(self.url + path, headers=self._headers, method=method)
             with self._opener.open(request, timeout=TIMEOUT_S) as answer:
@@ -82,7 +75,7 @@ class Server:
             query = "" if cursor is None else f"&cursor={quote(cursor, safe='')}"
             address = f"{path}{'&' if '?' in path else '?'}limit={PER_PAGE}{query}"
             try:
-                page = json.loads(self.get(address))
+                page = json.loads(self.request(address))
                 items += page["items"]
                 cursor = page["next_cursor"]
             except (ValueError, KeyError, TypeError):

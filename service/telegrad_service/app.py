@@ -86,7 +86,7 @@ def create_app(
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)
-    openapi.install(app, ROUTERS)
+    openapi.install(app)
     asyncapi.install(app)
     app.add_middleware(RouteTable, routes=app.state.routes)
     app.add_middleware(Authentication, authenticator=app.state.authenticator)

@@ -192,7 +192,7 @@ class KillSessions(ServerSettings):
         """End them; end with 1 at the first that does not exist."""
         server = self.server()
         for name in self.ids:
-            server.delete(f"/v1/sessions/{quote(name, safe='')}")
+            server.request(f"/v1/sessions/{quote(name, safe='')}", "DELETE")
             print(f"Session {name} has ended.")
 
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
-from fastapi.openapi.utils import get_openapi
+from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
 from telegrad_engine.errors import ERRORS
@@ -57,31 +57,15 @@ TAGS = [{"name": name, "description": text} for name, text in TEXTS["tags"].item
 MEANINGS = {int(status): text for status, text in TEXTS["statuses"].items()}
 
 
-def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
-    """Make the app, which consists of these routers, serve this document."""
-
-    def build() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = document(app, routers)
-        return app.openapi_schema
-
-    app.openapi = build  # type: ignore[method-assign]
+def install(app: FastAPI) -> None:
+    """Make the app, whose ``state.routes`` are the routes of the API, serve this document."""
+    app.openapi = cache(partial(document, app))  # type: ignore[method-assign]
 
 
-def document(app: FastAPI, routers: Sequence[APIRouter]) -> dict[str, Any]:
+def document(app: FastAPI) -> dict[str, Any]:
     """The whole document."""
-    found = get_openapi(
-        title=app.title,
-        version=app.version,
-        summary=app.summary,
-        description=app.description,
-        tags=app.openapi_tags,
-        servers=app.servers,
-        license_info=app.license_info,
-        routes=app.routes,
-    )
-    declared = [route for router in routers for route in router.routes]
-    routes = {route.operation_id: route for route in declared if isinstance(route, Route)}
+    found = FastAPI.openapi(app)
+    routes: dict[str | None, Route] = {route.operation_id: route for route in app.state.routes}
     for operations in found["paths"].values():
         for operation in operations.values():
             if (examples := EXAMPLES.get(operation["operationId"])) is not None:

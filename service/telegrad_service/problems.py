@@ -70,7 +70,7 @@ class Problem(BaseModel):
 
 def content(error: TelegradError) -> dict[str, Any]:
     """The members of an error's problem document."""
-    seconds = retry_after_s(error)
+    seconds = _retry_after_s(error)
     request = REQUEST.get()
     return {
         "type": TYPE_PREFIX + error.slug,
@@ -88,7 +88,7 @@ def content(error: TelegradError) -> dict[str, Any]:
     }
 
 
-def retry_after_s(error: TelegradError) -> int | None:
+def _retry_after_s(error: TelegradError) -> int | None:
     """The seconds after which a request that failed so may be repeated; None if repeating does not help."""
     seconds: int | None = error.context.get(RETRY_AFTER_S, error.retry_after_s)
     return seconds
@@ -96,7 +96,7 @@ def retry_after_s(error: TelegradError) -> int | None:
 
 def problem(error: TelegradError, headers: Mapping[str, str] | None = None, **members: Any) -> Response:
     """The problem document of an error as a response; ``members`` are added to the document."""
-    seconds = retry_after_s(error)
+    seconds = _retry_after_s(error)
     extra = {} if seconds is None else {"retry-after": str(seconds)}
     found = content(error) | members
     request = REQUEST.get()

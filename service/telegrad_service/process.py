@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -60,28 +60,27 @@ CPU_HIERARCHIES = ("cpu", "cpu,cpuacct", "cpuacct,cpu")
 
 def cpu_quota(root: Path = Path("/")) -> float:
     """The CPU quota of this process's groups, in cores; infinity without one. Files are below ``root``."""
-    return min(_cpu_quotas(root), default=math.inf)
+    quotas = [_read(group / "cpu.max").partition(" ")[::2] for group in _groups(root, "")]
+    for hierarchy in CPU_HIERARCHIES:
+        for group in _groups(root, "cpu", hierarchy):
+            quotas.append((_read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us")))
+    return _least_ratio(quotas)
 
 
 def memory_limit(root: Path = Path("/")) -> float:
     """The memory limit of this process's groups, in bytes; infinity without one. Files are below ``root``."""
-    return min(_memory_limits(root), default=math.inf)
+    files = [group / "memory.max" for group in _groups(root, "")]
+    files += [group / "memory.limit_in_bytes" for group in _groups(root, "memory", "memory")]
+    return _least_ratio([(_read(file), "1") for file in files])
 
 
-def _cpu_quotas(root: Path) -> Iterator[float]:
-    for group in _groups(root, ""):
-        quota, _, period = _read(group / "cpu.max").partition(" ")
-        yield from _positive_ratio(quota, period)
-    for hierarchy in CPU_HIERARCHIES:
-        for group in _groups(root, "cpu", hierarchy):
-            yield from _positive_ratio(_read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us"))
-
-
-def _memory_limits(root: Path) -> Iterator[float]:
-    for group in _groups(root, ""):
-        yield from _positive_ratio(_read(group / "memory.max"), "1")
-    for group in _groups(root, "memory", "memory"):
-        yield from _positive_ratio(_read(group / "memory.limit_in_bytes"), "1")
+def _least_ratio(ratios: Iterable[tuple[str, str]]) -> float:
+    """The least ratio of positive numbers, or infinity; ``max`` and -1 mean that there is no limit."""
+    found = [math.inf]
+    for dividend, divisor in ratios:
+        with suppress(ValueError, ZeroDivisionError):
+            found.append(int(dividend) / int(divisor))
+    return min(ratio for ratio in found if ratio > 0)
 
 
 def _groups(root: Path, controller: str, hierarchy: str = "") -> Iterator[Path]:
@@ -92,16 +91,6 @@ def _groups(root: Path, controller: str, hierarchy: str = "") -> Iterator[Path]:
             parts = [part for part in path.split("/") if part and part != ".."]
             for end in range(len(parts), -1, -1):
                 yield root.joinpath(MOUNT, hierarchy, *parts[:end])
-
-
-def _positive_ratio(dividend: str, divisor: str) -> Iterator[float]:
-    """The ratio, if both are positive numbers; ``max`` and -1 mean that there is no limit."""
-    try:
-        ratio = int(dividend) / int(divisor)
-    except (ValueError, ZeroDivisionError):
-        return
-    if ratio > 0:
-        yield ratio
 
 
 def _read(file: Path) -> str:
@@ -145,7 +134,9 @@ def tune(blas_threads: int) -> None:
     By default, glibc returns arrays freed in threads other than the main one to the operating system, and BLAS leaves
     no core for the event loop. docs/explanation/tuning.md has the measurements.
     """
-    keep_freed_memory()
+    if (mallopt := _glibc("mallopt")) is not None:
+        mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)  # of each arena
+        mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
     threads = blas_threads or default_blas_threads(usable_cores())
     threadpool_limits(threads, user_api="blas")
     if threads == 1 and any(library.get("architecture") in KERNELS for library in threadpool_info()):
@@ -157,18 +148,9 @@ def default_blas_threads(cores: int) -> int:
     return max(1, cores - 1)
 
 
-def keep_freed_memory() -> None:
-    """Make glibc keep up to 256 MiB per arena, and allocate up to 32 MiB there. On other systems, do nothing."""
-    mallopt = _glibc("mallopt")
-    if mallopt is not None:
-        mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
-        mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
-
-
 def return_freed_memory() -> None:
     """Make glibc return the memory that it keeps to the operating system. On other systems, do nothing."""
-    trim = _glibc("malloc_trim")
-    if trim is not None:
+    if (trim := _glibc("malloc_trim")) is not None:
         trim(0)
 
 

@@ -41,7 +41,7 @@ def sample(server: Server) -> Sample:
     values: dict[str, float] = defaultdict(float)
     labels = {}
     try:
-        for family in text_string_to_metric_families(server.get("/metrics")):
+        for family in text_string_to_metric_families(server.request("/metrics")):
             for each in family.samples:
                 values[each.name] += each.value
                 labels[each.name] = each.labels

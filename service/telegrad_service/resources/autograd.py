@@ -172,6 +172,11 @@ def _outcome(pending: dict[str, object] | None, answer: bytes) -> Outcome:
     return waits_for, answer[:-1] + b',"pending":' + json_codec.dumps(call) + b"}"
 
 
+def _answers(model: type[Answer], waits: str) -> dict[str, Any]:
+    """The answers of a route that runs a pass, which is done, or waits with status 202."""
+    return {"response_model": model, "responses": {202: {"model": model, "description": waits}}}
+
+
 def _respond(request: HTTPRequest, outcome: Outcome) -> Response:
     """The response of a pass: 202 if it waits for a call."""
     waits_for, answer = outcome
@@ -181,12 +186,7 @@ def _respond(request: HTTPRequest, outcome: Outcome) -> Response:
     return Response(answer, 202, {"location": location}, media_type=JSON)
 
 
-@router.post(
-    "/backward",
-    summary="Accumulate gradients",
-    response_model=BackwardResult,
-    responses={202: {"model": BackwardResult, "description": WAITS}},
-)
+@router.post("/backward", summary="Accumulate gradients", **_answers(BackwardResult, WAITS))
 @route_options(respond=_respond)
 @brief(_pass_workload)
 @command("backward")
@@ -202,12 +202,7 @@ def backward(session: InSession, body: BackwardArguments) -> Outcome:
     return _outcome(pending, json_codec.dumps_ascii({"grads": held}))
 
 
-@router.post(
-    "/grad",
-    summary="Compute gradients",
-    response_model=GradResult,
-    responses={202: {"model": GradResult, "description": WAITS}},
-)
+@router.post("/grad", summary="Compute gradients", **_answers(GradResult, WAITS))
 @route_options(respond=_respond)
 @command("grad")
 def grad(session: InSession, body: GradArguments, data: DataByDefault, max_elements: MaxElements) -> Outcome:
@@ -238,12 +233,7 @@ def get_pending(session: InSession, call: Call) -> PendingCall:
     return PendingCall(**session.suspensions.find(call).pending)
 
 
-@router.post(
-    "/pending/{call}/resume",
-    summary="Resume a pass",
-    response_model=ResumeResult,
-    responses={202: {"model": ResumeResult, "description": "The pass waits again."}},
-)
+@router.post("/pending/{call}/resume", summary="Resume a pass", **_answers(ResumeResult, "The pass waits again."))
 @route_options(respond=_respond)
 async def resume(
     handle: CurrentSession, call: Call, body: ResumeArguments, data: DataByDefault, max_elements: MaxElements

@@ -24,7 +24,7 @@ from ..http.media import JSON
 from ..routing.dependencies import CurrentSession, InSession, MaxElements, WithData
 from ..routing.pages import Page, Paged
 from ..routing.route import Route, route_options
-from ..routing.schemas import Answer, Request, Tensor, TensorId, Unchecked, also
+from ..routing.schemas import Answer, OutputIds, Request, Tensor, TensorId, Unchecked, also
 from .catalogue import Parameters, parameters_of
 
 router = APIRouter(prefix="/v1/sessions/{session}/functions", tags=["functions"], route_class=Route)
@@ -139,9 +139,7 @@ class FunctionArguments(Request):
         description="Its attributes by name. Deprecated: `params`.",
         examples=[{"power": 3}],
     )
-    outputs: list[TensorId] | None = Field(
-        default=None, description="Ids for the outputs; the server chooses them if this is absent."
-    )
+    outputs: OutputIds = None
 
 
 class FunctionResult(Answer):

@@ -23,7 +23,7 @@ from ..http.media import JSON
 from ..routing.dependencies import CurrentSession, InSession, MaxElements, WithData
 from ..routing.pages import Page, Paged
 from ..routing.route import Route
-from ..routing.schemas import INPUTS, Answer, Input, Request, Tensor, TensorId, Unchecked
+from ..routing.schemas import INPUTS, Answer, Input, OutputIds, Request, Tensor, TensorId, Unchecked
 from .autograd import bound
 from .programs import Instruction
 
@@ -83,9 +83,7 @@ class ProcedureArguments(Request):
     """Tensors and numbers, and ids for the outputs."""
 
     inputs: list[Input] = Field(default=[], description=INPUTS, examples=[["x", 0.5]])
-    outputs: list[TensorId] | None = Field(
-        default=None, description="Ids for the outputs; the server chooses them if this is absent."
-    )
+    outputs: OutputIds = None
 
 
 class ProcedureResult(Answer):

@@ -36,7 +36,7 @@ from ..routing.dependencies import (
 )
 from ..routing.pages import Page, Paged
 from ..routing.route import Route, route_options
-from ..routing.schemas import BINARY, INPUTS, Answer, Attrs, Data, DType, Input, Request, Tensor, TensorId
+from ..routing.schemas import BINARY, INPUTS, Answer, Attrs, Data, DType, Input, OutputIds, Request, Tensor, TensorId
 
 router = APIRouter(prefix="/v1/sessions/{session}/tensors", tags=["tensors"], route_class=Route)
 Id = Annotated[str, Path(description="The tensor's id.", examples=["x"])]
@@ -317,9 +317,7 @@ class OpArguments(Request):
 
     inputs: list[Input] = Field(default=[], description=INPUTS)
     attrs: Attrs = Field(default={})
-    outputs: list[TensorId] | None = Field(
-        default=None, description="Ids for the outputs; the server chooses them if this is absent."
-    )
+    outputs: OutputIds = None
 
 
 class OpResult(Answer):

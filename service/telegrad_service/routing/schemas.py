@@ -35,6 +35,9 @@ INPUTS = "Tensor ids, numbers, booleans, nulls, and lists of these, at most two 
 Attrs = Annotated[dict[str, Any], Field(description="Attributes by name, as `GET /v1/ops/{op}` describes them.")]
 BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 """The content of a request or a response in a binary media type."""
+OutputIds = Annotated[
+    list[TensorId] | None, Field(description="Ids for the outputs; the server chooses them if this is absent.")
+]
 # For values that a model documents and the engine validates: they are passed on unchanged.
 Unchecked = WrapValidator(lambda value, _: value)
 also = AliasChoices
