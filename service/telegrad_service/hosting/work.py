@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from telegrad_engine.errors import InternalError, ProgramNotRun, SequenceConflict, TelegradError, TooLarge
 from telegrad_engine.program import Instruction, compression, safetensors, wire
