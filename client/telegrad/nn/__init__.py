@@ -14,7 +14,7 @@ from . import attention as attention
 from . import functional as functional
 from . import init as init
 from . import utils as utils
-from .loss_functions import LinearCrossEntropyOptions as LinearCrossEntropyOptions
+from .composed_functions import LinearCrossEntropyOptions as LinearCrossEntropyOptions
 from .modules.module import Module as Module
 from .parameter import Buffer as Buffer
 from .parameter import Parameter as Parameter

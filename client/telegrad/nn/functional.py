@@ -15,10 +15,10 @@ from telegrad_engine.tensor.namespace import functional_key, functional_names
 
 from ..exclusions import missing_attribute, publish
 from ..tensor.handle import OPS, Tensor
-from .attention_forward import multi_head_attention_forward as multi_head_attention_forward
-from .fractional_pooling import fractional_max_pool2d, fractional_max_pool3d
-from .loss_functions import linear_cross_entropy as linear_cross_entropy
-from .loss_functions import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
+from .composed_functions import fractional_max_pool2d, fractional_max_pool3d
+from .composed_functions import linear_cross_entropy as linear_cross_entropy
+from .composed_functions import multi_head_attention_forward as multi_head_attention_forward
+from .composed_functions import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 
 if TYPE_CHECKING:
     from ._functional import *  # noqa: F403

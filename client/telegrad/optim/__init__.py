@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from ..exclusions import attribute_of
 from . import lr_scheduler, swa_utils
-from .adagrad import Adadelta, Adagrad
+from .adagrad import Adadelta, Adagrad, RMSprop, Rprop
 from .adam import Adafactor, Adam, Adamax, AdamW, NAdam, RAdam, SparseAdam
 from .lbfgs import LBFGS
 from .optimizer import Optimizer
-from .rprop import RMSprop, Rprop
 from .sgd import ASGD, SGD, Muon
 
 __getattr__ = attribute_of("optim")

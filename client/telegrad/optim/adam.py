@@ -9,8 +9,7 @@ from telegrad_engine.errors import InvalidOperation, InvalidValue
 from telegrad_engine.optim.adaptive import epsilon
 
 from ..tensor.handle import Tensor
-from .optimizer import Optimizer, settings_of
-from .options import CHECKS, options_in, require, require_rate
+from .optimizer import CHECKS, Optimizer, options_in, require, require_rate, settings_of
 
 
 class Adam(Optimizer):

@@ -8,8 +8,7 @@ from typing import Any
 from telegrad_engine.errors import InvalidValue
 from telegrad_engine.shapes import torch_size
 
-from .optimizer import STEP, Optimizer, settings_of
-from .options import CHECKS, options_in, require, require_rate
+from .optimizer import CHECKS, STEP, Optimizer, options_in, require, require_rate, settings_of
 
 
 class SGD(Optimizer):

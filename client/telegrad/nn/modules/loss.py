@@ -10,7 +10,7 @@ from telegrad_engine.errors import InvalidOperation, InvalidValue
 
 from ...tensor.handle import Tensor
 from .. import functional as F
-from ..loss_functions import LinearCrossEntropyOptions
+from ..composed_functions import LinearCrossEntropyOptions
 from .function_module import FunctionModule
 from .linear import Linear
 from .module import Module

@@ -8,7 +8,7 @@ from telegrad_engine.errors import InvalidChoice, InvalidValue
 
 from ...tensor.handle import Tensor
 from .. import init
-from ..attention_forward import multi_head_attention_forward
+from ..composed_functions import multi_head_attention_forward
 from ..parameter import Parameter, add_parameters
 from .linear import Linear
 from .module import Module

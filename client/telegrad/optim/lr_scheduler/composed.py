@@ -10,7 +10,7 @@ from telegrad_engine.errors import InvalidArgument, InvalidValue
 
 from ..optimizer import Optimizer
 from .base import LRScheduler, rates_of, set_rate
-from .plateau import ReduceLROnPlateau
+from .factors import ReduceLROnPlateau
 
 
 class _Composed(LRScheduler):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -510,17 +510,25 @@ def triplet_margin_loss(
     reduction: Reduction = "mean",
 ) -> Any:
     """How much nearer than ``margin`` the negative is than the positive; with ``swap``, to the nearer of the two."""
+    tensors = (anchor, positive, negative)
+    return triplet_loss(F, tensors, lambda x, y: F.pairwise_distance(x, y, p, eps), margin, swap, reduction)
+
+
+def triplet_loss(
+    F: Any, tensors: Sequence[Any], distance: Callable[[Any, Any], Any], margin: float, swap: bool, reduction: str
+) -> Any:
+    """The loss of (anchor, positive, negative) for any distance. Raises unless ``margin`` is positive."""
     check_reduction(reduction)
     if margin <= 0:
         raise InvalidValue(f"margin must be greater than 0, got {margin}")
-    dims = [x.dim() for x in (anchor, positive, negative)]
+    dims = [x.dim() for x in tensors]
     if len(set(dims)) > 1:
         raise InvalidOperation(
             "The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: "
             f"anchor {dims[0]}D, positive {dims[1]}D, and negative {dims[2]}D inputs"
         )
-    near = F.pairwise_distance(anchor, positive, p, eps)
-    far = F.pairwise_distance(anchor, negative, p, eps)
+    anchor, positive, negative = tensors
+    near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
-        far = F.minimum(far, F.pairwise_distance(positive, negative, p, eps))
-    return reduce_loss(F, F.clamp(margin + near - far, min=0), reduction)
+        far = F.minimum(far, distance(positive, negative))
+    return reduce_loss(F, F.clamp_min(margin + near - far, 0), reduction)
