@@ -13,7 +13,7 @@ from ..schema.op import Op, elementwise
 from ..schema.parameters import Array
 from ..schema.promotion import FLOATS, common_dtype
 from ..shapes import Spec
-from .guards import no_kernel
+from .guards import check_floats, no_kernel
 
 
 def unary(name: str, doc: str, *, calls: str = "", **options: Any) -> Op:
@@ -75,8 +75,7 @@ def each_floating(kernel: str) -> Callable[..., None]:
 
     def guard(*inputs: Any) -> None:
         for input in inputs:
-            if input.dtype not in FLOATING:
-                raise no_kernel(kernel, input.dtype)
+            check_floats(kernel, input)
 
     return guard
 
@@ -85,8 +84,7 @@ def same_floating(kernel: str) -> Callable[[Any], Spec]:
     """The shape rule of an op on one floating input whose result has the same shape and dtype."""
 
     def rule(input: Any) -> Spec:
-        if input.dtype not in FLOATING:
-            raise no_kernel(kernel, input.dtype)
+        check_floats(kernel, input)
         return Spec(input.shape, input.dtype)
 
     return rule

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..dtypes import FLOATING, bool_, is_floating, parse
+from ..dtypes import FLOATING, bool_, parse
 from ..errors import DTypeMismatch, InvalidOperation, NotImplementedForDType
 from ..schema.promotion import common_dtype
 
@@ -21,9 +21,19 @@ def no_kernel(kernel: str, x: Any) -> NotImplementedForDType:
     return NotImplementedForDType(f"\"{kernel}\" not implemented for '{kernel_name(x)}'")
 
 
+_FLOATS = frozenset({*FLOATING, *map(parse, FLOATING)})
+_BOOLS = frozenset({bool_, bool_.numpy})
+
+
 def check_floats(kernel: str, x: Any) -> None:
-    """Raise for an array or Spec of integers or bools, which torch's ``kernel`` does not support."""
-    if not is_floating(x.dtype):
+    """Raise for a tensor, array or Spec of integers or bools, which torch's ``kernel`` does not support."""
+    if x.dtype not in _FLOATS:
+        raise no_kernel(kernel, x)
+
+
+def check_no_bools(kernel: str, x: Any) -> None:
+    """Raise for a tensor, array or Spec of bools, which torch's ``kernel`` does not support."""
+    if x.dtype in _BOOLS:
         raise no_kernel(kernel, x)
 
 

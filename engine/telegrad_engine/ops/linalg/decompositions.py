@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...dtypes import FLOATING, bool_, widened
-from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
+from ...dtypes import bool_, widened
+from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, ShapeMismatch
 from ...schema.autocast_policy import FLOAT32_ON_CPU, LOWER_ON_CUDA
 from ...schema.declaration import FUNCTION, LINALG_FUNCTION, named, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, ManyArrays, OptionalStr, Str
 from ...shapes import Spec, size_at, wrap_dim
-from ..guards import kernel_name, no_kernel
+from ..guards import check_floats, kernel_name
 from .solving import check_matrix, check_square, factorization, square_rule, which
 
 
@@ -133,9 +133,7 @@ def _eigh_rule(input: Any, UPLO: str) -> list[Spec]:
     check_square(input, "linalg.eigh")
     if UPLO.upper() not in ("L", "U"):
         raise InvalidOperation(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
-    if input.dtype not in FLOATING:
-        kind = kernel_name(input)
-        raise NotImplementedForDType(f"\"linalg_eigh_cpu\" not implemented for '{kind}'")
+    check_floats("linalg_eigh_cpu", input)
     check_matrix(input, "linalg.eigh", "linalg_eigh_cpu")
     return [Spec(input.shape[:-1], input.dtype), Spec(input.shape, input.dtype)]
 
@@ -252,8 +250,7 @@ def _check_factor(name: str, b: Any, A: Any, too_few_dims: str) -> None:
             f"Expected b and A to have the same dtype, but found b of type {kernel_name(b)} and A of type "
             f"{kernel_name(A)} instead."
         )
-    if not b.dtype.is_floating_point:
-        raise no_kernel(f"{name}_cpu", b)
+    check_floats(f"{name}_cpu", b)
 
 
 @composite(autocast=FLOAT32_ON_CPU)
@@ -274,8 +271,7 @@ def cholesky_inverse(F: Any, L: Array, upper: Bool = False) -> Any:
             f"cholesky_inverse: The input tensor A must have at least 2 dimensions but got {L.ndim} dimensions"
         )
     check_square(L, "cholesky_inverse")
-    if not L.dtype.is_floating_point:
-        raise no_kernel("cholesky_inverse_out_cpu", L)
+    check_floats("cholesky_inverse_out_cpu", L)
     eye = F.eye(L.shape[-1], dtype=L.dtype)
     return F.cholesky_solve(F.expand(eye, tuple(L.shape)), L, upper)
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ...dtypes import FLOATING, bool_, from_numpy, widened
-from ...errors import DTypeMismatch, NotImplementedForDType, ShapeMismatch
+from ...errors import DTypeMismatch, ShapeMismatch
 from ...schema.autocast_policy import LOWER, Autocast, Policy
 from ...schema.declaration import (
     FUNCTION,
@@ -23,6 +23,7 @@ from ...schema.parameters import Array, Number
 from ...schema.promotion import UNWIDENED, common_dtype
 from ...shapes import Shape, Spec, broadcast_shapes, expanded_shape, size_at
 from ..batching import linear_rules
+from ..guards import check_no_bools, no_kernel
 from .solving import kind_names
 
 
@@ -48,7 +49,7 @@ def _check_pair(a: Any, b: Any) -> str:
         _check_same_dtype(a, b)
         return "addmm_impl_cpu_"
     if left != right and left == "Bool":
-        raise NotImplementedForDType("\"bmm\" not implemented for 'Bool'")
+        raise no_kernel("bmm", bool_)
     if left != right:
         raise DTypeMismatch(f"expected scalar type {left} but found {right}")
     return "bmm"
@@ -57,7 +58,7 @@ def _check_pair(a: Any, b: Any) -> str:
 def _check_no_bools(kernel: str, dtype: Any, out: Shape, inner: int) -> None:
     """Raise for a product of bools, unless it has no elements and torch's kernel is not ``dot``."""
     if dtype == bool_.numpy and (math.prod(out) * inner or kernel == "dot"):
-        raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
+        raise no_kernel(kernel, bool_)
 
 
 def product(xp: Any, a: Any, b: Any) -> Any:
@@ -322,8 +323,7 @@ linear.derivative(input=lambda F, grad, weight: F.matmul(grad, weight), weight=_
 
 
 def _sum_spec(input: Any, product: tuple[int, ...], kernel: str) -> Spec:
-    if input.dtype == bool_.numpy:
-        raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
+    check_no_bools(kernel, input)
     return Spec(expanded_shape(input.shape, input.dtype, product), input.dtype)
 
 

@@ -11,7 +11,6 @@ from ...errors import (
     DTypeMismatch,
     InvalidOperation,
     LinAlgError,
-    NotImplementedForDType,
     ShapeMismatch,
 )
 from ...schema.autocast_policy import FLOAT32_ON_CPU, RESULT_FLOAT32_ON_CUDA
@@ -297,9 +296,9 @@ def matrix_rank_tensor(F: Any, input: Array, *, atol: Array = None, rtol: Array 
 def matrix_rank_tol(F: Any, input: Array, tol: Number, hermitian: Bool = False) -> Any:
     """How many singular values exceed ``tol``."""
     if input.ndim > 1 and input.dtype.name not in EPSILON:
-        kind = input.dtype.kernel_name
         if hermitian:
-            raise NotImplementedForDType(f"\"linalg_eigh_cpu\" not implemented for '{kind}'")
+            raise no_kernel("linalg_eigh_cpu", input)
+        kind = input.dtype.kernel_name
         raise DTypeMismatch(f"linalg.svd: Expected a floating point or complex tensor as input. Got {kind}")
     return F.linalg_matrix_rank(input, atol=tol, rtol=0.0, hermitian=hermitian)
 

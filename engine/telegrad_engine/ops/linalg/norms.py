@@ -39,7 +39,7 @@ from ...schema.parameters import (
 from ...shapes import Spec, broadcast_axes, broadcast_shapes, reduced_shape, wrap_dim, wrap_dims
 from ..batching import linear_rules
 from ..blocked_loops import reduce_in_blocks
-from ..guards import kernel_name
+from ..guards import check_dtype, kernel_name
 from ..math.reduction import accumulated_dtype, axes, reduced, restore, sum_rule
 from .solving import check_floating
 
@@ -325,8 +325,7 @@ def cdist(F: Any, x1: Array, x2: Array, p: Number = 2.0, compute_mode: Str = MOD
         raise InvalidOperation("cdist only supports non-negative p values")
     if compute_mode not in MODES:
         raise InvalidOperation(f"{compute_mode} is not a valid value for compute_mode")
-    if x1.dtype is not x2.dtype:
-        raise DTypeMismatch(f"expected scalar type {kernel_name(x1)} but found {kernel_name(x2)}")
+    check_dtype(x2, x1.dtype)
     if _differences(x1, x2) * x1.dtype.itemsize > BLOCK:
         return F.cdist_in_blocks(x1, x2, p)
     return F.linalg_vector_norm(F.unsqueeze(x1, -2) - F.unsqueeze(x2, -3), p, (-1,))

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from ...dtypes import FLOATING, bool_, int64, widened
-from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
+from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, ShapeMismatch
 from ...schema.autocast_policy import FLOAT32_ON_CPU, LOWER, LOWER_ON_CUDA, PROMOTE_ON_CUDA, Autocast, Policy
 from ...schema.declaration import FUNCTION, INPLACE, LINALG_FUNCTION, MAY_ALIAS, METHOD, scratch
 from ...schema.op import composite, op
@@ -16,8 +16,8 @@ from ...schema.parameters import Array, Arrays, Int, IntsKind, Items, ManyArrays
 from ...schema.signature import REQUIRED, Param, Signature
 from ...shapes import Spec, broadcast_shapes, expands_to, size_at, wrap_dim, wrap_dims
 from ..batching import linear_rules
-from ..guards import kernel_name
-from .solving import check_floating, kind_names
+from ..guards import check_dtype, check_no_bools, kernel_name
+from .solving import check_floating
 
 
 @composite(variants=FUNCTION, autocast=PROMOTE_ON_CUDA)
@@ -112,10 +112,8 @@ def _cross_rule(input: Any, other: Any, dim: int) -> Spec:
     if n != 3 or m != 3:
         raise ShapeMismatch(f"linalg.cross: inputs dimension {dim} must have length 3. Got {n} and {m}")
     shape = broadcast_shapes(input.shape, other.shape)
-    if input.dtype == bool_.numpy:
-        raise NotImplementedForDType("\"cross\" not implemented for 'Bool'")
-    if input.dtype != other.dtype:
-        raise DTypeMismatch("expected scalar type {} but found {}".format(*kind_names(input, other)))
+    check_no_bools("cross", input)
+    check_dtype(other, input.dtype)
     return Spec(shape, input.dtype)
 
 
@@ -203,8 +201,7 @@ def _cheapest(F: Any, chain: list[Any]) -> Any:
 def _trace_rule(input: Any) -> Spec:
     if len(input.shape) != 2:
         raise ShapeMismatch(f"trace: expected a matrix, but got tensor with dim {len(input.shape)}")
-    if input.dtype == bool_.numpy:
-        raise NotImplementedForDType("\"trace\" not implemented for 'Bool'")
+    check_no_bools("trace", input)
     return Spec((), input.dtype if input.dtype in FLOATING else int64.numpy)
 
 

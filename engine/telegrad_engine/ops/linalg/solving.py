@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import FLOATING, float32, float64, parse, widened
-from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, NotImplementedForDType, ShapeMismatch
+from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, ShapeMismatch
 from ...schema.autocast_policy import FLOAT32_ON_CPU
 from ...schema.declaration import LINALG_FUNCTION, named, scratch
 from ...schema.derivative_plan import Rule
@@ -17,7 +17,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, OptionalInts
 from ...shapes import Shape, Spec, broadcast_shapes
 from ..batching import linear_rules
-from ..guards import kernel_name
+from ..guards import kernel_name, no_kernel
 
 
 def kind_names(*tensors: Any) -> list[str]:
@@ -34,8 +34,7 @@ def check_dims(input: Any, name: str, letter: str = "A") -> None:
 def check_floating(input: Any, name: str) -> None:
     """Raise unless the dtype is floating."""
     if input.dtype not in FLOATING:
-        kind = kernel_name(input)
-        raise DTypeMismatch(f"{name}: Expected a floating point or complex tensor as input. Got {kind}")
+        raise DTypeMismatch(f"{name}: Expected a floating point or complex tensor as input. Got {kernel_name(input)}")
 
 
 def check_matrix(input: Any, name: str, kernel: str = "", letter: str = "A") -> None:
@@ -43,10 +42,9 @@ def check_matrix(input: Any, name: str, kernel: str = "", letter: str = "A") -> 
     check_dims(input, name, letter)
     check_floating(input, name)
     if input.dtype not in (float32.numpy, float64.numpy) and math.prod(input.shape):  # torch accepts empty ones
-        kind = kernel_name(input)
         if kernel:
-            raise NotImplementedForDType(f"\"{kernel}\" not implemented for '{kind}'")
-        raise DTypeMismatch(f"{name}: Low precision dtypes not supported. Got {kind}")
+            raise no_kernel(kernel, input)
+        raise DTypeMismatch(f"{name}: Low precision dtypes not supported. Got {kernel_name(input)}")
 
 
 def check_square(input: Any, name: str) -> None:
@@ -243,8 +241,7 @@ def _triangular_rule(input: Any, B: Any, left: bool) -> Spec:
     check_dims(B, name, "B")
     shape = _solution_shape(input.shape, B.shape, left, name)
     if input.dtype not in (float32.numpy, float64.numpy):
-        kind = kernel_name(input)
-        raise NotImplementedForDType(f"\"triangular_solve_cpu\" not implemented for '{kind}'")
+        raise no_kernel("triangular_solve_cpu", input)
     if input.dtype != B.dtype:
         raise DTypeMismatch(f"{name}: Expected A and B to have the same dtype")
     return Spec(shape, input.dtype)

@@ -16,7 +16,7 @@ from ...schema.promotion import COUNTS, FLOATS, Promotion, common_float
 from ...shapes import Spec
 from ..batching.families import LEADING
 from ..declarations import binary, by_operands, each_floating, float_unary, floating, unary, zero_gradient
-from ..guards import no_bools, no_kernel
+from ..guards import check_floats, no_bools
 
 float_unary("exp", "e to the power of ``input``.", autocast=FLOAT32_ON_CUDA).derivative(
     input=lambda F, grad, result: grad * result
@@ -118,8 +118,7 @@ def round_(xp: Any, input: Array) -> Any:
 
 
 def _check_decimals(input: Any, decimals: int) -> None:
-    if input.dtype not in FLOATING:
-        raise no_kernel("round_cpu" if decimals else "round_vml_cpu", input.dtype)
+    check_floats("round_cpu" if decimals else "round_vml_cpu", input)
 
 
 @elementwise(key="round.decimals", guard=_check_decimals, node="RoundBackward1")

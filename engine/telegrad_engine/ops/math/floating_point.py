@@ -25,7 +25,7 @@ from ...schema.promotion import FLOATS, TO_BOOL, UNWIDENED, default_float
 from ...shapes import Spec, broadcast_shapes
 from ..batching.families import LEADING
 from ..declarations import binary, by_operand, division, floating, not_implemented_derivative, zero_gradient
-from ..guards import divisible, kernel_name, no_kernel, refuse_zero
+from ..guards import check_no_bools, divisible, kernel_name, refuse_zero
 
 
 @elementwise(promotion=TO_BOOL)
@@ -205,8 +205,7 @@ frexp.joint_derivative(lambda F, grads, needs, exponent: (None if grads[0] is No
 @composite(variants=FUNCTION | METHOD | INPLACE, overlap=ONLY_ITSELF)
 def ldexp(F: Any, input: Array, other: Array) -> Any:
     """``input * 2 ** other``."""
-    if other.dtype is bool_:
-        raise no_kernel("ldexp_cpu_exp", bool_.numpy)
+    check_no_bools("ldexp_cpu_exp", other)
     factor = F.pow(2.0, other)
     if F.xp is None and input.is_floating_point() and not other.is_floating_point():
         factor = factor.to(dtype=input.dtype)

@@ -25,7 +25,7 @@ from ...shapes import Spec, check_nonnegative, is_array, size_at, wrap_dim
 from ..batching import reduction_rules
 from ..blocked_loops import flat_blocks
 from ..declarations import check_has_values
-from ..guards import kernel_name, no_kernel
+from ..guards import check_no_bools, kernel_name, no_kernel
 
 
 @composite()
@@ -403,8 +403,7 @@ def _searchsorted_rule(
     if sorter is not None and sorter.dtype != int64.numpy:
         kind = kernel_name(sorter)
         raise DTypeMismatch(f"{name}: sorter must be a tensor of long dtype but got dtype {kind}")
-    if sorted_sequence.dtype == bool_.numpy:
-        raise no_kernel("searchsorted_out_cpu", bool_.numpy)
+    check_no_bools("searchsorted_out_cpu", sorted_sequence)
     return Spec(found, (int32 if out_int32 else int64).numpy)
 
 

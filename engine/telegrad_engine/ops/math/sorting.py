@@ -14,7 +14,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, OptionalBool, OptionalInt, OptionalInts
 from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
 from ..batching import reduction_rules
-from ..guards import no_kernel
+from ..guards import check_no_bools
 from .reduction import axes, reduced, restore
 
 
@@ -123,8 +123,8 @@ def pick_rule(name: str, kernel: str | None, input: Any, dim: int, keepdim: bool
     """The specs of one element along ``dim`` and its index; ``kernel`` is torch's name if it does not support bools."""
     axis = wrap_dim(dim, len(input.shape))
     _check_reduced(name, input, axis)
-    if kernel and input.dtype == bool_.numpy:
-        raise no_kernel(kernel, input.dtype)
+    if kernel:
+        check_no_bools(kernel, input)
     return values_and_indices(input, reduced_shape(input.shape, (axis,), keepdim))
 
 
@@ -157,8 +157,7 @@ def kthvalue(xp: Any, input: Array, k: Int, dim: Int = -1, keepdim: Bool = False
 
 
 def _median_rule(input: Any) -> Spec:
-    if input.dtype == bool_.numpy:
-        raise no_kernel("median_cpu", input.dtype)
+    check_no_bools("median_cpu", input)
     return Spec((), input.dtype)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ...dtypes import FLOATING, bool_, float32, float64, from_numpy, int64
+from ...dtypes import bool_, float32, float64, from_numpy, int64
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
 from ...schema.autocast_policy import FLOAT32_ON_CPU
 from ...schema.declaration import hiding, named, scratch
@@ -16,7 +16,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Operand, OptionalInt, OptionalNumbers, Str
 from ...shapes import Spec, is_array, reduced_shape, wrap_dim
 from ..batching import reduction_rules
-from ..guards import no_kernel
+from ..guards import check_floats
 from .sorting import pick, pick_rule, route_picked, sort_order
 
 
@@ -103,8 +103,7 @@ def _histc_rule(input: Any, bins: int, min: float, max: float) -> Spec:
     _check_bins(bins)
     if min > max:
         raise InvalidOperation("torch.histc: max must be larger than min")
-    if input.dtype not in FLOATING:
-        raise no_kernel("histogram_cpu", input.dtype)
+    check_floats("histogram_cpu", input)
     return Spec((bins,), input.dtype)
 
 
@@ -151,8 +150,7 @@ def _histogram_rule(input: Any, bins: int, range: Any, weight: Any) -> list[Spec
 
 
 def _check_histogram(input: Any, weight: Any) -> None:
-    if input.dtype not in FLOATING:
-        raise no_kernel("histogramdd", input.dtype)
+    check_floats("histogramdd", input)
     if weight is not None and tuple(weight.shape) != tuple(input.shape):
         raise ShapeMismatch(
             "torch.histogramdd: if weight tensor is provided it should have the same shape as the input tensor "

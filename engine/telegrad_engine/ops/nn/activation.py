@@ -367,8 +367,7 @@ def glu(F: Any, input: Array, dim: Int = -1) -> Any:
     size = input.shape[axis]
     if size % 2:
         raise ShapeMismatch(f"Halving dimension must be even, but dimension {axis} is size {size}")
-    if not input.is_floating_point():
-        raise no_kernel("glu_cpu", input)
+    check_floats("glu_cpu", input)
     return F.narrow(input, axis, 0, size // 2) * F.sigmoid(F.narrow(input, axis, size // 2, size // 2))
 
 

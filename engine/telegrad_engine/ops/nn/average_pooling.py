@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...dtypes import from_numpy, int64, is_floating
+from ...dtypes import int64, is_floating
 from ...errors import (
     DivisionByZero,
     DTypeMismatch,
     InvalidOperation,
     InvalidValue,
-    NotImplementedForDType,
     ShapeMismatch,
 )
 from ...schema.autocast_policy import FLOAT32_ON_CPU, PROMOTE_ON_CUDA, UNCAST
@@ -21,7 +20,7 @@ from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, Ints, Number, OptionalInt, Sizes
 from ...shapes import Spec, size_at, wrap_dims
 from ..batching import nn_rules
-from ..guards import kernel_name, no_kernel
+from ..guards import check_floats, no_kernel
 from .pooling_windows import (
     INPUTS,
     Windows,
@@ -42,10 +41,8 @@ def _average_rule(
     ndim = len(kernel_size)
     if divisor_override == 0:
         raise InvalidOperation("divisor must be not zero")
-    kind = from_numpy(input.dtype)
-    if input.dtype.kind in "iu" and kind is not int64:
-        name = f"avg_pool{ndim}d{'_out_frame' if ndim == 3 else ''}"
-        raise NotImplementedForDType(f"\"{name}\" not implemented for '{kind.kernel_name}'")
+    if input.dtype.kind in "iu" and input.dtype != int64.numpy:
+        raise no_kernel(f"avg_pool{ndim}d{'_out_frame' if ndim == 3 else ''}", input)
     return pooled(f"avg_pool{ndim}d", input, Windows(kernel_size, stride, padding, (1,) * ndim, ceil_mode))
 
 
@@ -182,9 +179,8 @@ def _adaptive_rule(input: Any, output_size: Any) -> Spec:
     if len(shape) not in (3, 4):
         raise ShapeMismatch(f"adaptive_avg_pool2d(): Expected 3D or 4D tensor, but got {shape}")
     check_not_empty("adaptive_avg_pool2d", shape, len(shape) - 2)
-    if not is_floating(input.dtype) and math.prod((*shape[:-2], *output_size)):
-        kind = kernel_name(input)
-        raise NotImplementedForDType(f"\"adaptive_avg_pool2d\" not implemented for '{kind}'")
+    if math.prod((*shape[:-2], *output_size)):
+        check_floats("adaptive_avg_pool2d", input)
     return Spec((*shape[:-2], *output_size), input.dtype)
 
 
@@ -290,8 +286,8 @@ def _check_volumes(input: Any, shape: tuple[int, ...], sizes: tuple[int, ...]) -
     if len(shape) not in (4, 5) and not (sizes == (1, 1, 1) and len(shape) == 3):
         raise ShapeMismatch(f"adaptive_avg_pool3d(): Expected 4D or 5D tensor, but got {list(shape)}")
     check_not_empty("adaptive_avg_pool3d", shape)
-    if not input.is_floating_point() and sizes != (1, 1, 1):
-        raise no_kernel("adaptive_avg_pool3d_cpu", input)
+    if sizes != (1, 1, 1):
+        check_floats("adaptive_avg_pool3d_cpu", input)
 
 
 # Norm pooling, local response normalization and bilinear products ----------------------------------------
@@ -352,8 +348,7 @@ def local_response_norm(
         return input
     whole = not input.is_floating_point()
     if whole and input.dtype is not int64:
-        kernel = "avg_pool2d" if input.ndim == 3 else "avg_pool3d_out_frame"
-        raise no_kernel(f"{kernel}", input)
+        raise no_kernel("avg_pool2d" if input.ndim == 3 else "avg_pool3d_out_frame", input)
     channels = input.shape[1]
     before, after = size // 2, (size - 1) // 2
     beside = (0, 0) * (input.ndim - 2)

@@ -14,7 +14,6 @@ from ...errors import (
     InvalidArgument,
     InvalidOperation,
     InvalidValue,
-    NotImplementedForDType,
     ShapeMismatch,
 )
 from ...schema.autocast_policy import FLOAT32
@@ -24,7 +23,7 @@ from ...schema.parameters import Array, Bool, Int, Number, Operand, Reduction
 from ...shapes import Spec, reduced_shape, wrap_dim
 from ..batching import nn_rules
 from ..batching.families import LEADING
-from ..guards import check_dtype, kernel_name
+from ..guards import check_dtype, kernel_name, no_kernel
 from ..shape.scatter import any_outside
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -66,7 +65,7 @@ def _nll_rule(input: Any, target: Any, weight: Any, reduction: str) -> Spec:
     if not input.shape:
         raise InvalidValue("Expected 1 or more dimensions (got 0)")
     if not is_floating(input.dtype):
-        raise NotImplementedForDType("\"nll_loss_out_frame\" not implemented for 'Long'")
+        raise no_kernel("nll_loss_out_frame", int64)  # whatever the dtype is
     if target.dtype not in (int64.numpy, uint8.numpy):
         raise InvalidOperation(f"expected target dtype to be Long or Byte, but got {kernel_name(target)}")
     if len(input.shape) > 1 and target.shape[:1] != input.shape[:1]:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from ...dtypes import DType, bfloat16, bool_, float32, from_numpy, widened
-from ...errors import DTypeMismatch, InvalidOperation, NotImplementedForDType, ShapeMismatch
+from ...dtypes import DType, bfloat16, float32, from_numpy, widened
+from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
 from ...schema.autocast_policy import LOWER, LOWER_ON_CUDA
 from ...schema.declaration import FUNCTION, NN_FUNCTION, scratch
 from ...schema.op import Op, composite, op
@@ -15,7 +15,7 @@ from ...schema.parameters import Array, Bool, Int, IntOrInts, Ints, IntsOrStr
 from ...shapes import Shape, Spec
 from ..batching import nn_rules
 from ..blocked_loops import blocks
-from ..guards import kernel_name
+from ..guards import check_dtype, check_no_bools, kernel_name
 
 COLUMNS = 2**26
 """The maximum number of bytes of windows that are copied to columns at a time."""
@@ -106,17 +106,14 @@ def _by_library(input: Any, weight: Any, groups: int) -> bool:
 
 
 def _check_dtypes(input: Any, weight: Any, bias: Any, groups: int, kernel: str) -> None:
-    if input.dtype == bool_.numpy:
-        raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
+    check_no_bools(kernel, input)
     for name, parameter in (("weight", weight), ("bias", bias)):
         if parameter is not None and parameter.dtype != input.dtype and _by_library(input, weight, groups):
             raise DTypeMismatch(
                 f"Input type ({_tensor_type(input.dtype)}) and {name} type ({_tensor_type(parameter.dtype)}) should be "
                 f"the same or input should be a MKLDNN tensor and {name} is a dense tensor"
             )
-    if weight.dtype != input.dtype:
-        kinds = [kernel_name(x) for x in (input, weight)]
-        raise DTypeMismatch("expected scalar type {} but found {}".format(*kinds))
+    check_dtype(weight, input.dtype)
     if bias is not None:
         _check_bias_dtype(from_numpy(input.dtype), from_numpy(bias.dtype))
 

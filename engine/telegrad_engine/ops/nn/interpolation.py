@@ -25,7 +25,7 @@ from ...schema.parameters import (
 )
 from ...shapes import Spec, size_at, torch_size
 from ..batching import nn_rules
-from ..guards import check_dtype, no_kernel
+from ..guards import check_dtype, check_floats, no_kernel
 
 SAMPLING_MODES = ("bilinear", "nearest", "bicubic")
 PADDING_MODES = ("zeros", "border", "reflection")
@@ -59,9 +59,7 @@ def _check_grid(input: Any, grid: Any, mode: str, padding_mode: str) -> None:
         )
     if len(shape) == 5 and mode == "bicubic":
         raise InvalidOperation("grid_sampler(): bicubic interpolation only supports 4D input")
-    if not input.is_floating_point():
-        kernel = "grid_sampler_2d_cpu_kernel_impl" if len(shape) == 4 else "grid_sampler3d_cpu"
-        raise no_kernel(kernel, input)
+    check_floats("grid_sampler_2d_cpu_kernel_impl" if len(shape) == 4 else "grid_sampler3d_cpu", input)
     check_dtype(grid, input.dtype)
 
 

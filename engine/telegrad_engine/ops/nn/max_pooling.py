@@ -14,7 +14,6 @@ from ...errors import (
     IndexOutOfRange,
     InvalidOperation,
     InvalidValue,
-    NotImplementedForDType,
     ShapeMismatch,
 )
 from ...schema.autocast_policy import FLOAT32_ON_CPU, UNCAST
@@ -23,7 +22,7 @@ from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, IntOrInts, Ints, OptionalInts, Sizes
 from ...shapes import Shape, Spec
 from ..batching import nn_rules
-from ..guards import kernel_name, no_kernel
+from ..guards import check_floats, kernel_name
 from .pooling_windows import (
     INPUTS,
     Windows,
@@ -209,8 +208,7 @@ def _signal_windows(input: Any, kernel_size: Any, stride: Any, padding: Any, dil
     _, count = windows.counts((1, shape[-1]))
     if count < 1:
         raise ShapeMismatch(f"max_pool1d() Invalid computed output size: {count}")
-    if not input.is_floating_point():
-        raise no_kernel("max_pool1d_impl", input)
+    check_floats("max_pool1d_impl", input)
     return windows
 
 
@@ -266,9 +264,7 @@ def _adaptive_rule(input: Any, output_size: Any) -> list[Spec]:
     negative = next((n for n in output_size if n < 0), None)
     if negative is not None:
         raise InvalidOperation(f"Trying to create tensor with negative dimension {negative}: {list(result)}")
-    if not is_floating(input.dtype):
-        kind = kernel_name(input)
-        raise NotImplementedForDType(f"\"{KERNELS[ndim]}\" not implemented for '{kind}'")
+    check_floats(KERNELS[ndim], input)
     return [Spec(result, input.dtype), Spec(result, int64.numpy)]
 
 
@@ -377,9 +373,8 @@ def _unpooled_rule(input: Any, indices: Any, sizes: Any) -> Spec:
             f"max_unpooling{ndim}d_forward_out_cpu(): Expected input to have non-zero size for non-batch dimensions, "
             f"but got {shape} with dimension {shape.index(0, 1)} being empty."
         )
-    if not is_floating(input.dtype) and math.prod(shape):
-        kind = kernel_name(input)
-        raise NotImplementedForDType(f"\"{UNPOOLING_KERNELS[ndim]}\" not implemented for '{kind}'")
+    if math.prod(shape):
+        check_floats(UNPOOLING_KERNELS[ndim], input)
     return Spec((*shape[:-ndim], *sizes), input.dtype)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from ...dtypes import bool_
-from ...errors import InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
+from ...errors import InvalidOperation, InvalidValue, ShapeMismatch
 from ...shapes import Shape, Spec, size_at
+from ..guards import check_no_bools
 
 NUMBERS = {2: "two", 3: "three"}
 AXES = {2: "HW", 3: "THW"}
@@ -151,9 +151,7 @@ def pooled(name: str, input: Any, windows: Windows) -> Spec:
         raise ShapeMismatch(
             f"Given input size: ({before}). Calculated output size: ({after}). Output size is too small"
         )
-    if input.dtype == bool_.numpy:
-        kernel = "avg_pool3d_out_frame" if name == "avg_pool3d" else name
-        raise NotImplementedForDType(f"\"{kernel}\" not implemented for 'Bool'")
+    check_no_bools("avg_pool3d_out_frame" if name == "avg_pool3d" else name, input)
     return Spec((*shape[:-ndim], *counts), input.dtype)
 
 

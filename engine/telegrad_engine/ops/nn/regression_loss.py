@@ -425,8 +425,7 @@ def _check_classes(input: Any, target: Any, p: int, weight: Any) -> None:
             "multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples (batch "
             f"size). Expected target size [{rows}], but got {list(target.shape)}. Input has shape {list(input.shape)}."
         )
-    if not input.is_floating_point():
-        raise no_kernel("multi_margin_loss_cpu_kernel", input)
+    check_floats("multi_margin_loss_cpu_kernel", input)
     classes = input.shape[-1] if input.dim() else 1
     if weight is not None and weight.numel() != classes:
         raise ShapeMismatch(f"inconsistent weight size, expected {classes} but got {list(weight.shape)}")
@@ -483,8 +482,7 @@ def multilabel_margin_loss(F: Any, input: Array, target: Array, *, reduction: Re
         raise ShapeMismatch(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {shape}")
     if list(target.shape) != shape:
         raise ShapeMismatch(f"inconsistent target size: {list(target.shape)} for input of size: {shape}")
-    if not input.is_floating_point():
-        raise no_kernel("multilabel_margin_loss_forward_out_frame", input)
+    check_floats("multilabel_margin_loss_forward_out_frame", input)
     check_dtype(target, int64)
     rows, labels = (F.reshape(x, (-1, x.shape[-1] if x.dim() else 1)) for x in (input, target))
     counts = F.to(F.listed(labels, rows.shape[1]), dtype=input.dtype)

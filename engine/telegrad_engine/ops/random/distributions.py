@@ -20,7 +20,7 @@ from ...shapes import Spec, broadcast_shapes, is_array
 from ..batching import random_rules
 from ..batching.families import leading
 from ..declarations import check_has_values, zero_gradient
-from ..guards import kernel_name, no_kernel
+from ..guards import check_floats, kernel_name, no_kernel
 from ..shape.creation import sized
 
 
@@ -183,15 +183,10 @@ def _check_deviation(std: Any) -> None:
         raise InvalidOperation(f"normal expects std >= 0.0, but found std {std:g}")
 
 
-def _check_normal(dtype: Any) -> None:
-    if not is_floating(dtype):
-        raise no_kernel("normal_kernel_cpu", dtype)
-
-
 def _normal_size_rule(std: float, size: Any, dtype: Any) -> Spec:
     _check_deviation(std)
     spec = sized("normal", size, dtype)
-    _check_normal(spec.dtype)
+    check_floats("normal_kernel_cpu", spec)
     return spec
 
 
@@ -206,7 +201,7 @@ def _normal_rule(mean: Any, std: Any) -> Spec:
     if not given:
         raise InvalidArgument("normal() of two numbers needs a size: normal(float mean, float std, tuple of ints size)")
     _check_deviation(std)
-    _check_normal(given[0].dtype)
+    check_floats("normal_kernel_cpu", given[0])
     return Spec(broadcast_shapes(*[x.shape for x in given]), given[0].dtype)
 
 
