@@ -12,7 +12,7 @@ from ...tensor.handle import Tensor, functions
 from .. import functional as F
 from ..modules.module import Module
 from ..parameter import Parameter
-from .parametrizations import norm_except, output_dim
+from .parametrizations import as_matrix, check_iterations, output_dim
 
 
 def _hooks_of(module: Module, kind: type) -> list[tuple[int, Any]]:
@@ -43,7 +43,7 @@ class WeightNorm:
     def compute_weight(self, module: Module) -> Tensor:
         """Return the weight."""
         lengths, directions = getattr(module, f"{self.name}_g"), getattr(module, f"{self.name}_v")
-        weight: Tensor = directions * (lengths / norm_except(directions, self.dim))
+        weight: Tensor = directions * (lengths / functions.norm_except_dim(directions, 2, self.dim))
         return weight
 
     def __call__(self, module: Module, inputs: Any) -> None:
@@ -69,7 +69,7 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
     hook = WeightNorm(name, dim)
     weight = getattr(module, name).detach()
     delattr(module, name)
-    module.register_parameter(f"{name}_g", Parameter(norm_except(weight, hook.dim)))
+    module.register_parameter(f"{name}_g", Parameter(functions.norm_except_dim(weight, 2, hook.dim)))
     module.register_parameter(f"{name}_v", Parameter(weight))
     setattr(module, name, hook.compute_weight(module))
     module.register_forward_pre_hook(hook)
@@ -85,17 +85,12 @@ class SpectralNorm:
     """Divides ``NAME_orig`` by its largest singular value, whose vectors are ``NAME_u`` and ``NAME_v``."""
 
     def __init__(self, name: str, n_power_iterations: int, dim: int, eps: float) -> None:
-        if n_power_iterations <= 0:
-            raise InvalidValue(
-                f"Expected n_power_iterations to be positive, but got n_power_iterations={n_power_iterations}"
-            )
+        check_iterations(n_power_iterations)
         self.name, self.n_power_iterations, self.dim, self.eps = name, n_power_iterations, dim, eps
 
     def reshape_weight_to_matrix(self, weight: Tensor) -> Tensor:
         """Return the weight as a matrix, with ``dim`` first and the other dimensions flattened."""
-        if self.dim != 0:
-            weight = weight.permute(self.dim, *[d for d in range(weight.dim()) if d != self.dim])
-        return weight.reshape(weight.shape[0], -1)
+        return as_matrix(weight, self.dim)
 
     def compute_weight(self, module: Module, do_power_iteration: bool) -> Tensor:
         """Return the weight; with ``do_power_iteration``, refine the vectors in place first."""

@@ -16,14 +16,6 @@ from ..modules.module import Module
 from .parametrize import register_parametrization
 
 
-def norm_except(tensor: Tensor, dim: int) -> Tensor:
-    """Return the Euclidean norms over all dims except ``dim``, with ``keepdim``; for -1, the norm of the tensor."""
-    if dim == -1:
-        return (tensor * tensor).sum().sqrt()
-    others = [d for d in range(tensor.dim()) if d != dim % tensor.dim()]
-    return (tensor * tensor).sum(others, keepdim=True).sqrt() if others else tensor.abs()
-
-
 class _WeightNorm(Module):
     """Computes a weight from lengths and directions (Salimans and Kingma 2016)."""
 
@@ -33,11 +25,11 @@ class _WeightNorm(Module):
 
     def forward(self, weight_g: Tensor, weight_v: Tensor) -> Tensor:
         """Return ``weight_v`` scaled to the lengths ``weight_g``."""
-        return weight_v * (weight_g / norm_except(weight_v, self.dim))
+        return weight_v * (weight_g / functions.norm_except_dim(weight_v, 2, self.dim))
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Return the lengths and the weight itself."""
-        return norm_except(weight, self.dim), weight
+        return functions.norm_except_dim(weight, 2, self.dim), weight
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int = 0) -> Module:
@@ -58,6 +50,21 @@ def weight_norm(module: Module, name: str = "weight", dim: int = 0) -> Module:
     return module
 
 
+def check_iterations(n_power_iterations: int) -> None:
+    """Raise ValueError unless the number of power iterations is positive."""
+    if n_power_iterations <= 0:
+        raise InvalidValue(
+            f"Expected n_power_iterations to be positive, but got n_power_iterations={n_power_iterations}"
+        )
+
+
+def as_matrix(weight: Tensor, dim: int) -> Tensor:
+    """Return the weight as a matrix, with ``dim`` first and the other dimensions flattened."""
+    if dim != 0:
+        weight = weight.permute(dim, *[d for d in range(weight.dim()) if d != dim])
+    return weight.flatten(1) if weight.dim() > 1 else weight.unsqueeze(1)
+
+
 class _SpectralNorm(Module):
     """Divides a weight by its largest singular value (Miyato et al. 2018).
 
@@ -71,24 +78,15 @@ class _SpectralNorm(Module):
             raise IndexOutOfRange(
                 f"Dimension out of range (expected to be in range of [-{ndim}, {ndim - 1}] but got {dim})"
             )
-        if n_power_iterations <= 0:
-            raise InvalidValue(
-                f"Expected n_power_iterations to be positive, but got n_power_iterations={n_power_iterations}"
-            )
+        check_iterations(n_power_iterations)
         self.dim, self.eps = dim % ndim, eps
         if ndim > 1:
             self.n_power_iterations = n_power_iterations
-            matrix = self.as_matrix(weight.detach())
+            matrix = as_matrix(weight.detach(), self.dim)
             for name, size in zip(("_u", "_v"), matrix.shape, strict=True):
                 drawn = functions.randn(size, dtype=weight.dtype)
                 self.register_buffer(name, F.normalize(drawn, dim=0, eps=eps))
             self.improve(matrix, 15)
-
-    def as_matrix(self, weight: Tensor) -> Tensor:
-        """Return the weight as a matrix, with ``dim`` first and the other dimensions flattened."""
-        if self.dim != 0:
-            weight = weight.permute(self.dim, *[d for d in range(weight.dim()) if d != self.dim])
-        return weight.flatten(1)
 
     @no_grad()
     def improve(self, matrix: Tensor, iterations: int) -> None:
@@ -101,7 +99,7 @@ class _SpectralNorm(Module):
         """Return the weight divided by its norm."""
         if weight.dim() == 1:
             return F.normalize(weight, dim=0, eps=self.eps)
-        matrix = self.as_matrix(weight)
+        matrix = as_matrix(weight, self.dim)
         if self.training:
             self.improve(matrix, self.n_power_iterations)
         u, v = self._u.clone(), self._v.clone()  # the next use changes the buffers
