@@ -50,29 +50,18 @@ def _returns(op: Op, tensor: str) -> str:
     return f"{camel(op.name)}Result[{tensor}]"
 
 
-def _arguments(op: Op, tensor: str, params: list[Param]) -> str:
-    parts: list[str] = []
-    for param in params:
-        if param.keyword_only and "*" not in parts:
-            parts.append("*")
-        parts.append(_parameter(param, tensor))
+def _arguments(op: Op, tensor: str, params: list[Param], splat: bool = False) -> str:
+    """The parameters; with ``splat``, the last positional one is ``*args``, for ``view(2, 3)``."""
+    parts = [_parameter(p, tensor) for p in params if not p.keyword_only]
+    named = [_parameter(p, tensor) for p in params if p.keyword_only]
     if op.factory:
-        parts += [*([] if "*" in parts else ["*"]), "requires_grad: bool = False", "device: Any = None"]
-    return ", ".join(parts)
-
-
-def _splatted(op: Op, tensor: str, params: list[Param]) -> str | None:
-    """The parameters with the last positional one as ``*args``, for ``view(2, 3)``, or None."""
-    positional = [p for p in params if not p.keyword_only]
-    if op.splat_at < 0:
-        return None
-    last = positional[-1]
-    kind = "int" if isinstance(last.kind, IntsKind) else tensor
-    before = [_parameter(p, tensor) for p in positional[:-1]]
-    after = [_parameter(p, tensor) for p in params if p.keyword_only]
-    if op.factory:
-        after += ["requires_grad: bool = False", "device: Any = None"]
-    return ", ".join([*before, f"*{last.name}: {kind}", *after])
+        named += ["requires_grad: bool = False", "device: Any = None"]
+    if splat:
+        last = [p for p in params if not p.keyword_only][-1]
+        parts[-1] = f"*{last.name}: {'int' if isinstance(last.kind, IntsKind) else tensor}"
+    elif named:
+        parts.append("*")
+    return ", ".join([*parts, *named])
 
 
 def _definitions(name: str, ops: list[Op], tensor: str, *, method: bool, returns: str | None = None) -> list[str]:
@@ -85,9 +74,8 @@ def _definitions(name: str, ops: list[Op], tensor: str, *, method: bool, returns
             params.pop(own)
         result = returns or _returns(op, tensor)
         signatures.append((_arguments(op, tensor, params), result))
-        splatted = _splatted(op, tensor, params)
-        if splatted is not None:
-            signatures.append((splatted, result))
+        if op.splat_at >= 0:
+            signatures.append((_arguments(op, tensor, params, splat=True), result))
     signatures = list(dict.fromkeys(signatures))
     lines: list[str] = []
     for arguments, result in signatures:
