@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
 
 from .recorder import FunctionEvent, Recorder, Totals
 
@@ -12,18 +12,11 @@ GAP = "  "
 NARROWEST = 12
 
 
-class Column(NamedTuple):
-    """A table column: its title and the cell of each row."""
-
-    title: str
-    cells: list[str]
-
-
-def render(columns: Sequence[Column], header: str | None, footer: str) -> str:
-    """Format a table with right-aligned columns, each as wide as its content, and a footer line."""
-    widths = [max(NARROWEST, len(c.title), *map(len, c.cells)) if c.cells else NARROWEST for c in columns]
+def render(columns: Mapping[str, Sequence[str]], header: str | None, footer: str) -> str:
+    """Format a table with right-aligned columns, each as wide as its title and its cells, and a footer line."""
+    widths = [max(NARROWEST, len(title), *map(len, cells)) if cells else NARROWEST for title, cells in columns.items()]
     rule = GAP.join("-" * width for width in widths)
-    rows = [[c.title for c in columns], *([c.cells[i] for c in columns] for i in range(len(columns[0].cells)))]
+    rows = [[*columns], *zip(*columns.values(), strict=True)]
     title, *body = [GAP.join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     above = [header.center(len(rule)).rstrip()] if header is not None else []
     return "\n".join([*above, rule, title, rule, *body, rule, footer, ""])
@@ -108,20 +101,20 @@ class AveragedEvents(list[FunctionEventAvg]):
             rows = sorted(self, key=lambda average: getattr(average, sort_by), reverse=sort_by != "key")
         rows = rows if row_limit < 0 else rows[:row_limit]
         whole = self.self_cpu_time_total
-        columns = [
-            Column("Name", [_shortened(row.key, max_name_column_width) for row in rows]),
-            Column("Self CPU %", [_share(row.self_cpu_time_total, whole) for row in rows]),
-            Column("Self CPU", [format_time(row.self_cpu_time_total) for row in rows]),
-            Column("CPU total %", [_share(row.cpu_time_total, whole) for row in rows]),
-            Column("CPU total", [format_time(row.cpu_time_total) for row in rows]),
-            Column("CPU time avg", [format_time(row.cpu_time) for row in rows]),
-        ]
+        columns = {
+            "Name": [_shortened(row.key, max_name_column_width) for row in rows],
+            "Self CPU %": [_share(row.self_cpu_time_total, whole) for row in rows],
+            "Self CPU": [format_time(row.self_cpu_time_total) for row in rows],
+            "CPU total %": [_share(row.cpu_time_total, whole) for row in rows],
+            "CPU total": [format_time(row.cpu_time_total) for row in rows],
+            "CPU time avg": [format_time(row.cpu_time) for row in rows],
+        }
         if self._memory:
-            columns.append(Column("CPU Mem", [format_memory(row.cpu_memory_usage) for row in rows]))
-            columns.append(Column("Self CPU Mem", [format_memory(row.self_cpu_memory_usage) for row in rows]))
-        columns.append(Column("# of Calls", [str(row.count) for row in rows]))
+            columns["CPU Mem"] = [format_memory(row.cpu_memory_usage) for row in rows]
+            columns["Self CPU Mem"] = [format_memory(row.self_cpu_memory_usage) for row in rows]
+        columns["# of Calls"] = [str(row.count) for row in rows]
         if self._shapes:
-            columns.append(Column("Input Shapes", [_shortened(str(row.input_shapes), 80) for row in rows]))
+            columns["Input Shapes"] = [_shortened(str(row.input_shapes), 80) for row in rows]
         return render(columns, header, f"Self CPU time total: {format_time(whole)}")
 
 
