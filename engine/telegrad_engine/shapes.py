@@ -290,7 +290,4 @@ class Size(tuple[int, ...]):
 
     def numel(self) -> int:
         """Number of elements of a tensor of this shape."""
-        result = 1
-        for n in self:
-            result *= n
-        return result
+        return math.prod(self)

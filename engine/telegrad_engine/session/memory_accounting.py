@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sized
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -111,9 +112,7 @@ class Accounts:
     def fits(self, nbytes: int) -> bool:
         """Return whether the session and the quotas that it shares have room for ``nbytes`` more bytes."""
         quota = self.quota
-        if quota is None:
-            return nbytes <= self.room
-        return nbytes <= self.room and nbytes <= quota.room - self.total_bytes + self._reported
+        return nbytes <= self.room and (quota is None or nbytes <= quota.room - self.total_bytes + self._reported)
 
     def check_quota(self, nbytes: int) -> None:
         """Raise the error of the first quota that ``nbytes`` more bytes would exceed."""
@@ -124,11 +123,7 @@ class Accounts:
 
     def reserve(self, nbytes: int) -> None:
         """Reserve bytes until they are released. Raises as :meth:`check_room` if there is no room for them."""
-        if self.quota is None:
-            self.check_room(nbytes)
-            self.reserved_bytes += nbytes
-            return
-        with self.quota.lock:  # two sessions must not be granted the same bytes
+        with nullcontext() if self.quota is None else self.quota.lock:  # two sessions must not get the same bytes
             self.check_room(nbytes)
             self.reserved_bytes += nbytes
             self.report()

@@ -69,6 +69,13 @@ class TensorMethods(TensorAttributes, OpMethods):
         """The tensor with its first dimension reversed."""
         return self.flip(0) if self._data.shape else self
 
+    def __contains__(self, element: Any) -> bool:
+        if hasattr(element, "_data") or isinstance(element, (bool, int, float, np.generic)):
+            return bool((self == element).any())
+        raise InvalidOperation(
+            f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}."
+        )
+
     def __delitem__(self, index: Any) -> None:
         raise InvalidArgument("Tensor does not support deleting items")
 
@@ -178,11 +185,9 @@ UNARY = {"neg": "neg", "abs": "abs", "pos": "positive"}
 
 def install_methods() -> None:
     """Add the operators and a method for every op to TensorMethods. Called once, after the ops are declared."""
-    setattr(TensorMethods, "__getitem__", getitem)  # noqa: B010 - a plain assignment would declare it again
-    setattr(TensorMethods, "__setitem__", setitem)  # noqa: B010
-    TensorMethods._cast = _method("cast")  # type: ignore[method-assign]
-    setattr(TensorMethods, "__iter__", _iterate)  # noqa: B010
-    setattr(TensorMethods, "__contains__", _contains)  # noqa: B010
+    declared = {"__getitem__": getitem, "__setitem__": setitem, "__iter__": _iterate, "__invert__": _invert}
+    for name, method in (declared | {"_cast": _method("cast")}).items():
+        setattr(TensorMethods, name, method)  # a plain assignment would declare it again
     for dunder, name in BINARY.items():
         op = CATALOGUE.get(name)
         setattr(TensorMethods, f"__{dunder}__", _binary(op))
@@ -193,7 +198,6 @@ def install_methods() -> None:
         setattr(TensorMethods, f"__{name}__", _binary(CATALOGUE.get(name)))
     for dunder, name in UNARY.items():
         setattr(TensorMethods, f"__{dunder}__", _unary(CATALOGUE.get(name)))
-    setattr(TensorMethods, "__invert__", _invert)  # noqa: B010
     for name, dtype in CONVERSIONS.items():
         setattr(TensorMethods, name, _conversion(name, dtype))
     for name, overloads in CATALOGUE.overloads.items():
@@ -233,12 +237,6 @@ def _iterate(self: Any) -> Iterator[Any]:
     if not self._data.shape:
         raise TypeError("iteration over a 0-d tensor")
     return iter(self.unbind(0))
-
-
-def _contains(self: Any, element: Any) -> bool:
-    if hasattr(element, "_data") or isinstance(element, (bool, int, float, np.generic)):
-        return bool((self == element).any())
-    raise InvalidOperation(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
 
 
 def _operand(tensor: Any, value: Any) -> Any:
