@@ -214,8 +214,8 @@ class HTTPTransport:
         labels = self._programs.labels
         if self._tracing is None:
             return LabelledMessage(message, labels, message.pieces(labels))
-        span = self._tracing.start(message)
-        return LabelledMessage(message, labels, message.pieces({**labels, **self._tracing.labels(span)}), span)
+        span, context = self._tracing.start(message)
+        return LabelledMessage(message, labels, message.pieces({**labels, **context}), span)
 
     def send(self, packed: LabelledMessage) -> None:
         """Send a message."""

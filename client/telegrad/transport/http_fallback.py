@@ -31,16 +31,8 @@ PIECE = 2**18
 
 
 class _Posted(NamedTuple):
-    sender: str
-    number: int
     body: bytes | memoryview
-
-    @property
-    def headers(self) -> dict[str, str]:
-        headers = {SENDER_HEADER: self.sender, HEADER: str(self.number), "content-length": str(len(self.body))}
-        if compression.is_frame(self.body):
-            headers["content-encoding"] = compression.ENCODING
-        return headers
+    headers: Mapping[str, str]
 
 
 class HttpFallback:
@@ -60,10 +52,14 @@ class HttpFallback:
     ) -> None:
         self._url, self._path, self._client, self._compressed, self._retry_s = url, path, client, compressed, retry_s
         coding = compression.ENCODING if compressed else "identity"  # not httpx's own choice
-        self._headers = {"content-type": SAFETENSORS, "accept": SAFETENSORS, "accept-encoding": coding}
+        self._headers = {
+            "content-type": SAFETENSORS,
+            "accept": SAFETENSORS,
+            "accept-encoding": coding,
+            SENDER_HEADER: secrets.token_hex(8),
+        }
         self._where = urlsplit(url).netloc
         self._watched = progress.wanted()
-        self._sender = secrets.token_hex(8)
         self._done = 0
         """The last number used."""
         self._posted: _Posted | None = None
@@ -74,7 +70,12 @@ class HttpFallback:
         if self._posted is not None:
             self.receive()  # its answer is dropped, but its number counts if it reached the server
         body = joined(pieces)
-        self._posted = _Posted(self._sender, self._done + 1, compression.compress(body) if self._compressed else body)
+        if self._compressed:
+            body = compression.compress(body)
+        headers = {**self._headers, HEADER: str(self._done + 1), "content-length": str(len(body))}
+        if compression.is_frame(body):
+            headers["content-encoding"] = compression.ENCODING
+        self._posted = _Posted(body, headers)
 
     def receive(self) -> Reply:
         """Post the program and wait for the answer. Raises ConnectionFailed."""
@@ -89,15 +90,14 @@ class HttpFallback:
 
     def _post_again(self, posted: _Posted) -> Reply:
         """Post a program, again if the connection fails."""
-        tries = 0
+        delays = [*DELAYS_S]
         while True:
             try:
                 return self._post(posted)
             except httpx.HTTPError as error:
-                if isinstance(error, httpx.TimeoutException) or tries == len(DELAYS_S):
+                if isinstance(error, httpx.TimeoutException) or not delays:
                     raise failure(self._url, error) from None
-            time.sleep(DELAYS_S[tries])
-            tries += 1
+            time.sleep(delays.pop(0))
 
     def _post(self, posted: _Posted) -> Reply:
         size = len(posted.body)
@@ -109,8 +109,7 @@ class HttpFallback:
                     yield bytes(posted.body[start : start + PIECE])
                     tell(min(start + PIECE, size))
 
-            headers = {**self._headers, **posted.headers}
-            request = self._client.build_request("POST", self._path, content=pieces(), headers=headers)
+            request = self._client.build_request("POST", self._path, content=pieces(), headers=posted.headers)
             response = self._client.send(request, stream=True)
         parts, length = [], int(response.headers.get("content-length", 0))
         with closing(response), progress.moving(f"receiving from {self._where}", length, self._watched) as tell:

@@ -24,18 +24,16 @@ class Tracing:
         self._tracer = tracer
         self._address = address
 
-    def start(self, message: Outgoing) -> Any:
-        """Begin the span of a program, the child of the span that is current where it is sent."""
-        from opentelemetry.trace import SpanKind
+    def start(self, message: Outgoing) -> tuple[Any, dict[str, str]]:
+        """Begin the span of a program, the child of the span that is current where it is sent.
+
+        Return it, and its context for the program's metadata.
+        """
+        from opentelemetry.trace import SpanKind, set_span_in_context
 
         attributes = {"server.address": self._address, "telegrad.calls": len(message.calls)}
-        return self._tracer.start_span("telegrad.program", kind=SpanKind.CLIENT, attributes=attributes)
-
-    def labels(self, span: Any) -> dict[str, str]:
-        """The span's context, for the metadata of its program."""
-        from opentelemetry.trace import set_span_in_context
-
-        return _injected(set_span_in_context(span))
+        span = self._tracer.start_span("telegrad.program", kind=SpanKind.CLIENT, attributes=attributes)
+        return span, _injected(set_span_in_context(span))
 
     def receive(self, span: Any, receive: Callable[[], Reply]) -> Reply:
         """Return ``receive()``, the reply to a program, and end the program's span.

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
 logger = logging.getLogger(__name__)
-TRACEPARENT = "traceparent"
 MAX_INSTRUCTIONS = 256
 """The most instructions of one program that have a span."""
 SHUTDOWN_S = 5.0
