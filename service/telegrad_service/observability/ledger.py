@@ -29,8 +29,20 @@ class SessionOwner(Protocol):
         """The session; None if it is only on the disk."""
 
 
-class Totals:
-    """What a session or a tenant has used, or the sum of several."""
+class SessionAccount:
+    """What one session has used."""
+
+    def __init__(self, tenant: str, owner: SessionOwner) -> None:
+        self.tenant, self.owner = tenant, weakref.ref(owner)
+        self.statistics = owner.statistics
+        self.received = self.sent = 0
+        """Bytes of messages on its streams."""
+        self.problems: Counter[str] = Counter()
+        """The problems that were sent on its streams, by slug."""
+
+
+class TenantTotals:
+    """What one tenant has used, or the sum of several."""
 
     SUMMED = (
         "sessions_created", "requests", "received", "sent", "stream_received", "stream_sent", "tensor_bytes",
@@ -64,8 +76,8 @@ class Totals:
         """The number of their instructions."""
         return sum(counts.instructions for counts in self.statistics.programs.values())
 
-    def add(self, other: Totals) -> None:
-        """Add what another one has used."""
+    def add(self, other: TenantTotals) -> None:
+        """Add what another tenant has used."""
         for name in self.SUMMED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.problems.update(other.problems)
@@ -73,20 +85,14 @@ class Totals:
 
     def add_session(self, account: SessionAccount) -> None:
         """Add what a session has used, and what it holds unless it was freed."""
-        self.add(account)
+        self.stream_received += account.received
+        self.stream_sent += account.sent
+        self.problems.update(account.problems)
+        self.statistics.merge(account.statistics)
         owner = account.owner()
         if owner is not None and (session := owner.session) is not None:
             self.tensor_bytes += session.accounts.used_bytes
             self.answer_bytes += session.accounts.answer_bytes
-
-
-class SessionAccount(Totals):
-    """What one session has used on its streams and by its programs."""
-
-    def __init__(self, tenant: str, owner: SessionOwner) -> None:
-        super().__init__()
-        self.tenant, self.owner = tenant, weakref.ref(owner)
-        self.statistics = owner.statistics
 
 
 class Ledger:
@@ -102,8 +108,8 @@ class Ledger:
         self._live: dict[int, SessionAccount] = {}
         self._freed: deque[int] = deque()
         """The numbers of sessions that were freed, on any thread, and are not added to their tenants yet."""
-        self._tenants: dict[str, Totals] = {}
-        self._others = Totals()
+        self._tenants: dict[str, TenantTotals] = {}
+        self._others = TenantTotals()
 
     def opened(self, tenant: str, owner: SessionOwner) -> SessionAccount:
         """Count a new session, and return its account."""
@@ -122,12 +128,12 @@ class Ledger:
         totals.received += received
         totals.sent += sent
 
-    def _of(self, tenant: str) -> Totals:
+    def _of(self, tenant: str) -> TenantTotals:
         totals = self._tenants.get(tenant)
         if totals is None:
             if len(self._tenants) >= MAX_TENANTS:
                 return self._others
-            totals = self._tenants[tenant] = Totals()
+            totals = self._tenants[tenant] = TenantTotals()
         return totals
 
     def _settle(self) -> None:
@@ -136,13 +142,13 @@ class Ledger:
             account = self._live.pop(self._freed.popleft())
             self._of(account.tenant).add_session(account)
 
-    def totals(self, only: str | None = None) -> dict[str | None, Totals]:
+    def totals(self, only: str | None = None) -> dict[str | None, TenantTotals]:
         """What each tenant, or ``only`` one, has used until now; None is the tenants beyond ``MAX_TENANTS``."""
         self._settle()
-        found: dict[str | None, Totals] = {None: Totals()}
+        found: dict[str | None, TenantTotals] = {None: TenantTotals()}
         for tenant, totals in [(None, self._others), *self._tenants.items()]:
             if only in (None, tenant):
-                found[tenant] = Totals()
+                found[tenant] = TenantTotals()
                 found[tenant].add(totals)
         for account in self._live.values():
             if only in (None, account.tenant):
@@ -151,9 +157,9 @@ class Ledger:
             del found[None]
         return found
 
-    def total(self) -> Totals:
+    def total(self) -> TenantTotals:
         """The sum over all tenants. A thousand sessions take a few milliseconds."""
-        total = Totals()
+        total = TenantTotals()
         for each in self.totals().values():
             total.add(each)
         return total

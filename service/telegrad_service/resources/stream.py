@@ -238,7 +238,7 @@ class Stream:
                 self._ending = UNSUPPORTED, "a frame is binary: a safetensors container"
                 return
             self._unanswered += 1
-            self._account.stream_received += len(body)
+            self._account.received += len(body)
             ran = self._ran_at_once(body)
             self._under_way.put_nowait(ran or await self._run(body))
             if ran is not None:
@@ -253,7 +253,7 @@ class Stream:
             return None
         try:
             message = self._plain(self._run_at_once(body))
-            self._account.stream_received += len(body)
+            self._account.received += len(body)
             return message
         except NotAtOnce:
             return None
@@ -365,14 +365,14 @@ class Stream:
         if message is None or done.error is not None or not self._compressed:
             return message
         compressed = await asyncio.to_thread(_compressed, done.answer)
-        self._account.stream_sent += len(compressed) - len(done.answer)
+        self._account.sent += len(compressed) - len(done.answer)
         return {**message, "bytes": compressed}
 
     def _plain(self, done: StreamAnswer) -> Message | None:
         """The message for an answer, uncompressed; None if the stream ends instead."""
         number, error = done.number, done.error
         if error is None:
-            self._account.stream_sent += len(done.answer)
+            self._account.sent += len(done.answer)
             return {"type": "websocket.send", "bytes": done.answer}
         self._account.problems[error.slug] += 1
         if number is None and isinstance(error, TooLarge):
@@ -380,7 +380,7 @@ class Stream:
             return None
         request_id = self._request_id if number is None else f"{self._request_id}-{number}"
         message = _text(problems.content(error) | {"sequence": number, "request_id": request_id})
-        self._account.stream_sent += len(message["text"])
+        self._account.sent += len(message["text"])
         return message
 
 

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from .. import __version__
 from ..hosting.host import SessionHost
-from ..observability.ledger import Totals
+from ..observability.ledger import TenantTotals
 from ..observability.metrics import (
     CONTENT_TYPES,
     OPENMETRICS,
@@ -65,7 +65,7 @@ async def get_usage(host: Host, principal: CurrentPrincipal, page: Paged) -> Usa
     tenant = None if "admin" in principal.scopes else principal.tenant
     totals = host.ledger.totals(tenant)
     if tenant is not None:
-        totals.setdefault(tenant, Totals())
+        totals.setdefault(tenant, TenantTotals())
     # The tenants that are counted together come first, before any cursor.
     names, following = page.of("usage", sorted(name or "" for name in totals), str)
     sessions = Counter(handle.tenant for handle in host.sessions(tenant))
@@ -73,7 +73,7 @@ async def get_usage(host: Host, principal: CurrentPrincipal, page: Paged) -> Usa
     return Usage(since=datetime.fromtimestamp(host.ledger.since, UTC), items=items, next_cursor=following)
 
 
-def _usage(tenant: str | None, sessions: int, totals: Totals) -> TenantUsage:
+def _usage(tenant: str | None, sessions: int, totals: TenantTotals) -> TenantUsage:
     same = ("sessions_created", "requests", "programs", "instructions", "seconds", "tensor_bytes")
     return TenantUsage(
         tenant=tenant,
