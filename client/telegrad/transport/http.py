@@ -25,16 +25,18 @@ from . import progress
 from .base import ID_PREFIX, TensorInfo, Verify
 from .connection import (
     CONNECT_S,
+    RETRY_S,
     Credentials,
     Reply,
     failure,
     not_telegrad,
     problem_to_error,
     proxy_of,
+    refusal,
+    repeated,
     ssl_context,
 )
 from .http_fallback import HttpFallback
-from .retries import RETRY_S, refusal, repeated
 from .stream import DELAYS_S, Stream, WorkerAddress
 from .tracing import tracing_to
 from .websocket import Refused

@@ -20,8 +20,7 @@ from telegrad_engine.program.safetensors import Container, joined
 from telegrad_engine.program.wire import SAFETENSORS
 
 from . import progress
-from .connection import Reply, failure
-from .retries import RETRY_S, refusal, repeated
+from .connection import RETRY_S, Reply, failure, refusal, repeated
 from .stream import DELAYS_S
 
 HEADER = "telegrad-sequence"

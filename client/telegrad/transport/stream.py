@@ -21,8 +21,7 @@ from telegrad_engine.program.frames import QUOTA_USED_UP, TAKEN_OVER
 from telegrad_engine.program.safetensors import Container, joined
 
 from . import progress
-from .connection import Reply, failure, problem_to_error
-from .retries import JITTER, RETRY_S, repeated
+from .connection import JITTER, RETRY_S, Reply, failure, problem_to_error, repeated
 from .websocket import Closed, Refused, WebSocket
 
 DELAYS_S = (0.0, 0.05, 0.25, 1.0)

@@ -27,8 +27,7 @@ from websockets.uri import parse_uri
 from telegrad_engine.program.frames import BINARY, CLIENT_HEADER, CONTROL, MASKED, frame_header, frame_size, is_loopback
 
 from . import progress
-from .connection import CONNECT_S
-from .retries import Refusal, refusal
+from .connection import CONNECT_S, Refusal, refusal
 
 PIECE, WATCHED_PIECE = 2**20, 2**18
 """Bytes to send at a time, each piece within the timeout: as many as fit in the cache; fewer if progress is shown, so

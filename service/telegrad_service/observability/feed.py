@@ -41,20 +41,14 @@ class Listener:
         self._changed = asyncio.Event()
         self._ended = False
 
-    def offer(self, event: Event) -> None:
-        """Have an event wait for the client; it is lost if too many wait."""
-        if len(self._events) >= self._size:
+    def offer(self, event: Event, is_last: bool = False) -> None:
+        """Have an event wait for the client; it is lost if too many wait, unless it is the last."""
+        if len(self._events) >= self._size and not is_last:
             self._lost += 1
             return
         self._tell_lost()
         self._events.append(event)
-        self._changed.set()
-
-    def end(self, event: Event) -> None:
-        """Add the last event, which is never lost."""
-        self._tell_lost()
-        self._events.append(event)
-        self._ended = True
+        self._ended |= is_last
         self._changed.set()
 
     def _tell_lost(self) -> None:
@@ -112,4 +106,4 @@ class Feed:
     def end(self, name: str, reason: str) -> None:
         """Give all listeners their last event."""
         for listener in self.listeners:
-            listener.end(Event(name, {"reason": reason}))
+            listener.offer(Event(name, {"reason": reason}), is_last=True)
