@@ -20,18 +20,9 @@ from .. import __version__
 from ..hosting.commands import query
 from ..hosting.devices import check_device
 from ..hosting.session_handle import SessionHandle, SessionOptions
+from ..http.connections import peer_of
 from ..http.media import JSON, SAFETENSORS
-from ..routing.dependencies import (
-    CurrentPrincipal,
-    CurrentSession,
-    Host,
-    InSession,
-    RawBody,
-    ServerSettings,
-    get_host,
-    get_peer,
-    get_settings,
-)
+from ..routing.dependencies import CurrentPrincipal, CurrentSession, Host, InSession, RawBody, ServerSettings
 from ..routing.pages import Page, Paged
 from ..routing.route import Route, route_options
 from ..routing.schemas import BINARY, Answer, DType, Request
@@ -194,10 +185,17 @@ async def _create(
 
     ``ttl_s`` is its time to live if ``asked`` has none; ``options`` are those that only an empty session has.
     """
-    settings, host = get_settings(request), get_host(request)
-    options |= {"name": asked.name, "heartbeats": asked.heartbeats, "durable": asked.durable}
-    options |= {"ttl_s": _checked_ttl(asked.ttl_s, settings) or ttl_s, "peer": get_peer(request)}
-    handle = await host.create(SessionOptions(principal_of(request).tenant, **options), state)
+    app = request.app.state
+    made = SessionOptions(
+        principal_of(request).tenant,
+        asked.name,
+        ttl_s=_checked_ttl(asked.ttl_s, app.settings) or ttl_s,
+        peer=peer_of(request.client.host) if request.client else "",
+        heartbeats=asked.heartbeats,
+        durable=asked.durable,
+        **options,
+    )
+    handle: SessionHandle = await app.host.create(made, state)
     content = (await _status(handle)).model_dump_json()
     return Response(content, 201, {"location": f"/v1/sessions/{handle.id}"}, media_type=JSON)
 
