@@ -272,16 +272,11 @@ def create_tensor(
     name: str = program[0].outputs[0]
     try:
         if len(program) > 1:
-            session.run([with_inputs(instruction, [name]) for instruction in program[1:]])
+            session.run([Instruction(each.op, [name], each.outputs, each.attrs) for each in program[1:]])
         return name, tensor_json(session.read([name], with_data)[0], max_elements)
     except Exception:
         session.run([Instruction("free", [(name,)])])
         raise
-
-
-def with_inputs(instruction: Instruction, inputs: Sequence[Any]) -> Instruction:
-    """Return the instruction with other inputs."""
-    return Instruction(instruction.op, inputs, instruction.outputs, instruction.attrs)
 
 
 def tensor_json(value: Value, max_elements: int) -> bytes:

@@ -196,7 +196,7 @@ def backward(session: InSession, body: BackwardArguments) -> Outcome:
     The graph is freed, unless `retain_graph` or `create_graph` is true.
     """
     attrs = {"retain_graph": body.retain_graph, "create_graph": body.create_graph}
-    inputs = [_ids(body.tensors), _ids(body.gradients), _ids(body.inputs)]
+    inputs = [None if ids is None else tuple(ids) for ids in (body.tensors, body.gradients, body.inputs)]
     pending = session.run([Instruction("backward", inputs, attrs=attrs)]).pending
     held = sorted(name for name, tensor in session.tensors.items() if tensor.grad is not None)
     return _outcome(pending, json_codec.dumps_ascii({"grads": held}))
@@ -210,7 +210,7 @@ def grad(session: InSession, body: GradArguments, data: DataByDefault, max_eleme
     if body.names is not None and len(body.names) != len(body.inputs):
         raise InvalidArgument(f"names has {len(body.names)} ids for {len(body.inputs)} gradients")
     attrs = body.model_dump(include={"retain_graph", "create_graph", "allow_unused", "materialize_grads"})
-    inputs = [_ids(body.outputs), _ids(body.inputs), _ids(body.grad_outputs)]
+    inputs = [None if ids is None else tuple(ids) for ids in (body.outputs, body.inputs, body.grad_outputs)]
     instruction = Instruction("grad", inputs, body.names, attrs)
     pending = session.run([instruction]).pending
     values = [] if pending else bound(session, instruction.outputs, data)
@@ -265,7 +265,3 @@ def bound(session: Session, names: Sequence[str], with_data: bool) -> list[Value
     found = [name for name in dict.fromkeys(names) if name in session.tensors]
     fetched = dict(zip(found, session.read(found, with_data), strict=True))
     return [fetched.get(name) for name in names]
-
-
-def _ids(names: list[Any] | None) -> tuple[Any, ...] | None:
-    return None if names is None else tuple(names)

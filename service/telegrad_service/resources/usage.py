@@ -14,19 +14,8 @@ from pydantic import Field
 
 from .. import __version__
 from ..hosting.host import SessionHost
+from ..observability import metrics
 from ..observability.ledger import TenantTotals
-from ..observability.metrics import (
-    CONTENT_TYPES,
-    OPENMETRICS,
-    TEXT,
-    RequestCounts,
-    build_info,
-    counter,
-    gauge,
-    histogram,
-    render,
-    request_counter,
-)
 from ..routing.dependencies import Accepted, CurrentPrincipal, Host
 from ..routing.pages import Page, Paged
 from ..routing.route import Route, route_options
@@ -88,30 +77,30 @@ def _usage(tenant: str | None, sessions: int, totals: TenantTotals) -> TenantUsa
     "/metrics",
     summary="Read the metrics",
     response_class=Response,
-    responses={200: {"description": "The metrics.", "content": {TEXT: SCRAPED, OPENMETRICS: SCRAPED}}},
+    responses={200: {"description": "The metrics.", "content": {metrics.TEXT: SCRAPED, metrics.OPENMETRICS: SCRAPED}}},
 )
-@route_options(writes=(TEXT, OPENMETRICS))
+@route_options(writes=(metrics.TEXT, metrics.OPENMETRICS))
 async def get_metrics(request: Request, accepted: Accepted) -> Response:
     """The metrics of the server for Prometheus, as text or as OpenMetrics; docs/observability.md lists them."""
     collected = [*request.app.state.metrics.collect()]
-    body = await asyncio.to_thread(render, collected, accepted)
-    return Response(body, headers={"content-type": CONTENT_TYPES[accepted], "cache-control": "no-store"})
+    body = await asyncio.to_thread(metrics.render, collected, accepted)
+    return Response(body, headers={"content-type": metrics.CONTENT_TYPES[accepted], "cache-control": "no-store"})
 
 
-def server_metrics(counts: RequestCounts, host: SessionHost) -> Iterator[Metric]:
+def server_metrics(counts: metrics.RequestCounts, host: SessionHost) -> Iterator[Metric]:
     """Every metric of a server with its current value."""
     ledger, workers, cached, sessions = host.ledger, host.workers, host.programs, host.sessions()
     total = ledger.total()
     programs = total.statistics.programs
-    yield build_info(__version__, "server")
-    yield request_counter(counts)
-    yield histogram(
+    yield metrics.build_info(__version__, "server")
+    yield metrics.request_counter(counts)
+    yield metrics.histogram(
         "telegrad_http_request_duration_seconds",
         "Seconds from the headers of a request to the end of its answer, by route and method; not of streams.",
         {key: (buckets, counts.seconds[key]) for key, buckets in counts.buckets.items()},
         ("route", "method"),
     )
-    yield histogram(
+    yield metrics.histogram(
         "telegrad_program_duration_seconds",
         "Seconds that programs took in their sessions, by source (http, stream) and tier (interpreted, planned).",
         {key: (each.buckets, each.seconds) for key, each in programs.items()},
@@ -161,8 +150,8 @@ def server_metrics(counts: RequestCounts, host: SessionHost) -> Iterator[Metric]
             ("result",),
         ),
     ):
-        yield counter(name, text, values, labels)
-    yield counter("telegrad_sessions_created", "Sessions that were created.", ledger.created)
+        yield metrics.counter(name, text, values, labels)
+    yield metrics.counter("telegrad_sessions_created", "Sessions that were created.", ledger.created)
     for name, text, value in (
         ("telegrad_tensor_bytes", "Bytes of the tensors and graphs of all sessions.", total.tensor_bytes),
         ("telegrad_answer_bytes", "Bytes of answers recorded for repetitions.", total.answer_bytes),
@@ -190,4 +179,4 @@ def server_metrics(counts: RequestCounts, host: SessionHost) -> Iterator[Metric]
         ("telegrad_cached_programs", "Remembered programs.", len(cached)),
         ("telegrad_cached_program_bytes", "Bytes of remembered programs, estimated.", cached.nbytes),
     ):
-        yield gauge(name, text, value)
+        yield metrics.gauge(name, text, value)
