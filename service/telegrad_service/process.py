@@ -38,19 +38,16 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 def memory_bytes(root: Path = Path("/")) -> int:
     """The bytes of memory this process may use. Control groups are looked up below ``root``."""
-    return int(min(_physical_bytes(), memory_limit(root)))
+    try:
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        physical = ASSUMED_BYTES
+    return int(min(physical, memory_limit(root)))
 
 
 def default_process_bytes() -> int:
     """The bytes that all sessions together may use by default."""
     return int(SESSIONS_SHARE * memory_bytes())
-
-
-def _physical_bytes() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return ASSUMED_BYTES
 
 
 MOUNT = "sys/fs/cgroup"

@@ -10,6 +10,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import FrameType
 
 import uvicorn
@@ -85,7 +86,7 @@ class Server(uvicorn.Server):
         self._announce = announce
         self._stopping = False
         """Whether a signal has asked the server to stop."""
-        self._draining: asyncio.Task[None] | None = None
+        self._draining: Future[None] | None = None
 
     async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
         """Listen, then announce the address."""
@@ -117,8 +118,7 @@ class Server(uvicorn.Server):
             return
         self._stopping = True
         logs.announce(f"{signal.Signals(sig).name}: stopping; running programs get {self._drain_s:g} s to finish")
-        loop = asyncio.get_running_loop()
-        loop.call_soon_threadsafe(self._start_draining)
+        self._draining = asyncio.run_coroutine_threadsafe(self._drain(), asyncio.get_running_loop())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close; abort connections that are still open after ``CLOSE_S`` seconds, so that the event loop can end."""
@@ -128,9 +128,6 @@ class Server(uvicorn.Server):
     def _cut_off(self) -> None:
         for connection in list(self.server_state.connections):
             connection.transport.abort()
-
-    def _start_draining(self) -> None:
-        self._draining = asyncio.get_running_loop().create_task(self._drain())
 
     async def _drain(self) -> None:
         try:

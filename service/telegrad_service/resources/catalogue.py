@@ -222,12 +222,9 @@ def _device(info: DeviceInfo) -> DeviceEntry:
 
 @cache
 def entries() -> tuple[OpEntry, ...]:
-    """All ops and verbs, ordered by key."""
-    found = [
-        *(_op(op) for op in CATALOGUE if not op.private),
-        *(_entry(verb.name, "verb", verb, doc=verb.doc) for verb in VERBS.values()),
-    ]
-    return tuple(sorted(found, key=lambda entry: entry.key))
+    """All ops and verbs."""
+    ops = [_op(op) for op in CATALOGUE if not op.private]
+    return (*ops, *(_entry(verb.name, "verb", verb, doc=verb.doc) for verb in VERBS.values()))
 
 
 def with_functions(library: Library) -> list[OpEntry]:
@@ -257,10 +254,9 @@ def search(prefix: str | None, text: str | None, kind: str | None, library: Libr
 
 
 def _op(op: Op) -> OpEntry:
-    same = ("name", "namespace", "differentiable", "inplace", "view", "random", "internal", "doc")
-    outputs = [] if op.lists_outputs else list(op.outputs)
+    same = ("name", "namespace", "aliases", "differentiable", "inplace", "view", "random", "internal", "doc")
     facts = {name: getattr(op, name) for name in same}
-    return _entry(op.key, "op", op, aliases=list(op.aliases), outputs=outputs, **facts)
+    return _entry(op.key, "op", op, outputs=() if op.lists_outputs else op.outputs, **facts)
 
 
 def _function(function: Applicable) -> OpEntry:

@@ -138,13 +138,7 @@ EXAMPLE = {
 
 RUN_PROGRAM: dict[str, Any] = {
     "parameters": [
-        {
-            "name": "session",
-            "in": "path",
-            "required": True,
-            "description": SESSION_ID,
-            "schema": {"type": "string"},
-        }
+        {"name": "session", "in": "path", "required": True, "description": SESSION_ID, "schema": {"type": "string"}}
     ],
     "requestBody": {
         "required": True,
