@@ -212,20 +212,10 @@ def _too_small(batch: int, channels: int, sizes: Shape, out: Shape) -> str:
 # The op --------------------------------------------------------------------------------------------------
 
 
-def _scratch(
-    input: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
-) -> int:
+def _scratch(input: Any, weight: Any, bias: Any, padding: Any = (), transposed: bool = False, **attrs: Any) -> int:
     """The scratch bytes: a padded input, the columns of a block, and copies of the result."""
     ndim = len(weight.shape) - 2
-    result = _rule(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups).shape
+    result = convolution.rule(input, weight, bias, padding=padding, transposed=transposed, **attrs).shape
     itemsize, taps = max(input.dtype.itemsize, 4), math.prod(weight.shape[2:])
     copies = 3 * math.prod(result) + math.prod(input.shape) + math.prod(weight.shape)
     sizes = result[2:] if transposed else input.shape[2:]

@@ -56,7 +56,7 @@ def _first_inside(xp: Any, windows: Windows, counts: Shape) -> Any:
     for axis, n in enumerate(counts):
         starts = xp.arange(n) * windows.stride[axis] - windows.padding[axis]
         skipped = -(xp.minimum(starts, 0) // windows.dilation[axis])
-        number = number[..., None] * windows.kernel[axis] + skipped
+        number = number[..., None] * windows.kernel_size[axis] + skipped
     return number
 
 
@@ -133,13 +133,13 @@ def _add_at_places(F: Any, grad: Any, places: Any, input_shape: Any, ndim: int) 
 
 def _spread_back(xp: Any, grad: Any, taps: Any, input_shape: Any, windows: Windows) -> Any:
     """``_largest_grad`` on arrays: unpool each gradient to its element, adding up where windows overlap."""
-    ndim = len(windows.kernel)
+    ndim = len(windows.kernel_size)
     planes, sizes, counts = planes_of(input_shape, ndim), input_shape[-ndim:], grad.shape[-ndim:]
     each = zip(sizes, windows.padding, counts, windows.stride, windows.spans, strict=True)
     full = tuple(max(n + 2 * p, (c - 1) * s + span) for n, p, c, s, span in each)
     rows = (planes, 1, *counts)
     shares = xp.reshape(grad, rows), xp.reshape(taps, rows)
-    whole = xp.unpool(*shares, windows.kernel, full, windows.stride, windows.dilation)
+    whole = xp.unpool(*shares, windows.kernel_size, full, windows.stride, windows.dilation)
     inner = tuple(slice(p, p + n) for p, n in zip(windows.padding, sizes, strict=True))
     return xp.reshape(whole[(slice(None), slice(None), *inner)], input_shape)
 
@@ -178,7 +178,7 @@ def _max_pool(F: Any, input: Any, windows: Windows, return_indices: bool) -> Any
     result, taps = F.largest(input, *windows)
     if not return_indices:
         return result
-    ndim = len(windows.kernel)
+    ndim = len(windows.kernel_size)
     return result, F.window_places(taps, tuple(input.shape[-ndim:]), *windows[:-1])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ...shapes import Shape, Spec, wrap_dim
 from ..batching import nn_rules
 from ..batching.families import LEADING
 from ..guards import check_floats, no_kernel
+from .pooling_windows import Windows
 
 
 def _by_dim(shape: Any, pad: Any) -> list[tuple[int, int]]:
@@ -169,22 +170,9 @@ unfold.derivative(input=_unfold_grad)
 # Unfold: images as columns, one for each sliding window; fold: the reverse -------------------------------
 
 
-class Blocks(NamedTuple):
-    """The settings of sliding windows over (height, width), which PyTorch calls blocks."""
-
-    kernel_size: Shape
-    dilation: Shape
-    padding: Shape
-    stride: Shape
-
-    def counts(self, sizes: Any) -> Shape:
-        """The number of windows in each dimension of an image of these sizes."""
-        each = zip(sizes, *self, strict=True)
-        return tuple((n + 2 * pad - gap * (k - 1) - 1) // step + 1 for n, k, gap, pad, step in each)
-
-    def described(self, *names: str) -> str:
-        """The named settings, formatted as in PyTorch's error texts."""
-        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
+def _described(windows: Windows, *names: str) -> str:
+    """The named settings, formatted as in PyTorch's error texts."""
+    return ", ".join(f"{name}={getattr(windows, name)}" for name in names)
 
 
 def _pair(name: str, value: Any) -> Shape:
@@ -196,19 +184,19 @@ def _pair(name: str, value: Any) -> Shape:
     return values
 
 
-def _read(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Blocks:
+def _read(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Windows:
     """Check the settings and return them with one number per dimension."""
-    given = zip(Blocks._fields, (kernel_size, dilation, padding, stride), strict=True)
-    blocks = Blocks(*[_pair(name, value) for name, value in given])
+    given = {"kernel_size": kernel_size, "dilation": dilation, "padding": padding, "stride": stride}
+    windows = Windows(**{name: _pair(name, value) for name, value in given.items()})
     for what, word, pair, least in (
-        ("kernel size should be greater than zero", "kernel", blocks.kernel_size, 1),
-        ("dilation should be greater than zero", "dilation", blocks.dilation, 1),
-        ("padding should be non-negative", "pad", blocks.padding, 0),
-        ("stride should be greater than zero", "stride", blocks.stride, 1),
+        ("kernel size should be greater than zero", "kernel", windows.kernel_size, 1),
+        ("dilation should be greater than zero", "dilation", windows.dilation, 1),
+        ("padding should be non-negative", "pad", windows.padding, 0),
+        ("stride should be greater than zero", "stride", windows.stride, 1),
     ):
         if min(pair) < least:
             raise InvalidOperation(f"{what}, but got {word}_height: {pair[0]} {word}_width: {pair[1]}")
-    return blocks
+    return windows
 
 
 def _columns_rule(input: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Spec:
@@ -224,7 +212,7 @@ def _columns_rule(input: Any, kernel_size: Any, dilation: Any, padding: Any, str
     if min(counts) < 1:
         raise ShapeMismatch(
             f"Given input with spatial size ({shape[-2]}, {shape[-1]}), "
-            f"{blocks.described('kernel_size', 'dilation', 'padding')}, calculated shape of the array of sliding "
+            f"{_described(blocks, 'kernel_size', 'dilation', 'padding')}, calculated shape of the array of sliding "
             f"blocks as ({counts[0]}, {counts[1]}), but its components must be at least one."
         )
     if input.dtype.kind != "b":
@@ -248,7 +236,7 @@ def functional_unfold(
     windows = xp.strided_windows(whole, blocks.kernel_size, blocks.stride, blocks.dilation)
     lead = tuple(range(windows.ndim - 4))
     order = (*lead, *(len(lead) + i for i in (2, 3, 0, 1)))
-    return xp.reshape(xp.transpose(windows, order), _columns_rule(input, *blocks).shape)
+    return xp.reshape(xp.transpose(windows, order), _columns_rule(input, kernel_size, dilation, padding, stride).shape)
 
 
 functional_unfold.derivative(
@@ -270,11 +258,11 @@ def _fold_rule(input: Any, output_size: Any, kernel_size: Any, dilation: Any, pa
     if shape[-2] % window:
         raise ShapeMismatch(
             "Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got "
-            f"input.size(1)={shape[-2]} and {blocks.described('kernel_size')}."
+            f"input.size(1)={shape[-2]} and {_described(blocks, 'kernel_size')}."
         )
     high, wide = blocks.counts(sizes)
     if high * wide != shape[-1] or min(high, wide) < 1:
-        settings = blocks.described("kernel_size", "dilation", "padding", "stride")
+        settings = _described(blocks, "kernel_size", "dilation", "padding", "stride")
         raise ShapeMismatch(
             f"Given output_size={sizes}, {settings}, expected size of input's dimension 2 to match the calculated "
             f"number of sliding blocks {high} * {wide} = {high * wide}, but got input.size(2)={shape[-1]}."
@@ -296,7 +284,7 @@ def fold(
 ) -> Any:
     """Columns (N, C * window, windows) laid over images (N, C, *output_size); where windows overlap they add up."""
     sizes, blocks = _pair("output_size", output_size), _read(kernel_size, dilation, padding, stride)
-    result = _fold_rule(input, sizes, *blocks)
+    result = _fold_rule(input, sizes, kernel_size, dilation, padding, stride)
     images = math.prod(result.shape[:-3])
     windows = xp.reshape(input, (images, result.shape[-3], *blocks.kernel_size, *blocks.counts(sizes)))
     padded = tuple(n + 2 * p for n, p in zip(sizes, blocks.padding, strict=True))

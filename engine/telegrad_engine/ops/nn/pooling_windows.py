@@ -18,7 +18,7 @@ INPUTS = {1: "(N, C, L) or (C, L)", 2: "(N, C, H, W) or (C, H, W)", 3: "(N, C, D
 class Windows(NamedTuple):
     """Kernel, stride, padding and dilation, one number per dimension, and whether the last window may be cut off."""
 
-    kernel: Shape
+    kernel_size: Shape
     stride: Shape
     padding: Shape
     dilation: Shape
@@ -27,7 +27,7 @@ class Windows(NamedTuple):
     @property
     def spans(self) -> Shape:
         """The number of elements that a window spans, per dimension."""
-        return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
+        return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel_size, self.dilation, strict=True))
 
     def counts(self, sizes: Any) -> Shape:
         """The number of windows in each dimension."""
@@ -36,7 +36,7 @@ class Windows(NamedTuple):
 
     def reached(self, xp: Any, input: Any, value: Any) -> Any:
         """The part of ``input`` that windows cover, padded with ``value`` where they extend beyond it."""
-        ndim = len(self.kernel)
+        ndim = len(self.kernel_size)
         sizes = input.shape[-ndim:]
         ends = [(n - 1) * s + k for n, s, k in zip(self.counts(sizes), self.stride, self.spans, strict=True)]
         sides = [(p, max(e - p - n, 0)) for p, e, n in zip(self.padding, ends, sizes, strict=True)]
@@ -118,7 +118,7 @@ def _named(numbers: Any, prefix: str) -> str:
 def _check_windows(windows: Windows) -> None:
     if 0 in windows.stride:
         raise InvalidOperation("stride should not be zero")
-    for pad, size, gap in zip(windows.padding, windows.kernel, windows.dilation, strict=True):
+    for pad, size, gap in zip(windows.padding, windows.kernel_size, windows.dilation, strict=True):
         if pad < 0:
             raise InvalidOperation(f"pad must be non-negative, but got pad: {pad}")
         if pad > math.trunc((gap * (size - 1) + 1) / 2):
@@ -127,7 +127,7 @@ def _check_windows(windows: Windows) -> None:
                 f"dilation={gap}"
             )
     for what, prefix, numbers in (
-        ("kernel size", "k", windows.kernel),
+        ("kernel size", "k", windows.kernel_size),
         ("stride", "d", windows.stride),
         ("dilation", "dilation", windows.dilation),
     ):
@@ -137,7 +137,7 @@ def _check_windows(windows: Windows) -> None:
 
 def pooled(name: str, input: Any, windows: Windows) -> Spec:
     """The spec of a pooling's result; raises for invalid windows or inputs, as torch does."""
-    shape, ndim = list(input.shape), len(windows.kernel)
+    shape, ndim = list(input.shape), len(windows.kernel_size)
     if ndim not in NUMBERS or any(len(numbers) != ndim for numbers in windows[:4]):
         raise ShapeMismatch(f"{name}: windows must have as many sizes, strides, paddings and dilations: 1 to 3")
     _check_windows(windows)
@@ -145,7 +145,7 @@ def pooled(name: str, input: Any, windows: Windows) -> Spec:
     counts = windows.counts(shape[-ndim:])
     if min(counts) < 1:
         if name == "avg_pool3d":
-            sizes, kernel = _named(shape[-3:], ""), _named(windows.kernel, "k")
+            sizes, kernel = _named(shape[-3:], ""), _named(windows.kernel_size, "k")
             raise ShapeMismatch(f"input image ({sizes}) smaller than kernel size ({kernel})")
         before, after = ("x".join(map(str, n)) for n in (shape[-ndim - 1 :], (shape[-ndim - 1], *counts)))
         raise ShapeMismatch(
