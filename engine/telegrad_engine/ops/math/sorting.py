@@ -256,57 +256,6 @@ def _whole_rule(name: str, input: Any) -> Spec:
     return Spec((), input.dtype)
 
 
-@op(partial(_whole_rule, "max"), node="MaxBackward1", batching=reduction_rules.of_all)
-def max_(xp: Any, input: Array) -> Any:
-    """The largest element; ties share the gradient evenly."""
-    return xp.max(input)
-
-
-@op(partial(_whole_rule, "min"), node="MinBackward1", batching=reduction_rules.of_all)
-def min_(xp: Any, input: Array) -> Any:
-    """The smallest element; ties share the gradient evenly."""
-    return xp.min(input)
-
-
-for _of_all in (max_, min_):
-    _of_all.derivative(input=_shared)
-
-
-def _by_argument(xp: Any, find: Any, input: Any, dim: int, keepdim: bool) -> Any:
-    """The element at the index that ``find`` (``xp.argmax`` or ``xp.argmin``) returns, and the index."""
-    if not input.ndim:
-        return input, xp.zeros((), int64.numpy)
-    return _take_one(xp, input, find(input, axis=dim, keepdims=True), dim, keepdim)
-
-
-@op(partial(pick_rule, "max", None), key="max.dim", results=named("values", "indices"), memory=scratch(1.25))
-def max_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
-    """The largest elements along ``dim`` and their indices; the gradient goes to the index."""
-    return _by_argument(xp, xp.argmax, input, dim, keepdim)
-
-
-@op(partial(pick_rule, "min", None), key="min.dim", results=named("values", "indices"), memory=scratch(1.25))
-def min_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
-    """The smallest elements along ``dim`` and their indices; the gradient goes to the index."""
-    return _by_argument(xp, xp.argmin, input, dim, keepdim)
-
-
-for _indexed in (max_dim, min_dim):
-    _indexed.derivative(input=route_picked)
-
-
-@composite(key="max.other")
-def max_other(F: Any, input: Array, other: Array) -> Any:
-    """The larger of two, elementwise: ``maximum``."""
-    return F.maximum(input, other)
-
-
-@composite(key="min.other")
-def min_other(F: Any, input: Array, other: Array) -> Any:
-    """The smaller of two, elementwise: ``minimum``."""
-    return F.minimum(input, other)
-
-
 def _extreme_rule(name: str, input: Any, dim: Any, keepdim: bool) -> Spec:
     if not dim:
         _check_nonempty(name, input)
@@ -315,27 +264,11 @@ def _extreme_rule(name: str, input: Any, dim: Any, keepdim: bool) -> Spec:
     return reduced(input, dim, keepdim)
 
 
-@op(partial(_extreme_rule, "amax"), memory=NO_SCRATCH)
-def amax(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False) -> Any:
-    """The largest elements over ``dim``; ties share the gradient evenly."""
-    return xp.max(input, axis=axes(dim, input.ndim), keepdims=keepdim)
-
-
-@op(partial(_extreme_rule, "amin"), memory=NO_SCRATCH)
-def amin(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False) -> Any:
-    """The smallest elements over ``dim``; ties share the gradient evenly."""
-    return xp.min(input, axis=axes(dim, input.ndim), keepdims=keepdim)
-
-
 def _amax_grad(F: Any, grad: Any, input: Any, result: Any, dim: Any, keepdim: bool) -> Any:
     shape = tuple(input.shape)
     hits = F.eq(input, restore(F, result, shape, dim, keepdim))
     # A product, as in torch: an infinite gradient gives NaN at the other elements.
     return hits * _share(F, restore(F, grad, shape, dim, keepdim), hits, wrap_dims(dim, len(shape)) or None)
-
-
-amax.derivative(input=_amax_grad)
-amin.derivative(input=_amax_grad)
 
 
 def _arg_rule(name: str, input: Any, dim: int | None, keepdim: bool) -> Spec:
@@ -350,13 +283,41 @@ def _arg_rule(name: str, input: Any, dim: int | None, keepdim: bool) -> Spec:
     return Spec((1,) * len(input.shape) if keepdim else (), int64.numpy)
 
 
-@op(partial(_arg_rule, "argmax"), memory=scratch(1.25))
-def argmax(xp: Any, input: Array, dim: OptionalInt = None, keepdim: Bool = False) -> Any:
-    """The index of the largest element, of the flattened input unless ``dim`` is given."""
-    return xp.argmax(input, axis=dim if input.ndim else None, keepdims=keepdim)
+def _declare_extreme(name: str, extreme: str, larger: str) -> None:
+    """Declare the ops of "max" or of "min"; ``extreme`` and ``larger`` are their words, such as "smallest"."""
+
+    def of_all(xp: Any, input: Array) -> Any:
+        return getattr(xp, name)(input)
+
+    def along_dim(xp: Any, input: Array, dim: Int, keepdim: Bool = False) -> Any:
+        if not input.ndim:
+            return input, xp.zeros((), int64.numpy)
+        return _take_one(xp, input, getattr(xp, f"arg{name}")(input, axis=dim, keepdims=True), dim, keepdim)
+
+    def of_two(F: Any, input: Array, other: Array) -> Any:
+        return getattr(F, f"{name}imum")(input, other)
+
+    def over_dims(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False) -> Any:
+        return getattr(xp, name)(input, axis=axes(dim, input.ndim), keepdims=keepdim)
+
+    def index(xp: Any, input: Array, dim: OptionalInt = None, keepdim: Bool = False) -> Any:
+        return getattr(xp, f"arg{name}")(input, axis=dim if input.ndim else None, keepdims=keepdim)
+
+    of_all.__doc__ = f"The {extreme} element; ties share the gradient evenly."
+    along_dim.__doc__ = f"The {extreme} elements along ``dim`` and their indices; the gradient goes to the index."
+    of_two.__doc__ = f"The {larger} of two, elementwise: ``{name}imum``."
+    over_dims.__doc__ = f"The {extreme} elements over ``dim``; ties share the gradient evenly."
+    index.__doc__ = f"The index of the {extreme} element, of the flattened input unless ``dim`` is given."
+    whole = op(partial(_whole_rule, name), key=name, node=f"{name.title()}Backward1", batching=reduction_rules.of_all)
+    whole(of_all).derivative(input=_shared)
+    pair = named("values", "indices")
+    along = op(partial(pick_rule, name, None), key=f"{name}.dim", results=pair, memory=scratch(1.25))
+    along(along_dim).derivative(input=route_picked)
+    composite(key=f"{name}.other")(of_two)
+    over = op(partial(_extreme_rule, f"a{name}"), key=f"a{name}", memory=NO_SCRATCH)
+    over(over_dims).derivative(input=_amax_grad)
+    op(partial(_arg_rule, f"arg{name}"), key=f"arg{name}", memory=scratch(1.25))(index)
 
 
-@op(partial(_arg_rule, "argmin"), memory=scratch(1.25))
-def argmin(xp: Any, input: Array, dim: OptionalInt = None, keepdim: Bool = False) -> Any:
-    """The index of the smallest element, of the flattened input unless ``dim`` is given."""
-    return xp.argmin(input, axis=dim if input.ndim else None, keepdims=keepdim)
+_declare_extreme("max", "largest", "larger")
+_declare_extreme("min", "smallest", "smaller")
