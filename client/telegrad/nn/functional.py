@@ -121,10 +121,6 @@ def _find(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*functional_names(), *(pool + WITH_INDICES for pool in MAX_POOLS), *_written_in_ops()})
-
-
-def _written_in_ops() -> list[str]:
-    """The functions that are composed of ops instead of being catalogue ops."""
     own = {name: value for name, value in globals().items() if callable(value) and not name.startswith("_")}
-    return [name for name, value in own.items() if value.__module__.startswith(__package__)]
+    composed = [name for name, value in own.items() if value.__module__.startswith(__package__)]
+    return sorted({*functional_names(), *(pool + WITH_INDICES for pool in MAX_POOLS), *composed})

@@ -119,7 +119,9 @@ class AveragedModel(Module):
     def update_parameters(self, model: Module) -> None:
         """Update the averages with the model's current parameters; the first call copies them."""
         count = self._count()
-        own, new = [self._averaged_of(part) for part in (self.module, model)]
+        own, new = [
+            [*part.parameters(), *(part.buffers() if self.use_buffers else ())] for part in (self.module, model)
+        ]
         pairs = [(ours.detach(), theirs.detach()) for ours, theirs in zip(own, new, strict=False)]
         if count == 0:
             for averaged, current in pairs:
@@ -135,9 +137,6 @@ class AveragedModel(Module):
                 buffer.detach().copy_(source.detach())
         self.n_averaged += 1
         self._note(count + 1)
-
-    def _averaged_of(self, module: Module) -> list[Tensor]:
-        return [*module.parameters(), *(module.buffers() if self.use_buffers else ())]
 
     def _average_groups(self, average: MultiAverage, pairs: list[tuple[Tensor, Tensor]]) -> None:
         """Call ``average`` once for each dtype."""

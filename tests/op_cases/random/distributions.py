@@ -17,16 +17,6 @@ INDICES = [
 
 
 CASES: Cases = {
-    "logspace": [
-        case(0, 2, 3),
-        case(-1.0, 1.0, 4, 2.0),
-        case(0, 10, 4, base=2, dtype="int64"),
-        case(0.5, 2.0, 1),
-        case(0.0, 1.0, 0),
-        case(0, 2, 4, -2.0),
-        case(0, 2, 4, 0.0),
-        case(0, 2, -3),
-    ],
     "tril_indices": INDICES,
     "triu_indices": INDICES,
     "combination_indices": [],

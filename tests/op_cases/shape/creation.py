@@ -34,6 +34,16 @@ CASES: Cases = {
     ],
     "arange.end": [case(end=5), case(end=2.5), case(end=0), case(end=3, dtype="float32")],
     "linspace": [case(0, 1, 5), case(-2.0, 3.0, 4), case(0.0, 1.0, 1), case(0.0, 1.0, 0)],
+    "logspace": [
+        case(0, 2, 3),
+        case(-1.0, 1.0, 4, 2.0),
+        case(0, 10, 4, base=2, dtype="int64"),
+        case(0.5, 2.0, 1),
+        case(0.0, 1.0, 0),
+        case(0, 2, 4, -2.0),
+        case(0, 2, 4, 0.0),
+        case(0, 2, -3),
+    ],
     "eye": [case(3), case(2, 4), case(0), case(3, dtype="int64")],
     "clone": [case(T(2, 3)), case(T()), case(T(0))],
     "clone.memory_format": [

@@ -178,7 +178,8 @@ class ModuleList(_Numbered):
             f"({first}): {text}" if first == last else f"({first}-{last}): {last - first + 1} x {text}"
             for first, last, text in runs
         ]
-        return _lines(type(self).__name__, lines)
+        shown = "".join("\n  " + line.replace("\n", "\n  ") for line in lines)
+        return f"{type(self).__name__}({shown}\n)" if lines else f"{type(self).__name__}()"
 
 
 class ModuleDict(Module):
@@ -253,12 +254,6 @@ def pairs(found: Any, function: str, owner: str) -> list[tuple[Any, Any]]:
             raise InvalidValue(f"{owner} update sequence element #{place} has length {len(both)}; 2 is required")
         result.append((both[0], both[1]))
     return result
-
-
-def _lines(name: str, lines: list[str]) -> str:
-    if not lines:
-        return f"{name}()"
-    return f"{name}(" + "".join("\n  " + line.replace("\n", "\n  ") for line in lines) + "\n)"
 
 
 class _Holder(Module):

@@ -353,15 +353,11 @@ def _block_bytes(x1: Any, x2: Any) -> int:
     return int(itemsize * min(_differences(x1, x2), max(BLOCK // itemsize, x1.shape[-1])))
 
 
-def _pairs_scratch(x1: Any, x2: Any) -> int:
-    return int(4 * _block_bytes(x1, x2) + 3 * _pairs_rule(x1, x2).size * max(x1.dtype.itemsize, 4))
-
-
 @op(
     _pairs_rule,
     variants=INTERNAL,
     node="CdistBackward0",
-    memory=scratch(_pairs_scratch),
+    memory=scratch(lambda x1, x2: 4 * _block_bytes(x1, x2) + 3 * _pairs_rule(x1, x2).size * max(x1.dtype.itemsize, 4)),
     batching=linear_rules.matrices,
 )
 def cdist_in_blocks(xp: Any, x1: Array, x2: Array, p: Number) -> Any:

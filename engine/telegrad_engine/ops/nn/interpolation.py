@@ -63,11 +63,6 @@ def _check_grid(input: Any, grid: Any, mode: str, padding_mode: str) -> None:
     check_dtype(grid, input.dtype)
 
 
-def _indices(place: Any, n: int, align_corners: bool) -> Any:
-    """Convert positions from -1 to 1 to indices; the extremes are the outermost elements' centres or outer edges."""
-    return (place + 1) / 2 * (n - 1) if align_corners else ((place + 1) * n - 1) / 2
-
-
 def _brought_inside(F: Any, at: Any, n: int, padding_mode: str, align_corners: bool) -> Any:
     """Map indices beyond the image into it by ``padding_mode``; "zeros" leaves them unchanged."""
     if padding_mode == "reflection":
@@ -164,7 +159,9 @@ def grid_sample(
     _check_grid(input, grid, mode, padding_mode)
     taps, corners = [], bool(align_corners)
     for axis, n in enumerate(reversed(input.shape[2:])):  # a grid lists the last dimension first
-        at = _indices(F.select(grid, -1, axis), n, corners)
+        # From positions to indices: -1 and 1 are the outermost elements' centres or outer edges.
+        place = F.select(grid, -1, axis)
+        at = (place + 1) / 2 * (n - 1) if corners else ((place + 1) * n - 1) / 2
         taps.append(_taps(F, at, n, mode, padding_mode, corners))
     return _weighted_sums(F, input, taps[::-1])
 
@@ -256,12 +253,11 @@ def affine_grid(xp: Any, theta: Array, size: Ints, align_corners: OptionalBool =
     return xp.reshape(grid, (size[0], *size[2:], len(size) - 2)), base
 
 
-def _grid_grad(F: Any, grad: Any, theta_shape: Any, base: Any) -> Any:
-    n, ndim, _ = theta_shape
-    return F.matmul(F.transpose(F.reshape(grad, (n, -1, ndim)), -1, -2), base)
-
-
-affine_grid.derivative(theta=_grid_grad)
+affine_grid.derivative(
+    theta=lambda F, grad, theta_shape, base: F.matmul(
+        F.transpose(F.reshape(grad, (theta_shape[0], -1, theta_shape[1])), -1, -2), base
+    )
+)
 
 
 # Resizing ------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""``logspace``, indices of triangles and combinations, one-hot tensors, and samples of distributions."""
+"""Indices of triangles and combinations, one-hot tensors, and samples of distributions."""
 
 from __future__ import annotations
 
@@ -22,21 +22,6 @@ from ..batching.families import leading
 from ..declarations import check_has_values, zero_gradient
 from ..guards import check_floats, kernel_name, no_kernel
 from ..shape.creation import sized
-
-
-def _logspace_rule(steps: int, dtype: Any) -> Spec:
-    if steps < 0:
-        raise InvalidOperation("number of steps must be non-negative")
-    return sized("logspace", (steps,), dtype)
-
-
-@op(_logspace_rule, results=NEW, memory=scratch(4.0))
-def logspace(
-    xp: Any, start: Number, end: Number, steps: Int, base: Number = 10.0, *, dtype: OptionalDType = None
-) -> Any:
-    """``base`` to the power of ``steps`` numbers from ``start`` to ``end``, both included, evenly apart."""
-    powers = xp.power(float(base), xp.linspace(start, end, steps))
-    return powers.astype(default_float() if dtype is None else dtype.numpy)
 
 
 def _clipped_sum(end: int, most: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ...arrays import is_on
@@ -177,16 +178,24 @@ def arange_end(xp: Any, end: Number, *, dtype: OptionalDType = None) -> Any:
     return arange.raw(xp, end, dtype=dtype)
 
 
-def _linspace_rule(steps: int, dtype: Any) -> Spec:
+def _steps_rule(name: str, steps: int, dtype: Any) -> Spec:
     if steps < 0:
         raise InvalidOperation("number of steps must be non-negative")
-    return sized("linspace", (steps,), dtype)
+    return sized(name, (steps,), dtype)
 
 
-@op(_linspace_rule, results=NEW, memory=scratch(3.0))
+@op(partial(_steps_rule, "linspace"), results=NEW, memory=scratch(3.0))
 def linspace(xp: Any, start: Number, end: Number, steps: Int, *, dtype: OptionalDType = None) -> Any:
     """``steps`` numbers from ``start`` to ``end``, both included, evenly apart."""
     return xp.linspace(start, end, steps).astype(_numpy(dtype))
+
+
+@op(partial(_steps_rule, "logspace"), results=NEW, memory=scratch(4.0))
+def logspace(
+    xp: Any, start: Number, end: Number, steps: Int, base: Number = 10.0, *, dtype: OptionalDType = None
+) -> Any:
+    """``base`` to the power of ``steps`` numbers from ``start`` to ``end``, both included, evenly apart."""
+    return xp.power(float(base), xp.linspace(start, end, steps)).astype(_numpy(dtype))
 
 
 def _eye_rule(n: int, m: int | None, dtype: Any) -> Spec:
