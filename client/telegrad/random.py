@@ -20,7 +20,7 @@ from .exclusions import attribute_of
 from .sessions.generators import Generator, default_generator, initial_seed, manual_seed
 from .sessions.session import current
 from .tape.recorder import Recorder
-from .tensor.handle import Tensor, handle
+from .tensor.handle import Tensor, result_of
 
 
 class State(Tensor):
@@ -39,9 +39,7 @@ def get_rng_state() -> Tensor:
 
 def state_of(recorder: Recorder, kind: type[Tensor] = Tensor) -> Tensor:
     """Return the state of a session's generator."""
-    state = handle(recorder, Spec((SIZE,), np.dtype(np.uint8)), cls=kind)
-    recorder.emit("get_rng_state", (), [state._id])
-    return state
+    return result_of(recorder, "get_rng_state", (), Spec((SIZE,), np.dtype(np.uint8)), cls=kind)
 
 
 def set_rng_state(new_state: Tensor) -> None:

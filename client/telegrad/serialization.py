@@ -56,7 +56,7 @@ READ: dict[str, Callable[[Any], Any]] = {
     "dtype": dtypes.parse,
 }
 """The decoders of types that JSON lacks."""
-PICKLES = (b"PK\x03\x04", b"\x80")
+ZIP, PICKLE = b"PK\x03\x04", b"\x80"
 """The first bytes of files written by torch.save, and of pickles of protocol 2 and up."""
 PICKLE_TEXT = (
     "this file is a pickle, of the form that torch wrote before version 1.6 or another one, and reading one can run "
@@ -150,10 +150,10 @@ def load(
         raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'read' attribute")
     # A safetensors container starts with an 8-byte length, followed by JSON.
     is_container = int.from_bytes(body[:8], "little") <= len(body) and body[8:9] == b"{"
-    if body.startswith(PICKLES) and not is_container:
+    if body.startswith((ZIP, PICKLE)) and not is_container:
         from . import torch_archive  # imports zipfile and pickletools
 
-        if not torch_archive.is_archive(body):
+        if not body.startswith(ZIP):
             raise InvalidValue(PICKLE_TEXT)
         return torch_archive.read(body, _uploaded)
     metadata, arrays = decode(body)

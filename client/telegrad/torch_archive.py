@@ -63,11 +63,6 @@ class _Storage(NamedTuple):
     size: int
 
 
-def is_archive(body: bytes) -> bool:
-    """Whether these bytes start like a zip archive."""
-    return body.startswith(b"PK\x03\x04")
-
-
 def read(body: bytes, make: Callable[[SavedTensor], Any]) -> Any:
     """Return a file's contents; ``make`` converts each tensor in it. Raises ValueError for anything but data."""
     try:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import telegrad as tg
 from telegrad.tensor.handle import functions
@@ -95,3 +96,73 @@ def test_parameters_are_remembered_as_tensors_are(monkeypatch: pytest.MonkeyPatc
             layer(x)
         monkeypatch.setattr(CATALOGUE.get("linear"), "rule", None)
         assert layer(x).grad_fn.name() == "AddmmBackward0"
+
+
+def changes(lib: Any, round_: int) -> list[Any]:
+    """Change tensors in place in many ways, and return values, versions and errors."""
+    seen: list[Any] = []
+    x, y, ints = lib.ones(2, 3), lib.full((2, 3), 2.0), lib.tensor([1, 2])
+    weight, view = lib.ones(2, 3, requires_grad=True), x[0]
+    with lib.no_grad():
+        made_untracked = weight * 1.0
+        for change in (
+            lambda: x.add_(1.0).mul_(y).sub_(round_ * 0.5),
+            lambda: x.mul_(0.9).add_(weight, alpha=0.1 * round_),
+            lambda: view.add_(1.0),
+            lambda: x.add_(x).add_(x.detach()),
+            lambda: x.t().add_(1.0),
+            lambda: ints.add_(round_).clamp_(0, 3),
+            lambda: ints.add_(0.5),
+            lambda: x.add_(ints[0]),
+            lambda: x.clamp_(-5.0, 40.0 + round_).neg_().zero_().fill_(round_),
+            lambda: x.addcmul_(y, weight, value=0.5),
+            lambda: y.expand(3, 2, 3).add_(1.0),
+            lambda: x.add_(lib.ones(4, 3)),
+            lambda: weight.add_(1.0).mul_(weight),
+            lambda: made_untracked.add_(weight),
+            lambda: x.copy_(weight).relu_(),
+        ):
+            seen.append(attempted(change))
+    for change in (
+        lambda: weight.add_(1.0),
+        lambda: (weight * 2).add_(1.0).mul_(y).sum().backward(),
+        lambda: x.add_(weight).mul_(2.0).sum().backward(),
+        lambda: y.mul_(y).add_(y),
+        lambda: y.detach().add_(1.0),
+    ):
+        seen.append(attempted(change))
+    z = weight * y
+    w = z * z
+    z.data.add_(1.0)
+    y.add_(1.0)
+    seen += [attempted(lambda: w.sum().backward()), weight.grad, x, y, view, ints, weight.detach()]
+    versions = [t._version for t in (x, y, ints, weight, view)]
+    return [*[one if one is None or isinstance(one, str) else one.tolist() for one in seen], versions]
+
+
+def attempted(change: Any) -> str | None:
+    try:
+        change()
+    except RuntimeError as error:
+        return str(error)[:60]
+    return None
+
+
+def test_repeated_changes_in_place_are_those_of_torch(local: tg.Session) -> None:
+    for round_ in range(5):
+        ours, expected = changes(tg, round_), changes(torch, round_)
+        for own, wanted in zip(ours, expected, strict=True):
+            assert own == wanted or np.allclose(np.array(own), np.array(wanted)), round_
+
+
+def test_repeated_changes_in_place_are_undone_with_a_failed_one(server: str) -> None:
+    with tg.connect(server):
+        for _ in range(4):
+            x, y = tg.ones(3), tg.ones(3)
+            broken = tg.ones(3).index_select(0, tg.tensor([1.0, 5.0, 2.0]).long())
+            x.add_(broken)
+            y.add_(1.0)
+            with pytest.raises(IndexError):
+                x.tolist()
+            assert y.tolist() == [2.0, 2.0, 2.0]
+            assert (x._version, y._version) == (0, 1)

@@ -17,7 +17,6 @@ from ..pytree import tree_flatten, tree_unflatten
 from ..tape.effects import Effect
 from ..tape.graph_pattern import Unrepeatable
 from ..tape.lazy_graph import join
-from ..tape.step import Block
 from ..tape.value_checks import raise_here
 from ..tensor.handle import Tensor, handle
 from .compiled_graph import CompiledGraph
@@ -97,7 +96,7 @@ class CacheEntry:
         self._changes: dict[int, tuple[list[tuple[int, int]], list[tuple[int, bool, int | None]]]] = {}
         """By instruction: places of tensors, with their versions before it, counted from the call's start; and places
         of tensors that get gradients, whether each had one before, and the places of the gradients added to."""
-        for index, effect in trace.effects.items():
+        for index, effect in trace.segment.effects.items():
             versions = [
                 (place, version - trace.before[place].version)
                 for counter, version in effect.versions
@@ -138,15 +137,16 @@ class CacheEntry:
     def _make_block(self, trace: TraceRecorder, results: Sequence[str]) -> None:
         """Make the block, and find which inputs it takes and which of the created tensors are results."""
         places = {tensor._id: place for place, tensor in reversed(list(enumerate(trace.inputs.tensors)))}
-        self._block = Block(trace.instructions, trace.lines)
-        unbound = {name for i in trace.instructions if i.op == "grad" for name in i.outputs} - trace.created_ids
+        self._block, ids = trace.segment.block, [*trace.segment.slots]
+        unbound = {name for i, *_ in trace.segment.program() if i.op == "grad" for name in i.outputs}
+        unbound -= trace.created_ids
         """Ids that were assigned to gradients that do not exist."""
-        taken = [name for name in self._block.ids if name not in trace.made]
+        taken = [name for name in ids if name not in trace.made]
         if not places.keys() >= {*taken}:
             raise Unrepeatable("it uses a tensor that it finds where the guards do not look")
-        self._takes = [None if name in trace.made else places[name] for name in self._block.ids]
+        self._takes = [None if name in trace.made else places[name] for name in ids]
         """For each id of the block, the place of the tensor from outside; None for one that it makes."""
-        numbers = {name: number for number, name in enumerate(self._block.ids)}
+        numbers = trace.segment.slots
         self._dropped = [numbers[name] for name in trace.made.difference(results, unbound)]
         """The ids of tensors that are not used after the call, as indices into those of the block."""
         self._results = [numbers[name] for name in results]

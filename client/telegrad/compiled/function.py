@@ -12,7 +12,7 @@ from telegrad_engine.context import state
 from telegrad_engine.errors import InvalidOperation
 
 from ..nn.modules.module import Module
-from ..sessions.session import current, is_debugging
+from ..sessions.session import current
 from ..tape.graph_pattern import Unrepeatable
 from ..tape.recorder import Recorder
 from ..tensor.handle import Tensor
@@ -99,7 +99,7 @@ class CompiledFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
         watched = state.anomaly is not None or state.saved_hooks is not None
-        if watched or state.ops_observed or is_debugging():
+        if watched or state.ops_observed or Recorder.debugging:
             return self.function(*args, **kwargs)
         arguments = Arguments(args, kwargs)
         recorder: Any = arguments.tensors[0]._recorder if arguments.tensors else current().recorder
@@ -162,7 +162,7 @@ class CompiledFunction:
             changed = guards.changed()
             if changed is not None:
                 raise Unrepeatable(f"it changes {changed}")
-            entry = CacheEntry(trace, guards, settings_in(trace.instructions, guards, looked_at), result)
+            entry = CacheEntry(trace, guards, settings_in(trace.segment.program(), guards, looked_at), result)
         except Unrepeatable as reason:
             self._fail(key, str(reason))
             return result

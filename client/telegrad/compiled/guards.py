@@ -25,6 +25,7 @@ from telegrad_engine.program import Instruction
 
 from ..optim.optimizer import Optimizer
 from ..tape.recorder import STEP
+from ..tape.segment import Recorded
 from ..tensor.handle import Tensor
 
 MAX_PLACES, MAX_ELEMENTS = 20_000, 1_024
@@ -286,14 +287,14 @@ def watching(optimizers: Sequence[Optimizer]) -> Iterator[dict[int, set[str]]]:
 
 
 def settings_in(
-    instructions: Sequence[Instruction], guards: Guards, looked_at: dict[int, set[str]]
+    instructions: Sequence[Recorded], guards: Guards, looked_at: dict[int, set[str]]
 ) -> list[tuple[int, Settings]]:
     """The sources of the settings of all optimizer steps, with the instructions' indices, which are guarded no longer.
 
     None of them unless exactly one source is possible for each step.
     """
     found: list[tuple[int, Settings]] = []
-    for index, instruction in enumerate(instructions):
+    for index, (instruction, *_) in enumerate(instructions):
         if instruction.op == STEP:
             sources = _sources(instruction, guards.optimizers, looked_at)
             if len(sources) != 1:

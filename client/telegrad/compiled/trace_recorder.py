@@ -6,21 +6,20 @@ During a trace, :class:`TraceRecorder` observes the session's recorder.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 from weakref import WeakValueDictionary
 
 from telegrad_engine.context import state
 from telegrad_engine.graph.node import next_sequence
-from telegrad_engine.program import Instruction
 from telegrad_engine.program.verbs import VERBS
 
 from ..autograd.suspension import may_stop
-from ..call_site import Line, users_line
+from ..call_site import users_line
 from ..sessions.generators import default_generator
-from ..tape.effects import Effect
 from ..tape.recorder import Recorder
+from ..tape.segment import Recorded, Segment
 from ..tensor.handle import Tensor
 
 MAX_INSTRUCTIONS = 10_000
@@ -125,10 +124,8 @@ class TraceRecorder:
         self.start = next_sequence()
         """The sequence number of the first node."""
         self._modes, self._generator = modes(), _generator_state()
-        self.instructions: list[Instruction] = []
-        self.lines: list[Line] = []
-        self.effects: dict[int, Effect] = {}
-        """The effects of instructions on the shadow graph, by instruction index."""
+        self.segment = Segment()
+        """The instructions, with their effects on the shadow graph."""
         self.made: set[str] = set()
         self.created_ids: set[str] = set()
         """The ids of the tensors whose handles were created."""
@@ -158,23 +155,18 @@ class TraceRecorder:
 
     # Observing the recorder ------------------------------------------------------------------
 
-    def recorded(
-        self, op: str, inputs: Sequence[Any], outputs: Sequence[str], attrs: Mapping[str, Any], effect: Effect | None
-    ) -> None:
+    def recorded(self, recorded: Recorded) -> None:
         """Note an instruction of this thread."""
         if threading.get_ident() != self._thread:
             return
+        (i, line, effect), op = recorded, recorded.instruction.op
         if op in VERBS and not VERBS[op].repeatable:
             self.give_up(WHY.get(op, f"does what cannot be repeated elsewhere ({op})"))
-        elif len(self.instructions) >= MAX_INSTRUCTIONS:
+        elif len(self.segment) >= MAX_INSTRUCTIONS:
             self.give_up(f"has more than {MAX_INSTRUCTIONS} instructions")
         if self.broken is None:
-            if effect is not None:
-                self.effects[len(self.instructions)] = effect
-            mode = None if state.grad_enabled else "no_grad"
-            self.instructions.append(Instruction(op, inputs, outputs, attrs, mode, True))
-            self.lines.append(users_line())
-            self.made.update(outputs)
+            self.segment.add(op, i.inputs, i.outputs, i.attrs, i.grad_mode, line, effect)
+            self.made.update(i.outputs)
 
     def created(self, tensor: Any) -> None:
         """Note a handle."""

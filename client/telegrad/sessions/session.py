@@ -27,7 +27,7 @@ from telegrad_engine.program.instructions import check_id
 from telegrad_engine.tensor.attributes import dtype_of_type
 
 from ..late_bindings import bindings
-from ..tape.recorder import Recorder, debugging
+from ..tape.recorder import Recorder
 from ..transport.base import ID_PREFIX, Transport, Verify
 
 if TYPE_CHECKING:
@@ -242,18 +242,14 @@ def _open_one(session: Session | None) -> Session | None:
 
 
 _open: weakref.WeakSet[Recorder] = weakref.WeakSet()
-
-
-def open_recorders() -> list[Recorder]:
-    """The recorders of all sessions that still exist."""
-    return list(_open)
+"""The recorders of all sessions that still exist."""
 
 
 @atexit.register
 def _close_all() -> None:
     """End all sessions with the process, even if one of them fails or a thread still holds its lock."""
     with ExitStack() as all_of_them:
-        for recorder in open_recorders():
+        for recorder in [*_open]:
             all_of_them.callback(_close_at_exit, recorder)
 
 
@@ -444,7 +440,7 @@ def known() -> Session | None:
 
 def _after_fork() -> None:
     """Leave the sessions that this process inherited by a fork to its parent."""
-    for recorder in open_recorders():
+    for recorder in [*_open]:
         recorder.leave_to_parent()
 
 
@@ -493,11 +489,6 @@ def debug(enabled: bool = True) -> None:
 
     Errors that only a session can detect are then raised on the line that caused them, at one message per instruction.
     """
-    debugging.enabled = enabled
-    for recorder in open_recorders():
+    Recorder.debugging = enabled
+    for recorder in [*_open]:
         recorder.watch()
-
-
-def is_debugging() -> bool:
-    """Whether :func:`debug` is on."""
-    return debugging.enabled

@@ -15,6 +15,7 @@ from typing import Any
 
 from telegrad_engine.context import observers, state
 from telegrad_engine.lru import LRU
+from telegrad_engine.memory_layout import memory_of
 from telegrad_engine.schema.op import Op
 from telegrad_engine.shapes import Spec, interned
 from telegrad_engine.tensor.abstract import hidden_specs
@@ -23,17 +24,20 @@ from telegrad_engine.tensor.call_cache import (
     CONSTANTS,
     SEQUENCES,
     Call,
+    Prepare,
     gathered,
     key_parts,
+    preparing,
     told_apart,
 )
 from telegrad_engine.tensor.execution import note_views
 from telegrad_engine.tensor.inference import mark
-from telegrad_engine.tensor.namespace import Resolve
+from telegrad_engine.tensor.namespace import Apply, Resolve
 from telegrad_engine.tensor.prepared_calls import RecordedCall, promised
 
 from ..call_site import Position, is_ours, users_frame
-from .lazy_graph import NodeBuilder, graph_for
+from .effects import Effect
+from .lazy_graph import NodeBuilder, enter
 from .step import Places, Step, step_of
 from .value_checks import check_values, raise_here
 
@@ -93,7 +97,7 @@ class PreparedCall(NodeBuilder):
                 lazy.calls.append((self, places, step, (output._version_counter,)))
                 output._requires_grad, output._lazy = True, lazy
             else:
-                self._enter(segment, tensors, places, (output,), step)
+                enter(segment, self, tensors, places, (output,), step)
         elif state.inference:
             mark((output,))
         return output
@@ -114,18 +118,8 @@ class PreparedCall(NodeBuilder):
             base = tensors[(order or [0])[0] or 0]  # the op's first input, which is a tensor
             note_views(base, self.op, self._attrs if step is None else step.attrs, outputs)
         if self.tracked:
-            self._enter(segment, tensors, (*[slots[tensor._id] for tensor in tensors], *made), outputs, step)
+            enter(segment, self, tensors, (*[slots[tensor._id] for tensor in tensors], *made), outputs, step)
         return self.op.bundle(outputs)
-
-    def _enter(
-        self, segment: Any, tensors: Sequence[Any], places: Places, outputs: Sequence[Any], step: Step | None
-    ) -> None:
-        """Enter a call in the graph: later if possible, and else now."""
-        lazy = graph_for(segment, tensors, places)
-        if lazy is None:
-            self.build(tensors, outputs, step)
-        else:
-            lazy.add(self, places, outputs, step)
 
     def build(self, tensors: Sequence[Any], outputs: Sequence[Any], step: Step | None = None) -> Sequence[Any]:
         """Record the node of a call, and return it."""
@@ -146,13 +140,56 @@ class PreparedCall(NodeBuilder):
         return specs is not None and [interned(spec.shape, spec.dtype) for spec in specs] == self.specs
 
 
-def prepared_by(make: Make) -> Callable[[Call], Any]:
-    """Return the function that prepares calls whose outputs' handles are made by ``make``."""
-    return lambda call: PreparedCall(call, make)
+class PreparedChange(PreparedCall):
+    """Records in-place changes with the same key, outside the graph, of tensors that share memory with no other."""
+
+    __slots__ = ()
+
+    def __init__(self, call: Call, make: Make) -> None:
+        super().__init__(call, make)
+        self.step = _step_of(self.op, call.inputs, call.attrs, 0)
+
+    def record(self, recorder: Any, tensors: Sequence[Any], frame: FrameType, step: Step | None) -> Any:
+        """Record a change of the first of these tensors, and return it."""
+        segment, changed, order = recorder.segment, tensors[0], self._order
+        slots, counter = segment.slots, changed._version_counter
+        given = tensors if order is None else [tensors[i] for i in order if i is not None]
+        segment.lazy, segment.effects[len(segment)] = None, Effect([(counter, counter[0])])
+        places = tuple([slots[tensor._id] for tensor in given])
+        segment.recorded.extend((self.step if step is None else step, places, (frame.f_code, frame.f_lasti)))
+        counter[0] += 1
+        return changed
+
+
+def preparing_calls(make: Make, apply: Apply, in_place: bool = False) -> Prepare:
+    """Return a ``prepare`` for :func:`recording`; ``make`` makes the outputs' handles."""
+    kind: Any = PreparedChange if in_place else PreparedCall
+    prepare = preparing(lambda call: kind(call, make), apply)
+
+    def prepare_change(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], tensors: Sequence[Any]) -> Any:
+        tracked = state.grad_enabled and op.differentiable and any(tensor._requires_grad for tensor in tensors)
+        if tracked or op.composite or op.view or op.value_check is not None:
+            return None
+        return prepare(op, inputs, attrs, tensors)
+
+    return prepare_change if in_place else prepare
+
+
+def _own_memory(tensors: Sequence[Any]) -> bool:
+    """Whether an in-place change of the first of these tensors needs no further checks."""
+    memory = memory_of(tensors[0])
+    return active.argument is None and all(
+        x._plain and type(x._version_counter) is list and (not i or memory_of(x) is not memory)
+        for i, x in enumerate(tensors)
+    )
 
 
 def recording(
-    otherwise: Callable[..., Any], resolve: Resolve, prepare: Any, kinds: Container[type[Any]]
+    otherwise: Callable[..., Any],
+    resolve: Resolve,
+    prepare: Prepare,
+    kinds: Container[type[Any]],
+    in_place: bool = False,
 ) -> Callable[..., Any]:
     """Like :func:`remembering`, for the SDK's functions: ``prepare`` returns a PreparedCall, or another function."""
     known: LRU[Any, tuple[Any, Step | None]] = LRU(CALLS)
@@ -161,7 +198,7 @@ def recording(
     A call with numbers is prepared by the kind of its step and the part of its key that is not constants."""
 
     def front(*args: Any, **kwargs: Any) -> Any:
-        if observers and state.ops_observed:
+        if observers and (in_place or state.ops_observed):
             return otherwise(*args, **kwargs)
         found: Any = None
         tensors: Any = args
@@ -192,16 +229,18 @@ def recording(
             resolved = resolve(args, kwargs)
             op = None if resolved is None else resolved[0]
             if resolved is not None and op is not None and not (op.composite or op.has_lists or op.lists_outputs):
-                step = _step_of(*resolved, len(op.outputs))
+                step = _step_of(*resolved, 0 if in_place else len(op.outputs))
             if resolved is not None and step is not None and step.operands:
                 exact, kinds_of = found, [x for tensor in tensors for x in (tensor._data, tensor._requires_grad)]
                 found = (step.kind, state.grad_enabled, *kwargs, *kinds_of)
                 prepared, _ = known.get(found, NEW)
-                if type(prepared) is PreparedCall:
+                if isinstance(prepared, PreparedCall):
                     if not prepared.has_results_of(*resolved):
                         return otherwise(*args, **kwargs)
                     known[exact] = prepared, step
-        if type(prepared) is PreparedCall:
+        if isinstance(prepared, PreparedCall):
+            if in_place and not _own_memory(tensors):
+                return otherwise(*args, **kwargs)
             frame = _getframe(1)
             if is_ours.get(frame.f_globals.get("__name__", ""), True):
                 frame = users_frame()
@@ -269,6 +308,7 @@ def _intern_specs(tensors: Sequence[Any]) -> bool:
 
 
 def _step_of(op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any], outputs: int) -> Step:
-    """The step of a call."""
+    """The step of a call; an in-place change has no outputs."""
     ids = ["" if hasattr(x, "_data") else x for x in inputs]
-    return step_of(op.key, ids, outputs, attrs, None if state.grad_enabled else "no_grad")
+    name = op.key if outputs else f"{op.key}_"
+    return step_of(name, ids, outputs, attrs, None if state.grad_enabled else "no_grad")

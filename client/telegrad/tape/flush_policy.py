@@ -43,11 +43,6 @@ class FlushPolicy:
     After ``due``, beyond ``enough`` instructions, and before every upload, the recorder calls :meth:`is_time`.
     """
 
-    __slots__ = (
-        "_alike", "_began", "_first", "_first_step", "_gathered", "_in_segment", "_messages", "_steps", "_stride",
-        "due", "enough",
-    )  # fmt: skip
-
     def __init__(self) -> None:
         self.due = 0.0
         """The time at which the recorded instructions are old enough to send."""

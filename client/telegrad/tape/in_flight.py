@@ -4,53 +4,35 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from functools import cached_property
 from time import monotonic
 
 from telegrad_engine.errors import TelegradError
-from telegrad_engine.program import Instruction
+from telegrad_engine.program.instructions import names_in
 from telegrad_engine.program.result import Answer
 
-from ..call_site import Line
 from ..transport.base import Transport
-from .effects import Effect
-from .segment import Segment, Written
+from .segment import Recorded, Segment
 
 
 class Recording:
-    """The segments of a message, the ids that it frees after them, and how many bytes it uploads."""
+    """The segments of a message, and the ids that it frees after them."""
 
-    def __init__(self, segments: Sequence[Segment], free: Sequence[str] = (), nbytes: int = 0) -> None:
-        self.segments, self.free, self.nbytes = segments, free, nbytes
+    def __init__(self, segments: Sequence[Segment], free: Sequence[str] = ()) -> None:
+        self.segments, self.free = segments, free
+        self.nbytes = sum([segment.nbytes for segment in segments])
+        """The number of bytes that it uploads."""
         self.sent_at = 0.0
         """When it was sent, by the monotonic clock."""
 
-    @cached_property
-    def _written(self) -> Written:
-        parts = [segment.written() for segment in self.segments]
-        return Written(*[[x for part in parts for x in part[field]] for field in range(3)])  # type: ignore[arg-type]
-
     @property
-    def program(self) -> list[Instruction]:
+    def program(self) -> list[Recorded]:
         """The instructions."""
-        return self._written.program
+        return [each for segment in self.segments for each in segment.program()]
 
-    @property
-    def lines(self) -> list[Line | None]:
-        """The user's line that recorded each instruction."""
-        return self._written.lines
-
-    @property
-    def effects(self) -> list[Effect | None]:
-        """The effect of each instruction on the shadow graph."""
-        return self._written.effects
-
-
-def joined(recordings: Sequence[Recording]) -> Recording:
-    """Join several recordings into one, in order."""
-    segments = [segment for each in recordings for segment in each.segments]
-    free = [name for each in recordings for name in each.free]
-    return Recording(segments, free, sum([each.nbytes for each in recordings]))
+    def freed(self, index: int) -> list[str]:
+        """The ids that it frees after the instructions before ``index``."""
+        later = [each.instruction for each in self.program[index:]]
+        return [*names_in([i.inputs for i in later if i.op == "free"]), *self.free]
 
 
 FULL_BYTES = 32 * 2**20
@@ -104,7 +86,8 @@ class InFlight:
 
     def is_welcome(self, nbytes: int) -> bool:
         """Whether a program that uploads ``nbytes`` may be sent without a wait, and the server is not busy."""
-        self._note_answers()
+        while self._sent and self.error is None and self._transport.answered:
+            self._settle()
         return self.error is None and len(self._sent) < AHEAD_PROGRAMS and not self._is_full(nbytes)
 
     def land(self) -> tuple[Recording, Answer] | None:
@@ -126,10 +109,6 @@ class InFlight:
         """Whether a program that uploads ``nbytes`` must wait for answers."""
         sent = sum(recording.nbytes for recording in self._sent)
         return len(self._sent) >= self._room or sent + nbytes > FULL_BYTES
-
-    def _note_answers(self) -> None:
-        while self._sent and self.error is None and self._transport.answered:
-            self._settle()
 
     def _settle(self) -> tuple[Recording, Answer] | None:
         """Wait for the oldest message's answer, and return both; None if the answer is an error."""

@@ -195,31 +195,40 @@ class LazyGraph:
 def join(
     segment: Any, builder: NodeBuilder, tensors: Sequence[Any], outputs: Sequence[Any], before: LazyGraph | None
 ) -> None:
-    """Add a call that was just recorded to the graph: later if possible, and else now.
+    """Add a call that was just recorded as an instruction or a block to the graph.
 
     ``before`` is the lazy graph that it may join, if it belongs to this segment.
     """
     slots = segment.slots
     segment.lazy = before if before is not None and before.slots is slots else None
-    taken, made = tuple([slots[t._id] for t in tensors]), tuple([slots[t._id] for t in outputs])
-    lazy = None
-    if not any(output._version_counter[0] for output in outputs):
-        lazy = graph_for(segment, tensors, taken)
-    if lazy is None:
+    if any(output._version_counter[0] for output in outputs):
         builder.build(tensors, outputs)
     else:
-        lazy.add(builder, taken + made, outputs)
+        enter(segment, builder, tensors, tuple([slots[t._id] for t in (*tensors, *outputs)]), outputs)
 
 
-def graph_for(segment: Any, tensors: Sequence[Any], slots: Places) -> LazyGraph | None:
-    """The lazy graph that a segment's last call, on these tensors, may join; None if its nodes must be made now."""
+def enter(
+    segment: Any,
+    builder: NodeBuilder,
+    tensors: Sequence[Any],
+    places: Places,
+    outputs: Sequence[Any],
+    step: Step | None = None,
+) -> None:
+    """Add a segment's last call to the graph: later if possible, and else now.
+
+    ``places`` are the slots of its tensors and then its outputs; ``step`` is its own step, if it has numbers.
+    """
     lazy: LazyGraph | None = None
     if not observers or state.observer is None:
         lazy = segment.lazy or LazyGraph(segment.slots)
-        if not all(map(lazy.takes, tensors, slots)):
+        if not all(map(lazy.takes, tensors, places)):
             lazy = None
     segment.lazy = lazy
-    return lazy
+    if lazy is None:
+        builder.build(tensors, outputs, step)
+    else:
+        lazy.add(builder, places, outputs, step)
 
 
 def pass_over(root: Any, inputs: Sequence[Any] | None = None) -> bool:

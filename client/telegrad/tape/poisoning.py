@@ -6,7 +6,7 @@ poisoned: they never run, and their effects on the shadow graph are undone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -17,12 +17,13 @@ from telegrad_engine.program.instructions import names_in
 from telegrad_engine.program.verbs import VERBS
 from telegrad_engine.schema.op import CATALOGUE
 
-from .effects import Effect
-from .in_flight import Recording
+from .segment import Recorded
 
 FEW = 256
 ENDING = frozenset(name for name, verb in VERBS.items() if verb.ending)
 """The verbs that are not sent again: no one waits for the values any more, and the next message frees dead tensors."""
+SETTING = frozenset({"set_grad", "zero_grad"})
+"""The verbs that replace gradients, unless they have attributes."""
 
 
 class Failed(dict[str, TelegradError]):
@@ -44,19 +45,19 @@ class Failed(dict[str, TelegradError]):
                 self.check(x, outputs)
 
 
-def explain(error: TelegradError, recording: Recording) -> int | None:
+def explain(error: TelegradError, program: Sequence[Recorded]) -> int | None:
     """Add a note to the error with the line that recorded the failed instruction, and return the instruction's index.
 
     No instruction from that index on has run. Return None if the index is not known.
     """
-    program, lines = recording.program, recording.lines
     index = 0 if isinstance(error, ProgramNotRun) else error.context.get("instruction")
     if index is None and (isinstance(error, TooLarge) or error.context.get("quota") == "memory"):
         return 0  # the whole program was rejected
     if not isinstance(index, int) or index >= len(program):
         return None
-    if lines[index] is not None:
-        error.add_note(f"recorded at {lines[index]} as {program[index]!r:.200}; tg.debug(True) raises it there")
+    instruction, line, _ = program[index]
+    if line is not None:
+        error.add_note(f"recorded at {line} as {instruction!r:.200}; tg.debug(True) raises it there")
     return index
 
 
@@ -105,81 +106,53 @@ class Sharing:
 
 
 class Outcome(NamedTuple):
-    """The indices of the instructions, from the failed one on, that never run and of those that are sent again."""
+    """The instructions, from the failed one on, that never run and those that are sent again."""
 
-    poisoned: list[int]
-    spared: list[int]
+    poisoned: list[Recorded]
+    spared: list[Recorded]
     unfinished: list[Any]
     """The tensors whose gradients a failed pass may have left incomplete."""
 
 
-def poisoned_by(
-    sharing: Sharing,
-    program: Sequence[Instruction],
-    effects: Sequence[Effect | None],
-    index: int,
-    only: bool,
-    dead: Iterable[str],
-) -> Outcome:
+def poisoned_by(sharing: Sharing, program: Sequence[Recorded], index: int, only: bool, dead: set[str]) -> Outcome:
     """Divide a recorder's program, from this failed instruction on, into poisoned and spared instructions.
 
     Unless ``only`` this instruction failed, all are poisoned. ``dead`` names tensors whose handles died.
     """
-    rest = range(index, len(program))
+    failed, rest = program[index], [each for each in program[index:] if each.instruction.op not in ENDING]
     if not only:
-        return Outcome([i for i in rest if program[i].op not in ENDING], [], [])
-    dead = {*dead, *names_in([x.inputs for x in program[index:] if x.op == "free"])}
-    spread = _Spread(sharing, dead, program[:index])
-    poisoned, spared = [], []
-    for i in rest:
-        instruction = program[i]
-        if instruction.op in ENDING:
-            continue
-        if i == index or spread.reaches(instruction):
-            poisoned.append(i)
-            spread.add(instruction, effects[i])
-        else:
-            spared.append(i)
-            spread.pass_by(instruction)
-    unneeded = _unneeded(program, spared, dead)
-    poisoned, spared = sorted([*poisoned, *unneeded]), [i for i in spared if i not in unneeded]
-    failed = effects[index]
-    unfinished = [] if failed is None else [tensor for tensor, had in failed.receivers if not had]
-    return Outcome(poisoned, spared, unfinished)
-
-
-def _unneeded(program: Sequence[Instruction], spared: Sequence[int], dead: set[str]) -> set[int]:
-    """The spared instructions whose results cannot be used: they could only raise a second error for a statement."""
+        return Outcome(rest, [], [])
+    spread = _Spread(sharing, dead, [each.instruction for each in program[:index]])
+    poisoned = {i for i, each in enumerate(rest) if spread.takes(each, each is failed)}
     used: set[str] = set()
-    found = set()
-    for i in reversed(spared):
-        op = CATALOGUE.ops.get(program[i].op)
-        outputs = program[i].outputs
+    for i in reversed([i for i in range(len(rest)) if i not in poisoned]):
+        instruction = rest[i].instruction
+        op, outputs = CATALOGUE.ops.get(instruction.op), instruction.outputs
         if op is not None and not op.random and dead.issuperset(outputs) and used.isdisjoint(outputs):
-            found.add(i)
+            poisoned.add(i)  # its results cannot be used: it could only raise a second error for a statement
         else:
-            used.update(names_in(program[i].inputs))
-    return found
+            used.update(names_in(instruction.inputs))
+    unfinished = [] if failed.effect is None else [tensor for tensor, had in failed.effect.receivers if not had]
+    spared = [each for i, each in enumerate(rest) if i not in poisoned]
+    return Outcome([rest[i] for i in sorted(poisoned)], spared, unfinished)
 
 
-def undo(program: Sequence[Instruction], effects: Sequence[Effect | None], outcome: Outcome) -> None:
+def undo(outcome: Outcome) -> None:
     """Restore the shadow graph to the state that it would have without the poisoned instructions."""
     had: dict[str, bool] = {}
     leaves: dict[str, Any] = {}
-    for i in reversed(outcome.poisoned):
-        effect = effects[i]
+    for _, _, effect in reversed(outcome.poisoned):
         if effect is not None:
             effect.undo()
             for tensor, before in effect.receivers:
                 leaves[tensor._id], had[tensor._id] = tensor, before
-    for i in outcome.spared:
-        op, effect = program[i].op, effects[i]
+    for instruction, _, effect in outcome.spared:
         if effect is not None:
             had.update((tensor._id, True) for tensor, _ in effect.receivers if tensor._id in had)
-        elif op in ("set_grad", "zero_grad") and not program[i].attrs:
-            given = op == "set_grad" and program[i].inputs[1] is not None
-            had.update((name, given) for name in names_in(program[i].inputs) if name in had)
-    lost = {name for i in outcome.poisoned for name in program[i].outputs}
+        elif instruction.op in SETTING and not instruction.attrs:
+            given = instruction.op == "set_grad" and instruction.inputs[1] is not None
+            had.update((name, given) for name in names_in(instruction.inputs) if name in had)
+    lost = {name for instruction, _, _ in outcome.poisoned for name in instruction.outputs}
     for name, tensor in leaves.items():
         if not had[name] or (tensor._grad is not None and tensor._grad._id in lost):
             tensor._grad, tensor._has_grad, tensor._grad_history = None, had[name], None
@@ -202,27 +175,16 @@ class _Spread:
         for instruction in before:
             self._note(instruction)
 
-    def reaches(self, instruction: Instruction) -> bool:
-        """Whether an instruction depends on anything poisoned."""
-        op = instruction.op
-        verb = VERBS.get(op)
-        if self._all or not (_is_op(op) if verb is None else verb.local):
-            self._all = True
-            return True
-        names = list(names_in(instruction.inputs))
-        if op in ("set_grad", "zero_grad"):
-            names = names[1:] if op == "set_grad" else []  # only the new gradient's value is needed
-            return any(map(self._is_poisoned, names)) or (
-                bool(instruction.attrs) and self._has_poisoned_gradient(names_in(instruction.inputs))
-            )
-        if op in ("grad_of", "optim_step") and self._has_poisoned_gradient(names):
-            return True
-        return any(map(self._is_poisoned, names))
-
-    def add(self, instruction: Instruction, effect: Effect | None) -> None:
-        """Note that an instruction is poisoned."""
+    def takes(self, recorded: Recorded, failed: bool) -> bool:
+        """Note an instruction that failed, or was to run after that. Return whether it is poisoned."""
+        instruction, _, effect = recorded
+        poisoned = failed or self._reaches(instruction)
         self._note(instruction)
         op, inputs = instruction.op, instruction.inputs
+        if not poisoned:
+            if op in SETTING and self._gradients:
+                self._gradients.difference_update(names_in(inputs))
+            return False
         self._lost.update(instruction.outputs)
         if _is_in_place(op):
             self._memory.add(self._owner(inputs[0]))
@@ -233,13 +195,22 @@ class _Spread:
                 self._gradients = None
             elif self._gradients is not None:
                 self._gradients.update(tensor._id for tensor, _ in effect.receivers)
+        return True
 
-    def pass_by(self, instruction: Instruction) -> None:
-        """Note that an instruction is spared."""
-        self._note(instruction)
-        if instruction.op in ("set_grad", "zero_grad") and self._gradients:
-            cleared = names_in(instruction.inputs)
-            self._gradients.difference_update(cleared)
+    def _reaches(self, instruction: Instruction) -> bool:
+        """Whether an instruction depends on anything poisoned."""
+        op, verb = instruction.op, VERBS.get(instruction.op)
+        local = op in CATALOGUE.ops or _is_in_place(op) if verb is None else verb.local
+        if self._all or not local:
+            self._all = True
+            return True
+        names = [*names_in(instruction.inputs)]
+        reads_gradients = op in ("grad_of", "optim_step") or (op in SETTING and bool(instruction.attrs))
+        if reads_gradients and (self._gradients is None or not self._gradients.isdisjoint(names)):
+            return True
+        if op in SETTING:
+            names = names[1:] if op == "set_grad" else []  # only the new gradient's value is needed
+        return any(map(self._is_poisoned, names))
 
     def _note(self, instruction: Instruction) -> None:
         op, verb = CATALOGUE.ops.get(instruction.op), VERBS.get(instruction.op)
@@ -259,13 +230,6 @@ class _Spread:
         if name in self._lost:
             return True
         return bool(self._memory) and (None in self._memory or self._owner(name) in {*self._memory, None})
-
-    def _has_poisoned_gradient(self, names: Any) -> bool:
-        return self._gradients is None or not self._gradients.isdisjoint(names)
-
-
-def _is_op(name: str) -> bool:
-    return name in CATALOGUE.ops or _is_in_place(name)
 
 
 def _is_in_place(name: str) -> bool:

@@ -23,15 +23,16 @@ from telegrad_engine.context import state
 from telegrad_engine.errors import InternalError, InvalidOperation, TelegradError
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.result import Answer, Value
+from telegrad_engine.program.template import TAKES_DATA
 from telegrad_engine.program.wire import Outgoing
 
-from ..call_site import Line, users_line
+from ..call_site import users_line
 from ..transport.base import Transport
 from .effects import Effect, Received
 from .flush_policy import FlushPolicy, is_full
-from .in_flight import InFlight, Recording, joined
+from .in_flight import InFlight, Recording
 from .poisoning import Failed, Sharing, explain, poisoned_by, undo
-from .segment import FIELDS, Segment
+from .segment import FIELDS, Recorded, Segment
 from .step import Block
 from .templates import Templates
 
@@ -49,9 +50,7 @@ INHERITED_TEXT = (
 class Observer(Protocol):
     """Is notified of what a recorder does. Instructions are recorded one by one meanwhile."""
 
-    def recorded(
-        self, op: str, inputs: Sequence[Any], outputs: Sequence[str], attrs: Mapping[str, Any], effect: Effect | None
-    ) -> None:
+    def recorded(self, recorded: Recorded) -> None:
         """Note an instruction that was recorded."""
 
     def created(self, tensor: Any) -> None:
@@ -61,20 +60,13 @@ class Observer(Protocol):
         """Note that the user's code waits for the session."""
 
 
-class Debugging:
-    """Whether each instruction is sent as soon as it is recorded, in all sessions."""
-
-    enabled = False
-
-
-debugging = Debugging()
-
-
 class Recorder:
     """Records the instructions of one session and sends them. Safe to use from several threads."""
 
     observer: Observer | None = None
     """Set by :meth:`observe`."""
+    debugging = False
+    """Whether each instruction is sent as soon as it is recorded; set for all sessions."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -114,9 +106,6 @@ class Recorder:
         self.id_prefix = transport.id_prefix
         self._in_flight = InFlight(transport)
         self.flush_policy = FlushPolicy()
-        self._pending_bytes = 0
-        self._gathered = 0
-        """The number of instructions in ``segments``."""
         self._to_free: list[str] = []
         """The ids that the next message frees after its segments."""
         self.ids = count(1)
@@ -135,18 +124,23 @@ class Recorder:
 
     @property
     def _watched(self) -> bool:
-        return self.observer is not None or debugging.enabled or self.closed or bool(self.failed)
+        return self.observer is not None or self.debugging or self.closed or bool(self.failed)
 
     @property
     def waiting(self) -> int:
         """The number of instructions that are recorded and not sent."""
-        return self._gathered + len(self.segment)
+        return sum(map(len, self.segments)) + len(self.segment)
+
+    @property
+    def _nbytes(self) -> int:
+        """The number of bytes that these upload."""
+        return sum([segment.nbytes for segment in self.segments]) + self.segment.nbytes
 
     @property
     def pending(self) -> list[Instruction]:
         """The instructions that are recorded and not sent."""
         with self.lock:
-            return Recording([*self.segments, self.segment]).program
+            return [each.instruction for each in Recording([*self.segments, self.segment]).program]
 
     def new_id(self) -> str:
         """A fresh tensor id."""
@@ -158,26 +152,21 @@ class Recorder:
         inputs: Sequence[Any] = (),
         outputs: Sequence[str] = (),
         attrs: Mapping[str, Any] = NO_ATTRS,
-        nbytes: int = 0,
         effect: Effect | None = None,
     ) -> None:
         """Record one instruction, whose attributes are canonical already, with its effect on the shadow graph."""
         with self.lock:
-            if self.closed:
-                raise InvalidOperation(self._closed_text)
-            if self.failed:
-                self.failed.check(inputs, outputs)
-            self.make_way(op, nbytes)
-            mode = None if state.grad_enabled else "no_grad"
-            self.segment.add(op, inputs, outputs, attrs, mode, users_line(), effect)
-            if nbytes:
-                self._pending_bytes += nbytes
+            if self.segment.watched:
+                self._check_usable(inputs, outputs)
+            self.make_way(op, attrs["data"].nbytes if op in TAKES_DATA else 0)
+            mode, line = None if state.grad_enabled else "no_grad", users_line()
+            self.segment.add(op, inputs, outputs, attrs, mode, line, effect)
             if op == STEP:
                 self.note_step()
             if self.segment.watched:
                 if self.observer is not None:
-                    self.observer.recorded(op, inputs, outputs, attrs, effect)
-                if debugging.enabled and not self.advances:
+                    self.observer.recorded(Recorded(Instruction(op, inputs, outputs, attrs, mode, True), line, effect))
+                if self.debugging and not self.advances:
                     self.flush(requested=False)
 
     def emit_block(
@@ -185,27 +174,29 @@ class Recorder:
     ) -> None:
         """Record a block on these ids; the arguments are those of :meth:`.Segment.add_block`."""
         with self.lock:
-            if self.closed:
-                raise InvalidOperation(self._closed_text)
-            if self.failed:
-                self.failed.check(ids)
+            if self.segment.watched:
+                self._check_usable(ids)
             self.make_way()
             self.segment.add_block(block, ids, dropped, effects)
             if block.has(STEP):
                 self.note_step()
 
+    def _check_usable(self, inputs: Sequence[Any], outputs: Sequence[str] = ()) -> None:
+        """Raise if the session is closed, or the error of an input that was never created."""
+        if self.closed:
+            raise InvalidOperation(self._closed_text)
+        self.failed.check(inputs, outputs)
+
     def make_way(self, op: str = "", nbytes: int = 0) -> None:
         """Send what is due before an instruction that uploads ``nbytes`` is recorded."""
-        if not self._gathered and not self.segment.recorded:
+        if not self.segments and not self.segment.recorded:
             self.flush_policy.begin()
         elif nbytes or self._is_due(op):
             self.relieve()
             if not self.waiting:
                 self.flush_policy.begin()
-        recorded = len(self.segment.recorded)
-        self.segment.next_check = recorded + min(
-            FIELDS * CLOCK, recorded + FIELDS
-        )  # a few instructions may be far apart
+        recorded = len(self.segment.recorded)  # a few instructions may be far apart, so the first checks come soon
+        self.segment.next_check = recorded + min(FIELDS * CLOCK, recorded + FIELDS)
 
     def _is_due(self, op: str) -> bool:
         """Whether :meth:`relieve` should check if it is time to send, before an instruction is recorded."""
@@ -219,16 +210,8 @@ class Recorder:
         self.segment.next_check = 0
         self.flush_policy.end_step(self.segment)
 
-    def fetch(self, names: Sequence[str], values: bool = True) -> dict[str, Value]:
-        """Send everything recorded and return tensors: their arrays, or without ``values`` only their descriptions."""
-        self._note_request()
-        with self.lock:
-            if self.failed:
-                self.failed.check(names)
-            return self._completed(self._exchange(names, values))
-
-    def flush(self, requested: bool = True) -> dict[str, Value]:
-        """Send what is recorded as one message, wait for the answer, and return the fetched values.
+    def fetch(self, names: Sequence[str], values: bool = True, requested: bool = True) -> dict[str, Value]:
+        """Send everything recorded and return tensors: their arrays, or without ``values`` only their descriptions.
 
         ``requested`` says that the user's code needs it. Raises the error of an earlier message that was sent without
         waiting, if one failed.
@@ -236,13 +219,17 @@ class Recorder:
         if requested:
             self._note_request()
         with self.lock:
-            return self._completed(self._exchange())
+            if self.failed:
+                self.failed.check(names)
+            answer = self._exchange(names, values)
+            if answer.pending is not None:
+                self._add("cancel", (), {"call": answer.pending["call"]})
+                raise InternalError(f"a pass waits where none was expected to: {answer.pending}")
+            return answer.values
 
-    def _completed(self, answer: Answer) -> dict[str, Value]:
-        if answer.pending is not None:
-            self._cancel(answer.pending["call"])
-            raise InternalError(f"a pass waits where none was expected to: {answer.pending}")
-        return answer.values
+    def flush(self, requested: bool = True) -> None:
+        """Send what is recorded as one message, and wait for the answer; otherwise like :meth:`fetch`."""
+        self.fetch((), requested=requested)
 
     def advance(self, record: Callable[[], None]) -> dict[str, Any] | None:
         """Send what is recorded, at last the start or the resumption of a pass by ``record``.
@@ -279,12 +266,12 @@ class Recorder:
         assert last is not None, "it was sent, and has not failed"
         recording, answer = last
         if answer.pending is not None:
-            self.dead += [*_freed(recording.program[answer.pending["instruction"] + 1 :]), *recording.free]
+            self.dead += recording.freed(answer.pending["instruction"] + 1)
         return answer
 
     def relieve(self) -> None:
         """Send what is recorded if it is time to, without waiting for a server's answer."""
-        length, nbytes = self.waiting, self._pending_bytes
+        length, nbytes = self.waiting, self._nbytes
         if self.flush_policy.stepped and self.flush_policy.ends_segment:
             self.free_dead()
         if not self.transport.remote:
@@ -301,7 +288,7 @@ class Recorder:
         calls = [segment.call() for segment in self.segments]
         texts = self.templates.unsent([segment.template for segment in self.segments])
         packed = self.transport.pack(Outgoing(calls, self._to_free, texts))
-        if self._in_flight.make_room(self._pending_bytes):
+        if self._in_flight.make_room(self._nbytes):
             self.requests += 1
             self._in_flight.send(self._take(), packed)
 
@@ -311,7 +298,7 @@ class Recorder:
         error = self._in_flight.error
         if error is None:
             return last
-        self._undo(error, joined([*self._in_flight.take_back(), self._take()]))
+        self._undo(error, [*self._in_flight.take_back(), self._take()])
         try:
             raise error
         finally:
@@ -320,10 +307,8 @@ class Recorder:
     def _take(self) -> Recording:
         """Take what is recorded, as one message that is about to be sent, and begin anew."""
         segments = [*self.segments, self.segment] if len(self.segment) else self.segments
-        recording = Recording(segments, self._to_free, self._pending_bytes)
-        empty: list[Segment] = []
-        after, free = Segment(self._watched), list[str]()
-        self.segments, self.segment, self._to_free, self._pending_bytes, self._gathered = empty, after, free, 0, 0
+        recording = Recording(segments, self._to_free)
+        self.segments, self.segment, self._to_free = list[Segment](), Segment(self._watched), list[str]()
         self.flush_policy.end_message()
         return recording
 
@@ -340,7 +325,7 @@ class Recorder:
             self._to_free += segment.end(self.templates, dead, fetch, values)
             ended, after = [*self.segments, segment], Segment(self._watched)
             # In one statement, so that a Ctrl-C neither loses a segment nor has it sent twice.
-            self.segments, self._gathered, self.segment = ended, self._gathered + len(segment), after
+            self.segments, self.segment = ended, after
             self.flush_policy.end_segment()
 
     def close(self) -> None:
@@ -402,45 +387,33 @@ class Recorder:
         self.failed.refuse(names, error)
         self.watch()
 
-    def _undo(self, error: TelegradError, recording: Recording) -> None:
+    def _undo(self, error: TelegradError, recordings: Sequence[Recording]) -> None:
         """Name the failed instruction's line in the error, and undo the effects of it and of all that depends on it.
 
         Instructions after it that do not depend on it are recorded again.
         """
-        index = explain(error, recording)
+        recording = Recording(
+            [segment for each in recordings for segment in each.segments],
+            [name for each in recordings for name in each.free],
+        )
+        program = recording.program
+        index = explain(error, program)
         if index is None:
             return
-        program, effects = recording.program, recording.effects
-        freed = [*_freed(program[index:]), *recording.free]
-        only, dead = "instruction" in error.context, [*self.dead, *freed]
-        outcome = poisoned_by(self.sharing, program, effects, index, only, dead)
-        undo(program, effects, outcome)
+        freed = recording.freed(index)
+        only = "instruction" in error.context
+        outcome = poisoned_by(self.sharing, program, index, only, {*self.dead, *freed})
+        undo(outcome)
         for tensor in outcome.unfinished:
             self._add("set_grad", [tensor._id, None])
-        for i in outcome.spared:
-            self._record_again(program[i], recording.lines[i], effects[i])
-        for instruction in map(program.__getitem__, outcome.poisoned):
+        for i, line, effect in outcome.spared:
+            self.segment.add(i.op, i.inputs, i.outputs, i.attrs, i.grad_mode, line, effect)
+        for instruction, *_ in outcome.poisoned:
             self.refuse(instruction.outputs, error)
-            if instruction.op == "resume":
-                self._cancel(instruction.attrs["call"])
+            if instruction.op == "resume":  # cancel a pass that waits for gradients which were never computed
+                self._add("cancel", (), {"call": instruction.attrs["call"]})
         self.dead.extend([name for name in freed if self.failed.pop(name, None) is None])
-
-    def _record_again(self, instruction: Instruction, line: Line | None, effect: Effect | None) -> None:
-        """Record again an instruction that has not run because one before it failed."""
-        i = instruction
-        self.segment.add(i.op, i.inputs, i.outputs, i.attrs, i.grad_mode, line, effect)
-        if i.op == "tensor":
-            self._pending_bytes += i.attrs["data"].nbytes
-
-    def _cancel(self, call: str) -> None:
-        """Cancel a backward pass that waits for gradients which were never computed."""
-        self._add("cancel", (), {"call": call})
 
     def _add(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any] = NO_ATTRS) -> None:
         """Record an instruction that has no line of the user's."""
         self.segment.add(op, inputs, (), attrs, None, None)
-
-
-def _freed(program: Sequence[Instruction]) -> list[str]:
-    """The ids that a program frees."""
-    return [name for instruction in program if instruction.op == "free" for name in instruction.inputs[0]]

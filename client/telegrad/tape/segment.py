@@ -20,12 +20,12 @@ FIELDS = 3
 """The number of items in ``recorded`` for each step or block."""
 
 
-class Written(NamedTuple):
-    """Instructions, the user's line that recorded each, and its effect on the shadow graph."""
+class Recorded(NamedTuple):
+    """An instruction, the user's line that recorded it, and its effect on the shadow graph."""
 
-    program: list[Instruction]
-    lines: list[Line | None]
-    effects: list[Effect | None]
+    instruction: Instruction
+    line: Line | None = None
+    effect: Effect | None = None
 
 
 class Slots(dict[str, int]):
@@ -53,6 +53,8 @@ class Segment:
         """The number of instructions of the blocks that are more than one for each block."""
         self.arrays: dict[int, Any] = {}
         """The arrays that it uploads, by the instruction's index."""
+        self.nbytes = 0
+        """Their size in bytes."""
         self.effects: dict[int, Effect] = {}
         """The effects on the shadow graph, by the instruction's index."""
         self.dropped: list[str] = []
@@ -80,6 +82,7 @@ class Segment:
         step = step_of(op, inputs, len(outputs), attrs, mode)
         if op in TAKES_DATA:
             self.arrays[len(self)] = attrs["data"]
+            self.nbytes += attrs["data"].nbytes
         if effect is not None:
             self.effects[len(self)] = effect
         if not is_quiet(op, attrs):
@@ -106,6 +109,12 @@ class Segment:
     def watch(self, watched: bool) -> None:
         """Set whether each instruction must be recorded by :meth:`add` from now on."""
         self.watched, self.lazy = watched, None
+
+    @property
+    def block(self) -> Block:
+        """The segment, whose entries are steps, as one entry of another segment."""
+        steps, places, positions = [self.recorded[i::FIELDS] for i in range(FIELDS)]
+        return Block(steps, places, positions)
 
     # Ending ---------------------------------------------------------------------------------------
 
@@ -137,19 +146,18 @@ class Segment:
         arrays = {name: self.arrays[index] for name, index in self.template.uploads}
         return Call(self.template.template, [*self.slots], operands, arrays, self.ending)
 
-    def written(self) -> Written:
-        """The instructions, including the final fetch and free, with the users' lines and effects."""
-        found, names = Written([], [], []), [*self.slots]
-        for step_or_block, own_places, position in zip(*[self.recorded[i::FIELDS] for i in range(FIELDS)], strict=True):
-            for step, places in step_or_block.expanded(own_places):
-                index = len(found.program)
-                found.program.append(step.instruction([names[slot] for slot in places], self.arrays.get(index)))
-                found.effects.append(self.effects.get(index))
-            found.lines.extend([line and Line(*line) for line in step_or_block.positions(position)])
+    def program(self) -> list[Recorded]:
+        """The instructions, including the final fetch and free."""
+        found, names = list[Recorded](), [*self.slots]
+        entries = zip(self.steps, self.recorded[1::FIELDS], self.recorded[2::FIELDS], strict=True)
+        for step_or_block, entry_places, entry_position in entries:
+            for step, places, position in step_or_block.expanded(entry_places, entry_position):
+                index = len(found)
+                instruction = step.instruction([names[slot] for slot in places], self.arrays.get(index))
+                found.append(Recorded(instruction, position and Line(*position), self.effects.get(index)))
         fetch, values, free = self.ending
         for op, slots, attrs in (("fetch", fetch, {"values": values}), ("free", free, {})):
             if slots:
-                found.program.append(Instruction(op, [tuple([names[slot] for slot in slots])], (), attrs, None, True))
-                found.lines.append(None)
-                found.effects.append(None)
+                ids = tuple([names[slot] for slot in slots])
+                found.append(Recorded(Instruction(op, [ids], (), attrs, None, True)))
         return found

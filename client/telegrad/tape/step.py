@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from itertools import chain
 from typing import Any, Self
 
 from telegrad_engine.lru import LRU
@@ -42,13 +41,9 @@ class Step:
     def __len__(self) -> int:
         return 1
 
-    def expanded(self, places: Places) -> Sequence[tuple[Step, Places]]:
-        """The single steps that an entry with these places stands for, with their places."""
-        return ((self, places),)
-
-    def positions(self, given: Position | None) -> Sequence[Position | None]:
-        """The user's lines that recorded the single steps, given the entry's."""
-        return (given,)
+    def expanded(self, places: Places, position: Position | None = None) -> Sequence[Single]:
+        """The single steps that an entry with these places stands for, with their places and the users' lines."""
+        return ((self, places, position),)
 
     def instruction(self, ids: Sequence[str], array: Any = None) -> Instruction:
         """The instruction on these ids, with the array that it uploads."""
@@ -77,6 +72,10 @@ class Step:
 
     def __repr__(self) -> str:
         return f"<step {self.op}{tuple(self.inputs)} {self.attrs}>"
+
+
+Single = tuple[Step, Places, Position | None]
+"""A single step, its places, and the user's line that recorded it."""
 
 
 def _filled(values: Sequence[Any], ids: Iterator[str]) -> tuple[Any, ...]:
@@ -121,14 +120,8 @@ def step_of(op: str, inputs: Sequence[Any], outputs: int, attrs: Mapping[str, An
 class Block:
     """Steps that are recorded together as one entry: those of a compiled function."""
 
-    def __init__(self, instructions: Sequence[Instruction], positions: Sequence[Position]) -> None:
-        used = [(*names_in(i.inputs), *i.outputs) for i in instructions]
-        self.ids = tuple(dict.fromkeys(chain.from_iterable(used)))
-        """The ids of the tensors that it was made from, in the order in which they first appear."""
-        numbers = {name: number for number, name in enumerate(self.ids)}
-        self._places = [tuple([numbers[name] for name in names]) for names in used]
-        self._positions = positions
-        self.steps = [step_of(i.op, i.inputs, len(i.outputs), i.attrs, i.grad_mode) for i in instructions]
+    def __init__(self, steps: Sequence[Step], places: Sequence[Places], positions: Sequence[Position | None]) -> None:
+        self.steps, self._places, self._positions = steps, places, positions
         self.kind = self
         self.operands: Sequence[float] = [x for step in self.steps for x in step.operands]
         found = [VERBS.get(s.op) or CATALOGUE.ops.get(s.op.removesuffix("_")) for s in self.steps]
@@ -159,11 +152,7 @@ class Block:
         other.operands = [x for step in other.steps for x in step.operands]
         return other
 
-    def expanded(self, places: Places) -> Sequence[tuple[Step, Places]]:
-        """The single steps that an entry with these places stands for, with their places."""
-        parts = zip(self.steps, self._places, strict=True)
-        return [(step, tuple([places[index] for index in own])) for step, own in parts]
-
-    def positions(self, _: Position | None) -> Sequence[Position | None]:
-        """The user's lines that recorded the single steps, when the function was traced."""
-        return self._positions
+    def expanded(self, places: Places, _: Position | None = None) -> Sequence[Single]:
+        """The single steps that an entry with these places stands for, with the lines that recorded the trace."""
+        parts = zip(self.steps, self._places, self._positions, strict=True)
+        return [(step, tuple([places[index] for index in own]), position) for step, own, position in parts]

@@ -7,7 +7,7 @@ from typing import Any
 
 from telegrad_engine.program.template import TAKES_DATA, stand_ins, template_of
 
-from .step import Places, Step
+from .step import Places, Single
 
 MAX_STEPS = 100_000
 """How many steps the remembered templates have together; those used last are remembered."""
@@ -29,20 +29,20 @@ class SentTemplate:
         self.sent = self.recurs = False
         """Whether it has been sent to the server, and whether it was recorded more than once."""
         texts, operands, steps = [], 0, self.steps
-        for step, places in steps:
+        for step, places, _ in steps:
             texts.append(step.text([names[slot] for slot in places], operands))
             operands += len(step.operands)
         self.length = len(steps)
         self.template = template_of(texts)
         self.uploads = [
-            (names[places[0]], index) for index, (step, places) in enumerate(steps) if step.op in TAKES_DATA
+            (names[places[0]], index) for index, (step, places, _) in enumerate(steps) if step.op in TAKES_DATA
         ]
         """The placeholders of the uploaded arrays, and the indices of the instructions that upload them."""
 
     @property
-    def steps(self) -> list[tuple[Step, Places]]:
+    def steps(self) -> list[Single]:
         """The single steps, with their places."""
-        return [pair for step, places in zip(*self._key, strict=True) for pair in step.expanded(places)]
+        return [single for step, places in zip(*self._key, strict=True) for single in step.expanded(places)]
 
 
 class Templates:

@@ -14,7 +14,7 @@ from telegrad_engine.tensor.inference import InferenceVersion, is_marked
 from ..sessions.session import COPIES, Copies
 from ..tape.recorder import Recorder
 from ..transport.base import TensorInfo
-from .handle import Tensor, handle
+from .handle import Tensor, result_of
 
 
 def in_fork(tensor: Tensor, memo: dict[Any, Any]) -> Tensor:
@@ -29,9 +29,7 @@ def in_fork(tensor: Tensor, memo: dict[Any, Any]) -> Tensor:
         )
     if tensor._hooks is not None:
         raise InvalidOperation("a tensor with hooks cannot be taken into a fork: remove its hooks before the fork")
-    copied = handle(copies.target, tensor._data, cls=type(tensor))
-    memo[id(tensor)] = copied
-    copies.target.emit("alias", [tensor._id], [copied._id])
+    copied = memo[id(tensor)] = result_of(copies.target, "alias", [tensor._id], tensor._data, cls=type(tensor))
     copied._version_counter = _counter(tensor, copies)
     copied._requires_grad, copied._has_grad = tensor._requires_grad, tensor._has_grad
     copied._output_nr, copied._plain = tensor._output_nr, tensor._plain
@@ -63,8 +61,7 @@ def take(recorder: Recorder, tensor: TensorInfo) -> Tensor:
     """Return a handle of a session's tensor that is a leaf. The tensor keeps its name when the handle is dropped."""
     description: Mapping[str, Any] = tensor.description
     spec = Spec(tuple(description["shape"]), dtypes.parse(description["dtype"]).numpy)
-    taken = handle(recorder, spec)
+    taken = result_of(recorder, "alias", [description["id"]], spec)
     taken._version_counter = [description["version"]]
     taken._requires_grad, taken._has_grad = description["requires_grad"], tensor.has_grad
-    recorder.emit("alias", [description["id"]], [taken._id])
     return taken

@@ -24,17 +24,18 @@ from telegrad_engine.schema.op import NO_ATTRS, Op
 from telegrad_engine.shapes import Spec, interned
 from telegrad_engine.tensor.abstract import Meta, apply_spec, finish_without_values, unwrap
 from telegrad_engine.tensor.base import Tracked
-from telegrad_engine.tensor.call_cache import preparing, remember
+from telegrad_engine.tensor.call_cache import remember
 from telegrad_engine.tensor.conversion import as_array
 from telegrad_engine.tensor.formatting import format_tensor
 from telegrad_engine.tensor.in_place import Changeable
 from telegrad_engine.tensor.inference import is_marked
+from telegrad_engine.tensor.methods import in_place_methods
 from telegrad_engine.tensor.namespace import Functions
 
 from ..exclusions import explain_missing
 from ..late_bindings import bindings
 from ..sessions.session import COPIES, current
-from ..tape.dispatch import prepared_by, recording
+from ..tape.dispatch import preparing_calls, recording
 from ..tape.effects import change_of
 from ..tape.in_flight import FULL_BYTES
 from ..tape.lazy_graph import LazyGraph
@@ -211,8 +212,7 @@ class Tensor(HostValues, Tracked):
                 warnings.warn(NON_LEAF_GRAD, stacklevel=2)
             return None
         if self._grad is None:
-            self._grad = handle(self._recorder, Spec(self._data.shape, self._data.dtype))
-            self._recorder.emit("grad_of", [self._id], [self._grad._id])
+            self._grad = result_of(self._recorder, "grad_of", [self._id], Spec(self._data.shape, self._data.dtype))
             if self._grad_history is not None:
                 self._grad._adopt(self._grad_history)
                 self._grad_history = None
@@ -293,16 +293,16 @@ class Tensor(HostValues, Tracked):
 
     def detach(self) -> Tensor:
         """Return a tensor outside the graph that shares the memory."""
-        result = handle(self._recorder, self._data)
-        result._show_memory_of(self)
-        self._recorder.emit("detach", [self._id], [result._id])
-        return result
+        return self._over_memory("detach")
 
     def _apart(self) -> Tensor:
         # The session uses the tensor itself here; only the client graph could form a reference cycle.
-        result = handle(self._recorder, self._data)
+        return self._over_memory("alias")
+
+    def _over_memory(self, verb: str, attrs: Mapping[str, Any] = NO_ATTRS) -> Tensor:
+        """Record a verb that returns a tensor over the same memory, outside the graph."""
+        result = result_of(self._recorder, verb, [self._id], self._data, attrs)
         result._show_memory_of(self)
-        self._recorder.emit("alias", [self._id], [result._id])
         return result
 
     def detach_(self) -> Tensor:
@@ -317,11 +317,9 @@ class Tensor(HostValues, Tracked):
 
         The result has its own version counter: autograd does not notice in-place changes through it.
         """
-        result = handle(self._recorder, self._data)
-        result._show_memory_of(self)
+        result = self._over_memory("detach", {"shares_version": False})
         if not is_marked(self):
             result._version_counter = [0]
-        self._recorder.emit("detach", [self._id], [result._id], {"shares_version": False})
         return result
 
     @data.setter
@@ -363,9 +361,8 @@ class Tensor(HostValues, Tracked):
                 "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol "
                 "at the moment."
             )
-        copied = handle(self._recorder, self._data, cls=type(self))
         source = self.detach()  # held until the instruction is recorded, since it would be freed otherwise
-        self._recorder.emit("clone", [source._id], [copied._id])
+        copied = result_of(self._recorder, "clone", [source._id], self._data, cls=type(self))
         if self._requires_grad:
             copied.requires_grad_()
         if self.grad is not None:
@@ -452,13 +449,26 @@ def handle(recorder: Recorder, spec: Any, name: str | None = None, cls: type[Ten
     return tensor
 
 
+def result_of(
+    recorder: Recorder,
+    verb: str,
+    inputs: Sequence[Any],
+    spec: Any,
+    attrs: Mapping[str, Any] = NO_ATTRS,
+    cls: type[Tensor] = Tensor,
+) -> Tensor:
+    """Record a verb that makes one tensor, and return its handle."""
+    tensor = handle(recorder, spec, cls=cls)
+    recorder.emit(verb, inputs, [tensor._id], attrs)
+    return tensor
+
+
 def from_pickle(cls: type[Tensor], value: Any, requires_grad: bool, is_buffer: bool | None = None) -> Tensor:
     """Recreate a pickled tensor in the current session."""
     uploaded = upload(current().recorder, value)
     tensor: Any = uploaded
     if cls is not Tensor:
-        tensor = handle(uploaded._recorder, uploaded._data, cls=cls)
-        uploaded._recorder.emit("detach", [uploaded._id], [tensor._id])
+        tensor = result_of(uploaded._recorder, "detach", [uploaded._id], uploaded._data, cls=cls)
     if requires_grad:
         tensor.requires_grad_()
     if is_buffer:
@@ -480,7 +490,7 @@ def upload(recorder: Recorder, data: Any, dtype: Any = None, requires_grad: bool
         raise DTypeMismatch(ONLY_FLOATING)
     name = recorder.new_id()
     attrs = {"data": array, "requires_grad": True} if requires_grad else {"data": array}
-    recorder.emit("tensor", (), (name,), attrs, array.nbytes)
+    recorder.emit("tensor", (), (name,), attrs)
     tensor = handle(recorder, interned(array.shape, array.dtype), name)
     tensor._requires_grad = requires_grad
     if array.dtype.kind in "iu" and array.nbytes < FULL_BYTES:
@@ -592,5 +602,9 @@ else:
     functions = OPS
 KINDS: set[type[Tensor]] = {Tensor}
 """The classes whose calls are cached: those that have Tensor's own methods."""
-remember(Tensor, OPS, preparing(prepared_by(handle), apply), KINDS, recording)
-__all__ = ["OPS", "Tensor", "apply", "functions", "handle", "in_worker_thread", "recorder_of", "refs", "upload"]
+remember(Tensor, OPS, preparing_calls(handle, apply), KINDS, recording)
+_changes = preparing_calls(handle, apply, in_place=True)
+for _name, _resolve in in_place_methods():
+    setattr(Tensor, _name, recording(getattr(Tensor, _name), _resolve, _changes, KINDS, in_place=True))
+__all__ = ["OPS", "Tensor", "apply", "functions", "handle", "in_worker_thread"]
+__all__ += ["recorder_of", "refs", "result_of", "upload"]

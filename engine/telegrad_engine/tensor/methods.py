@@ -6,6 +6,7 @@ including in-place forms, from the catalogue.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -227,6 +228,16 @@ def reflected_methods() -> Iterator[tuple[str, Op]]:
         op = CATALOGUE.get(name)
         if isinstance(op.params[1].kind, OperandKind):
             yield f"__r{dunder}__", op
+
+
+def in_place_methods() -> Iterator[tuple[str, Callable[..., tuple[Op, tuple[Any, ...], Mapping[str, Any]]]]]:
+    """Yield the in-place operators and methods, each with the function that binds its arguments to an op."""
+    for dunder, name in BINARY.items():
+        if CATALOGUE.get(name).inplace:
+            yield f"__i{dunder}__", lambda args, kwargs, op=CATALOGUE.get(name): (op, tuple(args), NO_ATTRS)
+    for name, overloads in CATALOGUE.overloads.items():
+        if changing := [op for op in overloads if op.inplace]:
+            yield f"{name}_", functools.partial(choose, name, changing)
 
 
 def _is_plain(overloads: Sequence[Op]) -> bool:

@@ -10,7 +10,7 @@ from telegrad_engine.errors import InvalidValue
 from ...sessions.generators import Generator
 from .collate import default_collate, default_convert
 from .dataset import IterableDataset, rows_of_session
-from .sampler import BatchSampler, RandomSampler, SequentialSampler
+from .sampler import BatchSampler, RandomSampler, SequentialSampler, batches, number_of_batches
 
 
 def get_worker_info() -> None:
@@ -76,7 +76,10 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         if isinstance(self.dataset, IterableDataset):
-            yield from self._stream()
+            samples: Iterable[Any] = self.dataset
+            if self.batch_size is not None:
+                samples = batches(samples, self.batch_size, self.drop_last)
+            yield from map(self.collate_fn, samples)
         elif self.batch_sampler is None:
             for index in self.sampler or ():
                 yield self.collate_fn(self.dataset[index])
@@ -89,9 +92,7 @@ class DataLoader:
         if not isinstance(self.dataset, IterableDataset):
             return len(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
         length = len(self.dataset)  # type: ignore[arg-type]
-        if self.batch_size is None:
-            return length
-        return length // self.batch_size if self.drop_last else -(-length // self.batch_size)
+        return length if self.batch_size is None else number_of_batches(length, self.batch_size, self.drop_last)
 
     def _batch(self, indices: list[Any]) -> Any:
         if self.collate_fn is default_collate:
@@ -101,19 +102,6 @@ class DataLoader:
         if hasattr(self.dataset, "__getitems__"):
             return self.collate_fn(self.dataset.__getitems__(indices))
         return self.collate_fn([self.dataset[index] for index in indices])
-
-    def _stream(self) -> Iterator[Any]:
-        if self.batch_size is None:
-            yield from map(self.collate_fn, self.dataset)
-            return
-        samples: list[Any] = []
-        for sample in self.dataset:
-            samples.append(sample)
-            if len(samples) == self.batch_size:
-                yield self.collate_fn(samples)
-                samples = []
-        if samples and not self.drop_last:
-            yield self.collate_fn(samples)
 
 
 def _check_workers(num_workers: int, timeout: float, prefetch_factor: int | None, persistent: bool) -> None:

@@ -116,18 +116,27 @@ class BatchSampler(Sampler[list[int]]):
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def __iter__(self) -> Iterator[list[int]]:
-        batch: list[int] = []
-        for index in self.sampler:
-            batch.append(index)
-            if len(batch) == self.batch_size:
-                yield batch
-                batch = []
-        if batch and not self.drop_last:
-            yield batch
+        return batches(self.sampler, self.batch_size, self.drop_last)
 
     def __len__(self) -> int:
-        count = len(self.sampler)  # type: ignore[arg-type]
-        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+        return number_of_batches(len(self.sampler), self.batch_size, self.drop_last)  # type: ignore[arg-type]
+
+
+def batches(items: Iterable[T], size: int, drop_last: bool) -> Iterator[list[T]]:
+    """Yield lists of ``size`` items; the last list may be shorter, or is dropped."""
+    batch: list[T] = []
+    for item in items:
+        batch.append(item)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch and not drop_last:
+        yield batch
+
+
+def number_of_batches(count: int, size: int, drop_last: bool) -> int:
+    """The number of lists that :func:`batches` yields for this many items."""
+    return count // size if drop_last else -(-count // size)
 
 
 def random_of(generator: Generator | None) -> np.random.Generator:
