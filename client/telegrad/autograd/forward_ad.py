@@ -7,14 +7,16 @@ product: the op's derivative, which is linear in the gradient, is differentiated
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
-from telegrad_engine.context import below, enable_grad, observed_by
+from telegrad_engine.context import below, enable_grad
 from telegrad_engine.graph.differentiation import listed
 from telegrad_engine.instrumentation import Run
 from telegrad_engine.schema.op import Op
-from telegrad_engine.transforms.forward_ad import EnterLevel, ForwardAD, SwitchForwardMode, UnpackedDualTensor
+from telegrad_engine.transforms import forward_ad as engine_forward_ad
+from telegrad_engine.transforms.forward_ad import UnpackedDualTensor, exit_dual_level, make_dual, unpack_dual
+from telegrad_engine.transforms.forward_ad import _is_fwd_grad_enabled as _is_fwd_grad_enabled
+from telegrad_engine.transforms.forward_ad import _set_fwd_grad_enabled as _set_fwd_grad_enabled
 from telegrad_engine.transforms.tangents import Execute, Level, as_tuple, moving, replaced
 
 from .pullback import Arguments, Outputs, Pullback
@@ -22,10 +24,6 @@ from .pullback import Arguments, Outputs, Pullback
 
 class DualLevel(Level):
     """The level that pushes tangents through the operations that are recorded."""
-
-    def activated(self) -> AbstractContextManager[Any]:
-        """Return a context manager in which this is the innermost transform."""
-        return observed_by(self)
 
     def pushed(
         self, execute: Execute, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], tangents: Sequence[Any]
@@ -39,6 +37,9 @@ class DualLevel(Level):
         found = Pullback(outputs).push([tangent for _, tangent in pairs], False)
         shown = [outputs.outward(output) for output in outputs.tensors]
         return [t if raw.requires_grad else None for t, raw in zip(found, outputs.raws, strict=True)], op.bundle(shown)
+
+    def _remember(self, outputs: Sequence[Any], tangents: Sequence[Any], results: Sequence[Any]) -> None:
+        """Do nothing: the session has the saved tensors."""
 
     def grad(self, run: Run, outputs: Any, inputs: Any, grad_outputs: Any, options: Mapping[str, Any]) -> Any:
         """``autograd.grad`` for outputs or ``grad_outputs`` with tangents: the results have tangents, too."""
@@ -62,20 +63,18 @@ class DualLevel(Level):
         return found
 
 
-FORWARD_AD = ForwardAD(DualLevel)
-enter_dual_level, exit_dual_level = FORWARD_AD.enter_dual_level, FORWARD_AD.exit_dual_level
-make_dual, unpack_dual = FORWARD_AD.make_dual, FORWARD_AD.unpack_dual
-_is_fwd_grad_enabled = FORWARD_AD.is_enabled
+def enter_dual_level() -> int:
+    """Begin forward mode on this thread, and return the level, which is 0.
+
+    Raises InvalidOperation inside a level.
+    """
+    return engine_forward_ad.enter_dual_level(DualLevel)
 
 
-class dual_level(EnterLevel):
+class dual_level(engine_forward_ad.dual_level):
     """Forward mode inside a ``with`` block or a decorated function; the context value is the level."""
 
-    functions = FORWARD_AD
-
-
-class _set_fwd_grad_enabled(SwitchForwardMode):
-    functions = FORWARD_AD
+    _kind = DualLevel
 
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]

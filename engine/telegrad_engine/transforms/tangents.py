@@ -8,19 +8,24 @@ computes the tangents. docs/decisions/0012 gives the reasons.
 
 from __future__ import annotations
 
+import copy
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
-from ..context import enable_grad, state
+from ..context import enable_grad, generator, state
 from ..dtypes import FLOATING
 from ..errors import InvalidOperation, NotSupported, ShapeMismatch
 from ..graph import differentiation
+from ..graph.backward_pass import Values
+from ..graph.node import Node
 from ..graph.node_evaluation import saved_values
 from ..instrumentation import Observer, Run
 from ..schema.op import CATALOGUE, Op
 from ..tensor.base import Tracked
+from ..tensor.gradient_values import GraphValues
 from ..tensor.namespace import Functions
 
 Execute = Callable[[Op, tuple[Any, ...], Mapping[str, Any]], Any]
@@ -36,40 +41,30 @@ def check_size(tensor: Any, tangent: Any) -> None:
         )
 
 
+class _Thread(threading.local):
+    enabled = True
+    """Whether forward mode is on, even outside a level."""
+    level: Level | None = None
+    """The level that was entered."""
+
+
+thread = _Thread()
+
+
 class Level(Observer):
     """The tangents by tensor, and the observer that pushes them through each operation.
 
-    A tangent is discarded with its tensor, and all tangents when the level ends. The ``switch`` has an attribute
-    ``enabled``, which is false while the user has switched forward mode off.
+    A tangent is discarded with its tensor, and all tangents when the level ends. The tangents of saved tensors are
+    restored for a backward inside the level.
     """
 
     sees_ops = True
 
-    def __init__(self, switch: Any) -> None:
-        self._switch = switch
+    def __init__(self) -> None:
         self._tangents: dict[int, tuple[weakref.ref[Any], Any]] = {}
         self._suspended = 0
-
-    # For subclasses ----------------------------------------------------------------------
-
-    def activated(self) -> AbstractContextManager[Any]:
-        """Return a context in which the level observes this thread."""
-        raise NotImplementedError
-
-    def pushed(
-        self, execute: Execute, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], tangents: Sequence[Any]
-    ) -> tuple[Sequence[Any], Any]:
-        """Return the tangents of an op's results (None for results without a derivative).
-
-        The second result is that of the op if this executed it on these inputs, or else None.
-        """
-        raise NotImplementedError
-
-    def remember(self, outputs: Sequence[Any], tangents: Sequence[Any], results: Sequence[Any]) -> None:
-        """Called after an op with the tangents of its inputs and results, for a backward inside this level."""
-
-    def remember_outputs(self, node: Any, tangents: Sequence[Any]) -> None:
-        """Called after a Function with the tangents of its outputs, which it may have saved."""
+        self._saved: weakref.WeakKeyDictionary[Node, Mapping[int, Any]] = weakref.WeakKeyDictionary()
+        """The tangents of a node's saved tensors by their positions, and of a Function's outputs by their numbers."""
 
     # Operations --------------------------------------------------------------------------
 
@@ -108,7 +103,7 @@ class Level(Observer):
                 self.give(tensor, tangent)
             else:
                 target._inplace(CATALOGUE.get("copy"), (target, tangent))
-        self.remember((tensor,), tangents, (tangent,))
+        self._remember((tensor,), tangents, (tangent,))
         return tensor
 
     def function(self, run: Run, ctx: Any, args: tuple[Any, ...], separate: bool) -> Any:
@@ -128,7 +123,8 @@ class Level(Observer):
                 if tangent is not None:
                     _check(entry, index, tangent, tangents)
                     self.give(output, tangent)
-        self.remember_outputs(entry.node, results)
+        if entry.node is not None:
+            self._saved[entry.node] = {nr: tangent for nr, tangent in enumerate(results) if tangent is not None}
         return entry
 
     def tangent(self, tensor: Any) -> Any:
@@ -152,8 +148,22 @@ class Level(Observer):
         for output, tangent in zip(outputs, pushed, strict=True):
             if tangent is not None:
                 self.give(output, tangent)
-        self.remember(outputs, tangents, pushed)
+        self._remember(outputs, tangents, pushed)
         return result
+
+    def pushed(
+        self, execute: Execute, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], tangents: Sequence[Any]
+    ) -> tuple[Sequence[Any], Any]:
+        """Return the tangents of an op's results (None for results without a derivative).
+
+        The second result is that of the op if this executed it on these inputs, or else None: the tangents are computed
+        on stand-ins for the inputs, so that the graph of the results does not show it.
+        """
+        before = copy.deepcopy(generator()) if op.random else None
+        found = transposed(execute, op, inputs, attrs, tangents)
+        if before is not None:
+            state.generator = before  # the op draws the same numbers
+        return found, None
 
     def _pushed(self, execute: Execute, op: Op, *call: Any) -> tuple[Any, Any]:
         """Return what ``pushed`` does. Raises NotSupported if the op's derivative cannot be differentiated."""
@@ -169,6 +179,42 @@ class Level(Observer):
                 "implementation to derivatives.yaml"
             ) from error
 
+    # Backward passes inside the level ------------------------------------------------------
+
+    def gradients(self, values: Any, tensor: Any) -> Any:
+        """Return Values whose gradients are tensors if tangents are enabled, because gradients have tangents too."""
+        return super().gradients(DualValues(tensor) if self.enabled else values, tensor)
+
+    def _remember(self, outputs: Sequence[Any], tangents: Sequence[Any], results: Sequence[Any]) -> None:
+        """Store the tangents of a node's saved inputs and results."""
+        node = outputs[0]._node if outputs else None
+        if node is None:
+            return
+        found: dict[int, Any] = {}
+        for position, (source, key) in enumerate(node.plan.saves):
+            tangent = tangents[key] if source == "input" else results[key] if source == "output" else None
+            if tangent is not None:
+                found[position] = tangent
+        if found:
+            self._saved[node] = found
+
+    def unpacked(self, node: Any, values: Sequence[Any]) -> None:
+        """Restore the tangents of saved tensors."""
+        if self.enabled:
+            for position, tangent in self._saved.get(node, {}).items():
+                value = values[position]
+                for tensor, own in zip(value, tangent, strict=True) if isinstance(value, list) else [(value, tangent)]:
+                    if own is not None and isinstance(tensor, Tracked):
+                        self.give(tensor, own)
+        super().unpacked(node, values)
+
+    def unpacked_output(self, node: Node | None, output_nr: int, output: Any) -> None:
+        """Restore the tangent of an output that a custom Function saved."""
+        tangent = self._saved.get(node, {}).get(output_nr) if self.enabled and node is not None else None
+        if tangent is not None:
+            self.give(output, tangent)
+        super().unpacked_output(node, output_nr, output)
+
     # Tangents ----------------------------------------------------------------------------
 
     @contextmanager
@@ -181,18 +227,14 @@ class Level(Observer):
             self._suspended -= 1
 
     @property
-    def is_suspended(self) -> bool:
-        """Whether tensors currently have no tangents."""
-        return self._suspended > 0
-
-    @property
     def enabled(self) -> bool:
         """Whether results currently get tangents."""
-        return self._switch.enabled and not self.is_suspended and not state.inference
+        return thread.enabled and not self._suspended and not state.inference
 
     def end(self) -> None:
         """Discard all tangents."""
         self._tangents.clear()
+        self._saved.clear()
 
     def of(self, tensor: Any) -> Any:
         """Return the tangent of a tensor, or None. A view's tangent is a view of its base's tangent."""
@@ -239,6 +281,18 @@ class Level(Observer):
                 for x in values
             ]
         )
+
+
+class DualValues(GraphValues):
+    """Gradients as tensors that are not recorded, but have tangents. ``.grad`` gets values without tangents."""
+
+    def __init__(self, like: Any) -> None:
+        super().__init__(like._graph_class, recording=False)
+
+    def accumulate(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
+        """Add a gradient to ``tensor.grad`` as a pass on arrays does."""
+        values: Values = tensor._array_values()
+        values.accumulate(tensor, grad._data, False)
 
 
 def transposed(
