@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 from ..context import enable_grad, generator, state
 from ..errors import CheckpointError, InvalidOperation, InvalidValue, NotSupported
 from ..graph import differentiation
-from ..graph.node import modified
-from ..transforms.saved_tensor_hooks import Packed, saved_tensors_hooks
+from ..transforms.saved_tensor_hooks import saved_tensors_hooks
 from .custom_function import Function
-from .custom_function.ctx import is_tensor
+from .custom_function.ctx import Saved, is_tensor
 from .custom_function.node import FunctionNode
 
 
@@ -63,40 +62,13 @@ class _Done(BaseException):
     """Stops the recomputation early. It is not an Exception, so that the function's own handlers do not catch it."""
 
 
-class Kept:
-    """An argument of a checkpointed call, kept as it is, or packed by the saved tensor hooks of an outer checkpoint."""
-
-    def __init__(self, value: Any) -> None:
-        pair = state.saved_hooks
-        self.is_tensor = is_tensor(value)
-        self.packed = None
-        if not self.is_tensor or pair is None:
-            self.value, self.version = value, value._version if self.is_tensor else 0
-            return
-        state.saved_hooks = None
-        try:
-            self.packed = Packed(value, *pair)
-        finally:
-            state.saved_hooks = pair
-        self.like, self.requires_grad = type(value), value.requires_grad
-
-    def restore(self) -> Any:
-        """Return the argument. Raises VersionConflict if it was modified in place since."""
-        if self.packed is not None:
-            return self.packed.rebuild(self.like).requires_grad_(self.requires_grad)
-        if self.is_tensor and self.value._version != self.version:
-            value = self.value
-            raise modified(value._data, value._node, value._output_nr, value._version, self.version)
-        return self.value
-
-
 class Frame:
     """A checkpointed call, whose saved tensors are replaced by numbers."""
 
     def __init__(self, call: Call) -> None:
         self.function = call.function
-        self.args = [Kept(a) for a in call.args]
-        self.kwargs = {name: Kept(value) for name, value in call.kwargs.items()}
+        self.args = [Saved(a) if is_tensor(a) else a for a in call.args]
+        self.kwargs = {name: Saved(value) if is_tensor(value) else value for name, value in call.kwargs.items()}
         self.around = call.around_again
         self.random = RandomState(call.preserve)
         self.compare, self.early_stop = call.compare, call.early_stop
@@ -120,8 +92,8 @@ class Frame:
         return self.recomputed.pop(number)
 
     def _recompute(self) -> None:
-        args = [a.restore() for a in self.args]
-        kwargs = {name: value.restore() for name, value in self.kwargs.items()}
+        args = [a.unpack() if isinstance(a, Saved) else a for a in self.args]
+        kwargs = {name: a.unpack() if isinstance(a, Saved) else a for name, a in self.kwargs.items()}
         recomputed: dict[int, Any] = {}
         self.recomputed = recomputed
 

@@ -83,8 +83,12 @@ class Packed:
 
     def __init__(self, tensor: Any, pack: Pack, unpack: Pack) -> None:
         version = tensor._version
-        with no_grad():
-            self._kept = pack(tensor)
+        before, state.saved_hooks = state.saved_hooks, None  # tensors that the hook itself saves are not packed
+        try:
+            with no_grad():
+                self._kept = pack(tensor)
+        finally:
+            state.saved_hooks = before
         if tensor._version != version:
             raise InvalidOperation(IN_PLACE)
         self._unpack = unpack
@@ -125,15 +129,12 @@ class _Packing(Observer):
 
 def _pack(node: Node, inputs: Sequence[Any], outputs: Sequence[Any], pair: tuple[Pack, Pack]) -> None:
     """Replace the node's saved tensors by their packed values."""
-    state.saved_hooks = None  # tensors that the hook itself saves are not packed
-    try:
-        saved = [
+    node.saved = tuple(
+        [
             _packed(value, _origin(save, inputs, outputs), outputs[0], pair)
             for value, save in zip(node.saved, node.plan.saves, strict=True)
         ]
-    finally:
-        state.saved_hooks = pair
-    node.saved = tuple(saved)
+    )
     node.versions = tuple((at, [0], 0) for at, _, _ in node.versions)
     around(node).packed = True
 

@@ -13,7 +13,7 @@ from ...context import state
 from ...errors import GraphFreed, InvalidArgument, InvalidChoice, InvalidOperation
 from ...graph.node import FREED, FREED_TEXT, Node, accumulator, following, modified
 from ...shapes import Spec
-from ...transforms.saved_tensor_hooks import Pack, Packed
+from ...transforms.saved_tensor_hooks import Packed
 
 REQUESTS = {"to_save", "saved_for_forward", "dirty_tensors", "non_differentiable"}
 """Attributes of a ctx that hold forward's requests until its outputs are added to the graph."""
@@ -25,18 +25,35 @@ def is_tensor(value: Any) -> bool:
 
 
 class Saved:
-    """A tensor that a Function saved, with its version at that time."""
+    """A tensor that is saved for backward, with its version; or its value, packed by the active saved tensor hooks.
 
-    __slots__ = ("output_nr", "tensor", "version")
+    Of an output of ``node``, which saves it, only the value is kept, to avoid a cycle.
+    """
 
-    def __init__(self, tensor: Any, node: Node) -> None:
-        self.output_nr = tensor._output_nr if tensor._node is node else None
-        """Its output number if it is an output of ``node``; only the value is kept then, to avoid a cycle."""
-        self.tensor = tensor if self.output_nr is None else tensor._apart()
-        self.version = tensor._version_counter[0]
+    __slots__ = ("kind", "output_nr", "packed", "place", "requires_grad", "tensor", "version")
 
-    def unpack(self, node: Node | None) -> Any:
+    def __init__(self, tensor: Any, node: Node | None = None) -> None:
+        hooks, own = state.saved_hooks, node is not None and tensor._node is node
+        self.output_nr: int | None = tensor._output_nr
+        """The number of the tensor among its node's outputs; None for a tensor that is kept itself."""
+        if hooks is None:
+            self.packed = None
+            if not own:
+                self.output_nr = None
+            self.tensor, self.version = tensor._apart() if own else tensor, tensor._version_counter[0]
+        else:
+            self.packed, self.kind, self.requires_grad = Packed(tensor, *hooks), type(tensor), tensor._requires_grad
+            self.place = None if own or not self.requires_grad else tensor._node or accumulator(tensor)
+            """The node that made the tensor; None for the node that saves it."""
+
+    def unpack(self, node: Node | None = None) -> Any:
         """Return the tensor at its place in the graph. Raises VersionConflict if it was modified since."""
+        if self.packed is not None:
+            tensor = self.packed.rebuild(self.kind)
+            if self.requires_grad:
+                place = node if self.place is None else self.place
+                tensor._node, tensor._output_nr, tensor._requires_grad = place, self.output_nr, True
+            return tensor
         tensor = self.tensor
         if tensor._version_counter[0] != self.version:
             origin = tensor._node if self.output_nr is None else node
@@ -48,29 +65,6 @@ class Saved:
         if state.observer is not None:
             state.observer.unpacked_output(node, self.output_nr, output)
         return output
-
-
-class PackedSaved:
-    """A tensor that a Function saved under ``saved_tensors_hooks``: the packed value and its place in the graph."""
-
-    __slots__ = ("cls", "output_nr", "packed", "place", "requires_grad")
-
-    def __init__(self, tensor: Any, node: Node, hooks: tuple[Pack, Pack]) -> None:
-        self.cls = type(tensor)
-        self.packed = Packed(tensor, *hooks)
-        self.requires_grad = tensor._requires_grad
-        self.output_nr = tensor._output_nr
-        self.place = accumulator(tensor) if tensor._node is None and tensor._requires_grad else tensor._node
-        if tensor._node is node:
-            self.place = None  # the node holds this object, so a reference back would form a cycle
-
-    def unpack(self, node: Node | None) -> Any:
-        """Return the tensor that the hooks unpack, at its place in the graph."""
-        tensor = self.packed.rebuild(self.cls)
-        if self.requires_grad:
-            place = node if self.place is None else self.place
-            tensor._node, tensor._output_nr, tensor._requires_grad = place, self.output_nr, True
-        return tensor
 
 
 class FunctionOp(NamedTuple):
@@ -184,19 +178,13 @@ class FunctionCtx:
 
     def _pack(self, node: Node) -> None:
         """Save the tensors that forward requested, after the outputs were added to the graph."""
-        hooks = state.saved_hooks
-        saved: list[Any] = []
         for index, tensor in enumerate(self.to_save):
-            if tensor is None:
-                saved.append(None)
-            elif is_tensor(tensor):
-                saved.append(Saved(tensor, node) if hooks is None else PackedSaved(tensor, node, hooks))
-            else:
+            if tensor is not None and not is_tensor(tensor):
                 raise InvalidArgument(
                     "save_for_backward can only save variables, but argument "
                     f"{index} is of type {type(tensor).__name__}"
                 )
-        self._saved = tuple(saved)
+        self._saved = tuple([None if tensor is None else Saved(tensor, node) for tensor in self.to_save])
         self._node = weakref.ref(node)
 
     def _push_forward(self, tangents: Sequence[Any], width: int) -> list[Any]:

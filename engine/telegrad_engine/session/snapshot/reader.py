@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ... import dtypes, random_state
-from ...autograd.checkpoint import Frame, Kept, RandomState
-from ...autograd.custom_function.ctx import FunctionCtx, PackedSaved, Saved
+from ...autograd.checkpoint import Frame, RandomState
+from ...autograd.custom_function.ctx import FunctionCtx, Saved
 from ...autograd.custom_function.define import Error
 from ...autograd.custom_function.node import FunctionNode, _plan
 from ...autograd.suspension import ClientHook, ClientNode
@@ -302,21 +302,21 @@ class Reader:
             return None
         if type(data) is dict:
             frame, requires_grad, output_nr, place = data["packed"]
-            packed: PackedSaved = _new(PackedSaved)
-            packed.cls, packed.packed, packed.requires_grad = Tensor, self.packed(frame), requires_grad is True
-            packed.output_nr, packed.place = _count(output_nr), self._edge(place)
-            return packed
+            return self._packed_saved(frame, requires_grad, _count(output_nr), self._edge(place))
         tensor, number, version = data
+        return _saved_at(self.tensor(tensor), version, None if number is None else _count(number))
+
+    def _packed_saved(self, frame: Any, requires_grad: Any, output_nr: int, place: Any) -> Saved:
         saved: Saved = _new(Saved)
-        saved.tensor, saved.version = self.tensor(tensor), version
-        saved.output_nr = None if number is None else _count(number)
+        saved.packed, saved.kind, saved.requires_grad = self.packed(frame), Tensor, requires_grad is True
+        saved.output_nr, saved.place = output_nr, place
         return saved
 
     # Checkpoints --------------------------------------------------------------------------
 
     def _fill_frame(self, frame: Any, record: Mapping[str, Any]) -> None:
         frame.function = _at(self._sections, record["section"]).run
-        frame.args = [self._kept(data) for data in record["args"]]
+        frame.args = [self._argument(data) for data in record["args"]]
         frame.kwargs, frame.around = {}, nullcontext()
         frame.random = _new(RandomState)
         generator = record["generator"]
@@ -329,15 +329,11 @@ class Reader:
         ]
         frame.recomputed = {_count(number): self.tensor(tensor) for number, tensor in record["recomputed"]}
 
-    def _kept(self, data: Any) -> Kept:
-        kept: Kept = _new(Kept)
+    def _argument(self, data: Any) -> Any:
         if type(data) is dict:
-            kept.is_tensor, kept.packed = True, self.packed(data["packed"])
-            kept.like, kept.requires_grad = Tensor, data["requires_grad"] is True
-            return kept
-        kept.value, kept.version = decode(data[0], self), data[1]
-        kept.is_tensor, kept.packed = isinstance(kept.value, Tensor), None
-        return kept
+            return self._packed_saved(data["packed"], data["requires_grad"], 0, None)
+        value = decode(data[0], self)
+        return _saved_at(value, data[1], None) if isinstance(value, Tensor) else value
 
     def _fill_section(self, section: Section, record: Mapping[str, Any]) -> None:
         section._inputs = [self.tensor(number) for number in record["inputs"]]
@@ -399,6 +395,13 @@ def _count(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise MalformedRequest("snapshot: a number is not a whole number of at least 0")
     return value
+
+
+def _saved_at(tensor: Tensor, version: int, output_nr: int | None) -> Saved:
+    """Return the record of a tensor that was saved at this version."""
+    saved: Saved = _new(Saved)
+    saved.packed, saved.tensor, saved.version, saved.output_nr = None, tensor, version, output_nr
+    return saved
 
 
 def _below(value: Any, items: Sequence[Any]) -> int:

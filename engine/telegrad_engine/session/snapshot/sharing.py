@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ...autograd.checkpoint import Frame, Kept
-from ...autograd.custom_function.ctx import FunctionCtx, PackedSaved, Saved
+from ...autograd.checkpoint import Frame
+from ...autograd.custom_function.ctx import FunctionCtx, Saved
 from ...graph.node import Node
 from ...memory_layout import overlaps
 from ...program.checkpoint_sections import SavedResults, Section, Sections
@@ -33,8 +33,8 @@ MAX_WALKS = 16
 """The number of times that one session copies only what is written to. Each time all of its tensors are visited, so the
 next time it copies all that it still shares."""
 HOLDERS = (
-    *(Changeable, Node, FunctionCtx, Saved, PackedSaved, Packed),
-    *(Frame, Kept, Sections, Section, SavedResults, Instruction, Call),
+    *(Changeable, Node, FunctionCtx, Saved, Packed),
+    *(Frame, Sections, Section, SavedResults, Instruction, Call),
 )
 """The classes of the objects that refer to arrays, or to each other."""
 WITHOUT_ARRAYS = {"op", "plan", "shape", "dtype", "specs", "versions", "output_nrs", "_version_counter"}

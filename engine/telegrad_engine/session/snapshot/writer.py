@@ -10,8 +10,8 @@ from contextlib import nullcontext
 from typing import Any
 
 from ... import random_state
-from ...autograd.checkpoint import Frame, Kept
-from ...autograd.custom_function.ctx import PackedSaved, Saved
+from ...autograd.checkpoint import Frame
+from ...autograd.custom_function.ctx import Saved
 from ...autograd.custom_function.define import Error
 from ...autograd.custom_function.node import IN_FUNCTION, FunctionNode
 from ...autograd.suspension import ClientHook, ClientNode
@@ -245,12 +245,11 @@ class Writer:
         return [None, [self.edge(target) for target in node.next_edges], saved, more]
 
     def _saved(self, saved: Any) -> Any:
-        if type(saved) is Saved:
+        if saved is None:
+            return None
+        if saved.packed is None:
             return [self.tensor(saved.tensor), saved.output_nr, saved.version]
-        if type(saved) is PackedSaved:
-            frame = self.packed(saved.packed)
-            return {"packed": [frame, saved.requires_grad, saved.output_nr, self.edge(saved.place)]}
-        return None
+        return {"packed": [self.packed(saved.packed), saved.requires_grad, saved.output_nr, self.edge(saved.place)]}
 
     # Checkpoints --------------------------------------------------------------------------
 
@@ -264,7 +263,7 @@ class Writer:
         generator = random._generator
         return {
             "section": self._sections.of(section),
-            "args": [self._kept(kept) for kept in frame.args],
+            "args": [self._argument(value) for value in frame.args],
             "generator": None if generator is None else random_state.to_bytes(generator).tobytes().hex(),
             "compare": frame.compare,
             "early_stop": frame.early_stop,
@@ -272,10 +271,12 @@ class Writer:
             "recomputed": [[number, self.tensor(tensor)] for number, tensor in frame.recomputed.items()],
         }
 
-    def _kept(self, kept: Kept) -> Any:
-        if kept.packed is not None:
-            return {"packed": self.packed(kept.packed), "requires_grad": kept.requires_grad}
-        return [encode(kept.value, self), kept.version]
+    def _argument(self, value: Any) -> Any:
+        if type(value) is not Saved:
+            return [encode(value, self), 0]
+        if value.packed is not None:
+            return {"packed": self.packed(value.packed), "requires_grad": value.requires_grad}
+        return [encode(value.tensor, self), value.version]
 
     def _describe_section(self, section: Section) -> Any:
         return {
