@@ -7,11 +7,11 @@ when a value is requested.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
-from telegrad_engine import autograd as engine_autograd
 from telegrad_engine.autograd.suspension import new_pass
 from telegrad_engine.context import state
 from telegrad_engine.errors import InvalidOperation
@@ -64,21 +64,15 @@ def backward(
             names.append(None if gradients is None else refs(gradients))
         if inputs is not None:
             names.append(refs(inputs))
-        options = _options(retain_graph=retain_graph, create_graph=create_graph or None)
+        options = _options({"retain_graph": retain_graph, "create_graph": create_graph})
         with recorder.lock:
             effect, recorder.received = Effect(received=recorder.received), []
             recorder.emit("backward", names, given, {**options, **next_stop}, effect=effect)
 
     recorder.received = []
-    arguments = tensors, gradients, retain_graph, create_graph, inputs
-    with nullcontext() if state.anomaly is None else anomaly_mode.explained(recorder, tensors):
-        if _went_over(tensors, None, *arguments[1:]):
-            record()
-        elif recorder.stops:
-            suspension.run(recorder, Derivation.of_backward(*arguments), record)
-        else:
-            engine_autograd.backward(*arguments)
-            record()
+    plain = gradients is None and inputs is None and not (retain_graph or create_graph)
+    derive = partial(Derivation.of_backward, tensors, gradients, retain_graph, create_graph, inputs)
+    _run(recorder, tensors, None, plain, derive, record)
 
 
 def grad(
@@ -108,8 +102,8 @@ def grad(
         "retain_graph": retain_graph,
         "create_graph": create_graph,
         "allow_unused": allow_unused,
-        "is_grads_batched": is_grads_batched,
         "materialize_grads": materialize_grads,
+        "is_grads_batched": is_grads_batched,
     }
     if state.observer is None:
         return _record_grad(outs, ins, grad_outputs, **options)
@@ -117,46 +111,28 @@ def grad(
 
 
 def _record_grad(
-    outs: list[Any],
-    ins: list[Any],
-    grad_outputs: Any,
-    retain_graph: bool | None,
-    create_graph: bool,
-    allow_unused: bool | None,
-    is_grads_batched: bool,
-    materialize_grads: bool,
+    outs: list[Any], ins: list[Any], grad_outputs: Any, is_grads_batched: bool, **options: Any
 ) -> tuple[Any, ...]:
-    """Go over the client graph, and record the instruction that computes the gradients in the session."""
+    """Go over the client graph, and record the instruction that computes the gradients in the session.
+
+    The ``options`` are ``retain_graph``, ``create_graph``, ``allow_unused`` and ``materialize_grads``.
+    """
     if is_grads_batched:
-        return _grad_rows(outs, ins, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
+        return _grad_rows(outs, ins, grad_outputs, **options)
     recorder = recorder_of(outs or ins)
     suspension.check_partial(recorder, outs, ins)
     # An unused input's id is allocated but never bound.
     names = [recorder.new_id() for _ in ins]
 
     def record(given: Sequence[str] = (), next_stop: Mapping[str, Any] = NO_ATTRS) -> None:
-        seeds = None
-        if grad_outputs is not None:
-            seeds = refs(listed(grad_outputs))
-        options = _options(
-            retain_graph=retain_graph,
-            create_graph=create_graph or None,
-            allow_unused=allow_unused,
-            materialize_grads=materialize_grads or None,
-        )
-        recorder.emit("grad", [refs(outs), refs(ins), seeds], [*names, *given], {**options, **next_stop})
+        seeds = None if grad_outputs is None else refs(listed(grad_outputs))
+        recorder.emit("grad", [refs(outs), refs(ins), seeds], [*names, *given], {**_options(options), **next_stop})
 
-    arguments = outs, ins, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
-    with nullcontext() if state.anomaly is None else anomaly_mode.explained(recorder, outs):
-        if _went_over(outs, ins, *arguments[2:]):
-            stand_ins = tuple(ins)
-            record()
-        elif recorder.stops:
-            stand_ins = suspension.run(recorder, Derivation.of_grad(*arguments), record)
-        else:
-            stand_ins = engine_autograd.grad(*arguments)
-            record()
-    return tuple([_result(recorder, name, found, create_graph) for name, found in zip(names, stand_ins, strict=True)])
+    plain = grad_outputs is None and not any(options.values())
+    derive = partial(Derivation.of_grad, outs, ins, grad_outputs, **options)
+    found = _run(recorder, outs, ins, plain, derive, record)
+    history = options["create_graph"]
+    return tuple([_result(recorder, name, stand_in, history) for name, stand_in in zip(names, found, strict=True)])
 
 
 def _grad_rows(
@@ -165,8 +141,7 @@ def _grad_rows(
     grad_outputs: Any,
     retain_graph: bool | None,
     create_graph: bool,
-    allow_unused: bool | None,
-    materialize_grads: bool,
+    **unused: Any,
 ) -> tuple[Any, ...]:
     """``grad`` for a batch of gradients: one instruction, unless it meets Python code or results have a history."""
     recorder = recorder_of(outs or ins)
@@ -174,20 +149,14 @@ def _grad_rows(
     count = check_rows(outs, gradients)
     suspension.check_partial(recorder, outs, ins)
     one = [Meta(Spec(g._data.shape[1:], g._data.dtype)) for g in gradients]
-    arguments = outs, ins, one, retain_graph, False, allow_unused, materialize_grads
-    stops = bool(recorder.stops) and new_pass(Derivation.of_grad(*arguments)).may_stop
+    derive = partial(Derivation.of_grad, outs, ins, one, retain_graph, False, **unused)
+    stops = bool(recorder.stops) and new_pass(derive()).may_stop
     if create_graph or stops or state.anomaly is not None:
         keep = create_graph if retain_graph is None else retain_graph
-        rest: dict[str, Any] = {"allow_unused": allow_unused, "materialize_grads": materialize_grads}
-        return tuple(one_by_one(grad, outs, ins, gradients, count, keep, create_graph, **rest))
-    found = engine_autograd.grad(*arguments)
+        return tuple(one_by_one(grad, outs, ins, gradients, count, keep, create_graph, **unused))
+    found = derive().run()
     names = [recorder.new_id() for _ in ins]
-    options = _options(
-        retain_graph=retain_graph,
-        allow_unused=allow_unused,
-        materialize_grads=materialize_grads or None,
-        is_grads_batched=True,
-    )
+    options = _options({"retain_graph": retain_graph, **unused, "is_grads_batched": True})
     recorder.emit("grad", [refs(outs), refs(ins), refs(gradients)], names, options)
     return tuple(
         [
@@ -195,6 +164,30 @@ def _grad_rows(
             for name, row in zip(names, found, strict=True)
         ]
     )
+
+
+def _run(
+    recorder: Recorder,
+    tensors: Sequence[Any],
+    inputs: Sequence[Any] | None,
+    plain: bool,
+    derive: Callable[[], Derivation],
+    record: Callable[..., None],
+) -> tuple[Any, ...]:
+    """Run a pass in the client graph and in the session, and return stand-ins for the results of ``grad``.
+
+    A lazy graph handles a ``plain`` pass, which has no options, if it starts at one tensor whose graph is not built
+    yet. The stand-ins are then the ``inputs``.
+    """
+    with nullcontext() if state.anomaly is None else anomaly_mode.explained(recorder, tensors):
+        if plain and len(tensors) == 1 and pass_over(tensors[0], inputs):
+            found = tuple(inputs or ())
+        elif recorder.stops:
+            return suspension.run(recorder, derive(), record)
+        else:
+            found = derive().run()
+        record()
+    return found
 
 
 def _seeds(outputs: Sequence[Any], gradients: Any) -> list[Any]:
@@ -213,12 +206,6 @@ def tensors_of(value: Any) -> list[Any]:
     return [x if isinstance(x, Tensor) else getattr(x, "_tensor", x) for x in listed(value)]
 
 
-def _went_over(tensors: Sequence[Any], inputs: Sequence[Any] | None, *options: Any) -> bool:
-    """Whether a lazy graph handled the pass: only for one tensor, without options, whose graph is not built yet."""
-    plain = len(tensors) == 1 and all(each is None or each is False for each in options)
-    return plain and pass_over(tensors[0], inputs)
-
-
 def _result(recorder: Recorder, name: str, stand_in: Any, create_graph: bool) -> Tensor | None:
     """A handle for a gradient that the session computes, described by the client graph's stand-in."""
     if stand_in is None:
@@ -229,6 +216,7 @@ def _result(recorder: Recorder, name: str, stand_in: Any, create_graph: bool) ->
     return result
 
 
-def _options(**options: Any) -> dict[str, Any]:
-    given = {name: value for name, value in options.items() if value is not None}
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of an instruction for these options, without those that have their default."""
+    given = {name: x for name, x in options.items() if x or (x is False and name in ("retain_graph", "allow_unused"))}
     return given if state.anomaly is None else given | anomaly_mode.attributes(state.anomaly)
