@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from telegrad_engine.errors import InvalidChoice, InvalidOperation, InvalidValue
 from telegrad_engine.graph.differentiation import place, spec_of
 from telegrad_engine.graph.node import Node as EngineNode
-from telegrad_engine.graph.node import accumulator, walk
+from telegrad_engine.graph.node import accumulator
 
 from ..exclusions import attribute_of
 from ..tensor.handle import Tensor, handle
@@ -153,10 +153,10 @@ class _SeveralTensors:
     """Calls a hook once per pass: with the first gradient, or with ``every`` with all that the pass computes."""
 
     def __init__(self, tensors: Sequence[Any], fn: Callable[[Any], None], every: bool) -> None:
-        self.places = [place(tensor) for tensor in tensors]
+        self.places = [place(tensor)[0] for tensor in tensors]
         self.fn = fn
         self.every = every
-        self.derivation: Any = None
+        self.shadow: Any = None
         self.waiting: set[int] = set()
         self.grads: list[Any] = []
 
@@ -164,41 +164,22 @@ class _SeveralTensors:
         """The hook on one tensor."""
 
         def hook(grad: Any) -> None:
-            is_first = self.derivation is not suspension.current.derivation
-            self.derivation = suspension.current.derivation
+            shadow = suspension.current.shadow
+            is_first, self.shadow = self.shadow is not shadow, shadow
             if not self.every:
                 if is_first:
                     self.fn(grad)
                 return
             if is_first:
-                self.waiting, self.grads = self._expected(), [None] * len(self.places)
+                gets_gradient = {*shadow.order, *shadow.waiting} & (shadow.needed or {*self.places})
+                self.waiting = {i for i, place in enumerate(self.places) if place in gets_gradient}
+                self.grads = [None] * len(self.places)
             self.grads[index] = grad
             self.waiting.discard(index)
             if not self.waiting:
                 self.fn(list(self.grads))
 
         return hook
-
-    def _expected(self) -> set[int]:
-        """The indices of the tensors that get a gradient in this pass."""
-        roots = [target for target, _, _ in self.derivation.roots]
-        reached = _reached(roots)
-        wanted = self.derivation.wanted
-        ends = None if wanted is None else {id(target) for target, _ in wanted}
-        return {
-            i
-            for i, (target, _) in enumerate(self.places)
-            if id(target) in reached and (ends is None or not ends.isdisjoint(_reached([target])))
-        }
-
-
-def _reached(targets: Sequence[Any]) -> set[int]:
-    """The ids of these nodes and of all that gradients flow to from them."""
-    found = {id(target) for target in targets}
-    for node in walk(*targets):
-        found.add(id(node))
-        found.update(id(target) for target in node.next_edges if target is not None)
-    return found
 
 
 __getattr__ = attribute_of("autograd.graph")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 from telegrad_engine.context import enable_grad, set_grad_enabled, state
@@ -98,38 +99,36 @@ class Outputs:
         with outside(now), set_grad_enabled(create):
             if seeds is not None and rows:
                 seeds = [functions.movedim(seed, behind, first).flatten(0, len(rows) - 1) for seed in seeds]
-            chosen = [i for i, raw in enumerate(self.raws) if raw.requires_grad]
-            found: Sequence[Any] = [None] * len(arguments.raws)
-            if chosen:
-                roots = [self.raws[i] for i in chosen]
-                grads = [functions.ones_like(r) for r in roots] if seeds is None else [seeds[i] for i in chosen]
-                found = grad(
-                    roots,
-                    arguments.raws,
-                    grads,
-                    retain_graph=retain or create,
-                    create_graph=create,
-                    allow_unused=True,
-                    is_grads_batched=bool(rows),
-                )
-            whole = [
-                functions.zeros_like(r.detach()) if g is None else g for g, r in zip(found, arguments.raws, strict=True)
-            ]
-            if rows:
-                sizes = [level.size for level in rows]
-                whole = [
-                    w if g is None else functions.movedim(w.reshape((*sizes, *raw.shape)), first, behind)
-                    for w, g, raw in zip(whole, found, arguments.raws, strict=True)
-                ]
-        return [wrapped(w, (*own, *rows) if g is not None else own) for w, g in zip(whole, found, strict=True)]
+            options = {"retain_graph": retain or create, "create_graph": create, "is_grads_batched": bool(rows)}
+            found = self._gradients(seeds or [None] * len(self.raws), options)
+            results: list[Tensor] = []
+            for gradient, raw in zip(found, arguments.raws, strict=True):
+                if gradient is None:
+                    results.append(wrapped(functions.zeros_like(raw.detach()), own))
+                    continue
+                if rows:
+                    unfolded = gradient.reshape((*[level.size for level in rows], *raw.shape))
+                    gradient = functions.movedim(unfolded, first, behind)
+                results.append(wrapped(gradient, (*own, *rows)))
+        return results
+
+    def _gradients(self, seeds: Sequence[Any], options: Mapping[str, Any]) -> Sequence[Any]:
+        """The gradients of the arguments, or None for an unused one, from one seed per output; None stands for ones."""
+        pairs = [(raw, seed) for raw, seed in zip(self.raws, seeds, strict=True) if raw.requires_grad]
+        roots = [(raw, functions.ones_like(raw) if seed is None else seed) for raw, seed in pairs]
+        if not roots:
+            return [None] * len(self.arguments.raws)
+        outputs, given = zip(*roots, strict=True)
+        found: Sequence[Any] = grad(outputs, self.arguments.raws, given, allow_unused=True, **options)
+        return found
 
     def _needs_history(self, seeds: Sequence[Tensor] | None) -> bool:
         return state.grad_enabled and (self.connected or any(seed.requires_grad for seed in seeds or ()))
 
-    def pull_basis(self, index: int, chunk: int | None, create: bool = False) -> list[Tensor]:
+    def pull_basis(self, index: int, chunk: int | None) -> list[Tensor]:
         """Return each argument's gradients of every element of one output, as rows (elements, *argument.shape)."""
         raw, own, count = self.raws[index], len(self.arguments.levels), self.tensors[index].numel()
-        create = create or self._needs_history(None)
+        create = self._needs_history(None)
         with outside(levels()), set_grad_enabled(create):
             raws, rows = self.arguments.raws, [None] * len(self.arguments.raws)
             if raw.requires_grad and count:
@@ -155,30 +154,20 @@ class Pullback:
 
     def __init__(self, outputs: Outputs) -> None:
         self.outputs = outputs
-        within = outputs.arguments.levels
+        arguments = outputs.arguments
         with outside(levels()), enable_grad():  # whatever the outer grad mode
-            self.chosen = chosen = [i for i, raw in enumerate(outputs.raws) if raw.requires_grad]
-            cotangents = [functions.zeros_like(outputs.raws[i].detach()).requires_grad_() for i in chosen]
-            found: Sequence[Any] = [None] * len(outputs.arguments.raws)
-            if chosen:
-                found = grad(
-                    [outputs.raws[i] for i in chosen],
-                    outputs.arguments.raws,
-                    cotangents,
-                    create_graph=True,
-                    allow_unused=True,
-                )
-        self.gradients = found
-        dual = Arguments.__new__(Arguments)
-        dual.levels, dual.recording = within, outputs.arguments.recording
-        dual.raws, dual.connected = cotangents, outputs.connected
-        dual.tensors = [wrapped(raw, within) for raw in cotangents]
+            self.chosen = [i for i, raw in enumerate(outputs.raws) if raw.requires_grad]
+            duals: list[Any] = [
+                functions.zeros_like(raw.detach()).requires_grad_() if raw.requires_grad else None
+                for raw in outputs.raws
+            ]
+            found = outputs._gradients(duals, {"create_graph": True})
         self.used = [i for i, g in enumerate(found) if g is not None and g.requires_grad]
-        self.graph = Outputs.__new__(Outputs)
-        self.graph.arguments = dual
-        self.graph.raws = [found[i] for i in self.used]
-        self.graph.tensors = [wrapped(found[i], within) for i in self.used]
-        self.graph.connected = outputs.connected
+        dual, self.graph = copy(arguments), copy(outputs)
+        dual.raws, dual.connected = [duals[i] for i in self.chosen], outputs.connected
+        dual.tensors = [wrapped(raw, dual.levels) for raw in dual.raws]
+        self.graph.arguments, self.graph.raws = dual, [found[i] for i in self.used]
+        self.graph.tensors = [wrapped(raw, dual.levels) for raw in self.graph.raws]
 
     def push(self, tangents: Sequence[Tensor], retain: bool) -> list[Tensor]:
         """Return the outputs' tangents for the arguments' tangents."""

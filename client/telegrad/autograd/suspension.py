@@ -85,8 +85,8 @@ class PythonHooks(ClientHook):
 
 
 class _Current(threading.local):
-    derivation: Derivation | None = None
-    """The pass that is running while the user's code is called."""
+    shadow: Any = None
+    """The client's pass that is running while the user's code is called."""
 
 
 current = _Current()
@@ -99,11 +99,11 @@ def run(recorder: Recorder, derivation: Derivation, begin: Callable[..., None]) 
     error, including one of the user's code, no pass is left waiting in the session.
     """
     dialogue = _Dialogue(recorder, derivation.values, begin)
-    outer, current.derivation = current.derivation, derivation
+    outer = current.shadow
     try:
         # No other thread may record while both passes are at the same stop.
         with recorder.lock, derivation.values:
-            shadow = new_pass(derivation)
+            shadow = current.shadow = new_pass(derivation)
             try:
                 dialogue.known = _is_known(shadow)
                 stop = shadow.begin()
@@ -119,7 +119,7 @@ def run(recorder: Recorder, derivation: Derivation, begin: Callable[..., None]) 
         dialogue.cancel()
         raise
     finally:
-        current.derivation = outer
+        current.shadow = outer
     return results
 
 

@@ -290,8 +290,9 @@ class Level(Observer):
         if function.generate_vmap_rule:
             return self.loop(name, function.apply, args, kwargs)
         in_dims = tuple([0 if self.owns(x) else None for x in args])
+        batches = [x.batch if self.owns(x) else x for x in args]
         with below(self):
-            found = function.vmap(VmapInfo(self.size, self.randomness), in_dims, *map(self._batch_of, args))
+            found = function.vmap(VmapInfo(self.size, self.randomness), in_dims, *batches)
             if not (isinstance(found, tuple) and len(found) == 2):
                 raise InvalidOperation(
                     "Expected the vmap staticmethod to have two returns, an output and out_dims with pytree structure "
@@ -310,9 +311,6 @@ class Level(Observer):
                 f"out_dims={out_dims} to be compatible with the structure of `output`. out_dims has structure "
                 f"{described(tree_structure(out_dims))} but output has structure {described(structure)}. {EXTENDING}"
             ) from None
-
-    def _batch_of(self, value: Any) -> Any:
-        return value.batch if self.owns(value) else value
 
     def _sample_at(self, value: Any, index: int) -> Any:
         return value.batch.select(0, index) if self.owns(value) else value

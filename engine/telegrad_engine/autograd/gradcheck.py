@@ -40,6 +40,11 @@ def shaped_like(tensor: Any, numbers: Any) -> Any:
     return tensor.detach().new_tensor(numbers.tolist(), dtype=tensor.dtype).reshape(tuple(tensor.shape))
 
 
+def zeros_like(tensor: Any, shape: tuple[int, ...] | None = None) -> Any:
+    """Return zeros with the dtype of another tensor, and its shape unless another is given."""
+    return tensor.detach().new_zeros(tuple(tensor.shape) if shape is None else shape)
+
+
 def _direction(rng: np.random.Generator, size: int) -> Any:
     vector = rng.random(size)
     return vector / max(float(np.linalg.norm(vector)), 1e-300)
@@ -97,7 +102,10 @@ class Check:
     def run(self, backward: bool, forward: bool, fast: bool) -> None:
         """Compare every derivative, or with ``fast`` one combination of them, with finite differences."""
         if not self.outputs:
-            self._expect_constant()
+            for position in self.places:
+                for jacobian in self._numerical(position, every=True):
+                    if np.any(np.abs(_numbers(jacobian)) > self.tolerance.atol):
+                        raise GradcheckError("Numerical gradient for function expected to be zero")
             return
         compare = self._compare_projected if fast else self._compare_whole
         if backward:
@@ -110,16 +118,12 @@ class Check:
         if batched:
             for index in range(len(self.outputs)):
                 self._check_batches(index)
-        self._check_zeros()
+        zeros = [zeros_like(out) for out in self.outputs]
+        grads = self.grad(self.outputs, self.tracked, zeros, retain_graph=True, allow_unused=True)
+        if any(grad is not None and _numbers(grad).any() for grad in grads):
+            raise GradcheckError("backward not multiplied by grad_output")
         if undefined and len(self.outputs) > 1:
             self._check_absent()
-
-    def _expect_constant(self) -> None:
-        """Raise if outputs without a history change with the inputs."""
-        for position in self.places:
-            for jacobian in self._numerical(position, every=True):
-                if np.any(np.abs(np.asarray(jacobian.tolist())) > self.tolerance.atol):
-                    raise GradcheckError("Numerical gradient for function expected to be zero")
 
     def _rows(self, index: int, left: Any = None, right: Any = None) -> list[Any]:
         """Return one output's Jacobian by each tracked input, computed by rows in backward mode: (inputs, outputs).
@@ -147,7 +151,7 @@ class Check:
         for output in outputs:
             grads = self.grad((output,), self.tracked, seed, retain_graph=True, allow_unused=True)
             for row, grad, tensor in zip(rows, grads, self.tracked, strict=True):
-                row.append(tensor.detach().new_zeros(tuple(tensor.shape)) if grad is None else grad)
+                row.append(zeros_like(tensor) if grad is None else grad)
         return rows
 
     def _columns(self, index: int, left: Any = None, right: Any = None) -> list[Any]:
@@ -157,7 +161,7 @@ class Check:
         return [
             stack([self._column(index, position, shaped_like(tensor, tangent)) for tangent in tangents])
             if len(tangents := np.eye(tensor.numel()) if left is None else [left[which]])
-            else tensor.detach().new_zeros((0, output.numel()))
+            else zeros_like(tensor, (0, output.numel()))
             for which, (position, tensor) in enumerate(zip(self.places, self.tracked, strict=True))
         ]
 
@@ -177,11 +181,11 @@ class Check:
         tensor = self.inputs[position]
         slopes = []
         for index in np.ndindex(*tensor.shape):
-            step = tensor.detach().new_zeros(tuple(tensor.shape))
+            step = zeros_like(tensor)
             step[index] = self.tolerance.eps
             slopes.append(self._slopes(position, step, every))
         if not slopes:
-            return [tensor.detach().new_zeros((0, out.numel())) for out in outputs_of(self.func, self.inputs, every)]
+            return [zeros_like(tensor, (0, out.numel())) for out in outputs_of(self.func, self.inputs, every)]
         stack = Functions(type(tensor)._apply).stack
         return [stack(list(column)) for column in zip(*slopes, strict=True)]
 
@@ -222,8 +226,8 @@ class Check:
         ]
         for index, v in enumerate(right):
             for which, (product, u) in enumerate(zip(jacobians(index, left, v), left, strict=True)):
-                n = float(np.dot(np.asarray(slopes[which][index].tolist()), v))
-                a = float(np.dot(np.asarray(product.tolist()).reshape(-1), v if forward else u))
+                n = float(np.dot(_numbers(slopes[which][index]), v))
+                a = float(np.dot(_numbers(product).reshape(-1), v if forward else u))
                 if not np.isclose(a, n, tolerance.rtol, tolerance.atol * u.sum() * v.sum()):
                     whole = self._numerical(self.places[which])[index]
                     text = _explained(whole, jacobians(index)[which], tolerance)
@@ -251,19 +255,12 @@ class Check:
                     f"Got:\n{found}\n\nExpected:\n{expected}"
                 )
 
-    def _check_zeros(self) -> None:
-        """Raise unless output gradients of zeros give input gradients of zeros."""
-        zeros = [out.detach().new_zeros(tuple(out.shape)) for out in self.outputs]
-        grads = self.grad(self.outputs, self.tracked, zeros, retain_graph=True, allow_unused=True)
-        if any(grad is not None and _numbers(grad).any() for grad in grads):
-            raise GradcheckError("backward not multiplied by grad_output")
-
     def _check_absent(self) -> None:
         """Raise unless a missing output gradient is treated as zeros."""
         advice = 'Please look at "Notes about undefined output gradients" in "tools/autograd/derivatives.yaml"'
         for absent in range(len(self.outputs)):
             others = [out for i, out in enumerate(self.outputs) if i != absent]
-            zeros = [out.detach().new_zeros(tuple(out.shape)) for out in others]
+            zeros = [zeros_like(out) for out in others]
             try:
                 grads = self.grad(others, self.tracked, zeros, retain_graph=True, allow_unused=True)
             except RuntimeError as error:
@@ -313,7 +310,7 @@ def _check_inputs(inputs: Tensors) -> None:
 def _as_columns(rows: list[Any], tensor: Any) -> Any:
     """Return the gradients of an output's elements as the columns of a matrix: (inputs, outputs)."""
     if not rows:
-        return tensor.detach().new_zeros((tensor.numel(), 0))
+        return zeros_like(tensor, (tensor.numel(), 0))
     return Functions(type(tensor)._apply).stack([row.reshape(-1) for row in rows], 1)
 
 
@@ -411,7 +408,11 @@ class Gradcheck:
         if check_batched_grad and not check_rev_over_rev:
             raise InvalidChoice("Setting check_batched_grad=True requires check_rev_over_rev to be True")
         inputs = _as_tuple(inputs)
-        seeds = _seeds_for(outputs_of(func, inputs)) if grad_outputs is None else _as_tuple(grad_outputs)
+        if grad_outputs is None:
+            outputs = outputs_of(func, inputs)
+            seeds = tuple([random_like(out, seed).requires_grad_() for seed, out in enumerate(outputs)])
+        else:
+            seeds = _as_tuple(grad_outputs)
 
         def gradients(*args: Any) -> Tensors:
             arguments = args[: len(inputs)]
@@ -438,10 +439,6 @@ class Gradcheck:
 
 def _as_tuple(value: Any) -> Tensors:
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
-
-
-def _seeds_for(outputs: Tensors) -> Tensors:
-    return tuple([random_like(out, seed).requires_grad_() for seed, out in enumerate(outputs)])
 
 
 _ENGINE = Gradcheck(batched_gradients.grad, lambda: forward_ad)

@@ -55,7 +55,7 @@ def evaluate(run: Pass, node: Node, grads: Grads, hooks: NodeHooks = NO_HOOKS) -
     found = yield from _hooks_around(run, node, hooks.after, found, grads)
     for edge, target in enumerate(node.next_edges):
         if target is not None:
-            run.send(target, _output_nr(node, edge), found[edge], False)
+            run.send(target, output_nr_at(node, edge), found[edge], False)
 
 
 def complete(run: Pass, target: Node, grad: Any) -> Steps:
@@ -109,7 +109,8 @@ def wants(run: Pass, target: Any) -> bool:
     return target is not None and (run.needed is None or target in run.needed)
 
 
-def _output_nr(node: Node, edge: int) -> int:
+def output_nr_at(node: Node, edge: int) -> int:
+    """The number of the output that the gradient at an edge is for, among those of the edge's target."""
     return node.output_nrs[edge] if node.output_nrs else 0
 
 
@@ -135,14 +136,14 @@ def results(run: Pass, node: Node, grads: Grads) -> Steps:
 def _fitted(run: Pass, node: Node, edge: int, grad: Any) -> Any:
     if grad is None or node.next_edges[edge] is None:
         return None
-    shape, dtype = _spec_at(node, edge)
+    shape, dtype = spec_at(node, edge)
     data = run.values.data(grad)
     return grad if data.shape == shape and data.dtype == dtype else run.values.unbroadcast(grad, shape, dtype)
 
 
-def _spec_at(node: Node, edge: int) -> tuple[Any, Any]:
+def spec_at(node: Node, edge: int) -> tuple[Any, Any]:
     """The shape and dtype of the gradient that belongs at an edge."""
-    target, output_nr = node.next_edges[edge], _output_nr(node, edge)
+    target, output_nr = node.next_edges[edge], output_nr_at(node, edge)
     if target is None:
         return (), None
     return (target.shape, target.dtype) if not output_nr else target.specs[output_nr]

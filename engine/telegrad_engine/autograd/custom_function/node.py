@@ -17,6 +17,7 @@ from ...dtypes import FLOATING
 from ...errors import InplaceOnLeaf, InvalidOperation, ShapeMismatch
 from ...graph.backward_pass import _Pass
 from ...graph.node import MultiOutputNode, announce, next_sequence
+from ...graph.node_evaluation import output_nr_at, spec_at, wants
 from ...schema.derivative_plan import Plan, Step
 from ...schema.op import NO_ATTRS
 from ...tensor.in_place import ONE_OF_SEVERAL
@@ -75,8 +76,7 @@ class FunctionNode(MultiOutputNode):
 
     def _wanted(self, run: _Pass) -> list[bool] | None:
         """Return whether each edge's gradient is needed; if none is, mark the targets as done and return None."""
-        needed = run.needed
-        wanted = [target is not None and (needed is None or target in needed) for target in self.next_edges]
+        wanted = [wants(run, target) for target in self.next_edges]
         if any(wanted):
             return wanted
         for target in self.next_edges:
@@ -87,15 +87,12 @@ class FunctionNode(MultiOutputNode):
         """Send the results of the user's backward, a tensor or None for each edge."""
         for edge, target in enumerate(self.next_edges):
             if wanted[edge]:
-                grad = results[edge]
-                run.send(target, self._output_nr(edge), None if grad is None else run.values.from_tensor(grad), False)
+                grad = None if results[edge] is None else run.values.from_tensor(results[edge])
+                run.send(target, output_nr_at(self, edge), grad, False)
             else:
                 run._done(target)
         if not run.keep_graph:
             self.ctx._free()
-
-    def _output_nr(self, edge: int) -> int:
-        return self.output_nrs[edge] if self.output_nrs else 0
 
     def _given(self, values: Any, grads: Sequence[Any]) -> list[Any]:
         """Return the outputs' gradients as tensors for the user's backward, with zeros or None for absent ones."""
@@ -141,9 +138,7 @@ class FunctionNode(MultiOutputNode):
         target = self.next_edges[edge]
         if grad is None or target is None:
             return
-        shape = target.shape
-        if self._output_nr(edge):
-            shape = target.specs[self._output_nr(edge)][0]
+        shape, _ = spec_at(self, edge)
         given = grad._data.shape
         lead = len(given) - len(shape)
         if lead < 0 or any(n != 1 and n != m for n, m in zip(shape, given[lead:], strict=True)):
