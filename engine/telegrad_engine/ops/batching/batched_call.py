@@ -71,6 +71,11 @@ class BatchedCall:
             return value.value
         return self.F.reshape(value.value, (self.size, *(1,) * missing, *value.shape))
 
+    def padded(self) -> list[Any]:
+        """Return the inputs with the batch as dimension 0, and samples padded to the largest number of dimensions."""
+        ndim = max(len(shape_of(x)) for x in self.inputs)
+        return [self.aligned(Lanes(self.lifted(x)), ndim) if is_tensor(x) else x for x in self.inputs]
+
     def broadcast(self, value: Any, shape: tuple[int, ...]) -> Any:
         """Return the tensor with the batch as dimension 0 and each sample broadcast to ``shape``."""
         return self.F.expand(self.aligned(Lanes(self.lifted(value)), len(shape)), (self.size, *shape))

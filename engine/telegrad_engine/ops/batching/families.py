@@ -98,6 +98,11 @@ def leading(call: BatchedCall) -> Any:
     return call.apply(*[call.lifted(x) if is_tensor(x) else x for x in call.inputs], **call.attrs)
 
 
+def padded(call: BatchedCall) -> Any:
+    """Apply an op that broadcasts the leading dimensions of its inputs."""
+    return call.apply(*call.padded(), **call.attrs)
+
+
 def made(call: BatchedCall) -> Any:
     """Make a tensor for each sample, because it may be drawn, or modified in place."""
     attrs = dict(call.attrs)
@@ -108,6 +113,8 @@ def made(call: BatchedCall) -> Any:
 
 LEADING = rule(leading)
 """The batching of an op that accepts any number of leading dimensions."""
+PADDED = rule(padded)
+"""The batching of an op that also broadcasts the leading dimensions of its inputs."""
 
 
 def along_dims(call: BatchedCall) -> Any:

@@ -84,20 +84,10 @@ def linalg_solve(call: BatchedCall) -> Any:
 
 
 @rule
-def matrices(call: BatchedCall) -> Any:
-    """Broadcast the leading dimensions of inputs that are all matrices."""
-    ndim = max(len(shape_of(x)) for x in call.inputs)
-    lifted = [None if x is None else call.aligned(Lanes(call.lifted(x)), ndim) for x in call.inputs]
-    return call.apply(*lifted, **call.attrs)
-
-
-@rule
 def linalg_cross(call: BatchedCall) -> Any:
     """Broadcast the samples and count the dimension from the end."""
-    ndim = max(len(shape_of(x)) for x in call.inputs)
-    dim = call.attrs["dim"]
-    inputs = [call.aligned(Lanes(call.lifted(x)), ndim) for x in call.inputs]
-    return call.apply(*inputs, dim=dim if dim < 0 else dim - ndim)
+    dim, ndim = call.attrs["dim"], max(len(shape_of(x)) for x in call.inputs)
+    return call.apply(*call.padded(), dim=dim if dim < 0 else dim - ndim)
 
 
 @decomposition

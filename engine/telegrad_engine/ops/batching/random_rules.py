@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .batched_call import BatchedCall, Lanes, is_tensor, shape_of
+from .batched_call import BatchedCall, shape_of
 from .families import rule
 
 
@@ -12,13 +12,6 @@ from .families import rule
 def randperm(call: BatchedCall) -> Any:
     """Draw a permutation for each sample."""
     return call.F.stack([call.apply(**call.attrs) for _ in range(call.size)])
-
-
-@rule
-def normal(call: BatchedCall) -> Any:
-    """Draw for each sample, with its mean and standard deviation."""
-    ndim = max(len(shape_of(x)) for x in call.inputs)
-    return call.apply(*[call.aligned(Lanes(call.lifted(x)), ndim) if is_tensor(x) else x for x in call.inputs])
 
 
 @rule

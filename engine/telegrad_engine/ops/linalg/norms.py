@@ -37,7 +37,7 @@ from ...schema.parameters import (
     Str,
 )
 from ...shapes import Spec, broadcast_axes, broadcast_shapes, reduced_shape, wrap_dim, wrap_dims
-from ..batching import linear_rules
+from ..batching.families import PADDED
 from ..blocked_loops import reduce_in_blocks
 from ..guards import check_dtype, kernel_name
 from ..math.reduction import accumulated_dtype, axes, reduced, restore, sum_rule
@@ -358,7 +358,7 @@ def _block_bytes(x1: Any, x2: Any) -> int:
     variants=INTERNAL,
     node="CdistBackward0",
     memory=scratch(lambda x1, x2: 4 * _block_bytes(x1, x2) + 3 * _pairs_rule(x1, x2).size * max(x1.dtype.itemsize, 4)),
-    batching=linear_rules.matrices,
+    batching=PADDED,
 )
 def cdist_in_blocks(xp: Any, x1: Array, x2: Array, p: Number) -> Any:
     """``cdist`` of so many rows that not all differences are computed at once."""

@@ -17,6 +17,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, OptionalInts
 from ...shapes import Shape, Spec, broadcast_shapes
 from ..batching import linear_rules
+from ..batching.families import PADDED
 from ..guards import kernel_name, no_kernel
 
 
@@ -247,7 +248,7 @@ def _triangular_rule(input: Any, B: Any, left: bool) -> Spec:
     return Spec(shape, input.dtype)
 
 
-@op(_triangular_rule, variants=LINALG_FUNCTION, memory=scratch(3.0), batching=linear_rules.matrices)
+@op(_triangular_rule, variants=LINALG_FUNCTION, memory=scratch(3.0), batching=PADDED)
 def solve_triangular(
     xp: Any, input: Array, B: Array, *, upper: Bool, left: Bool = True, unitriangular: Bool = False
 ) -> Any:

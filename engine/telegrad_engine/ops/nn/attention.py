@@ -15,8 +15,7 @@ from ...schema.memory_admission import BLOCK, elements, reserved
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Number, OptionalNumber
 from ...shapes import Spec, check_keeps_shape, wrap_dim
-from ..batching import linear_rules
-from ..batching.families import LEADING
+from ..batching.families import LEADING, PADDED
 from ..blocked_loops import blocks, map_in_blocks
 from .activation import row_sums
 
@@ -257,7 +256,7 @@ def _block_bytes(query: Any, key: Any) -> int:
             6 * _block_bytes(query, key) + 4 * elements(query, key, value) * _itemsize(query)
         )
     ),
-    batching=linear_rules.matrices,
+    batching=PADDED,
 )
 def attend_in_blocks(
     xp: Any, query: Array, key: Array, value: Array, scale: Number, is_causal: Bool, attn_mask: Array = None

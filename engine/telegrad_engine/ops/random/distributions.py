@@ -18,7 +18,7 @@ from ...schema.parameters import Array, Bool, Int, Ints, Number, Operand, Option
 from ...schema.promotion import default_float
 from ...shapes import Spec, broadcast_shapes, is_array
 from ..batching import random_rules
-from ..batching.families import leading
+from ..batching.families import PADDED, leading
 from ..declarations import check_has_values, zero_gradient
 from ..guards import check_floats, kernel_name, no_kernel
 from ..shape.creation import sized
@@ -190,7 +190,7 @@ def _normal_rule(mean: Any, std: Any) -> Spec:
     return Spec(broadcast_shapes(*[x.shape for x in given]), given[0].dtype)
 
 
-@op(_normal_rule, variants=FUNCTION, memory=scratch(4.0), may_raise=True, batching=random_rules.normal)
+@op(_normal_rule, variants=FUNCTION, memory=scratch(4.0), may_raise=True, batching=PADDED)
 def normal(xp: Any, rng: Any, mean: Operand, std: Operand = 1.0) -> Any:
     """Normal numbers, each of its own mean or deviation."""
     if is_array(std) and std.size and float(std.min()) < 0:
