@@ -29,7 +29,7 @@ class DualLevel(Level):
         self, execute: Execute, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], tangents: Sequence[Any]
     ) -> tuple[Sequence[Any], Any]:
         """Return the results' tangents and the results, from one execution of the op in the session."""
-        pairs = list(moving(inputs, tangents))
+        pairs = moving(inputs, tangents)
         arguments = Arguments([x for x, _ in pairs])
         with enable_grad():
             result = execute(op, replaced(inputs, tangents, iter(arguments.tensors)), attrs)

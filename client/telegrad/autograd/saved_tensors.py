@@ -18,6 +18,7 @@ from telegrad_engine.errors import GradRequired, InvalidOperation
 from telegrad_engine.graph.node import camel, metadata_of
 from telegrad_engine.instrumentation import Observer, Run
 from telegrad_engine.schema.derivative_plan import Plan
+from telegrad_engine.schema.nesting import flattened, mapped, nested
 from telegrad_engine.schema.op import CATALOGUE, Op
 from telegrad_engine.tensor.gradient_values import GraphValues
 from telegrad_engine.transforms import saved_tensor_hooks as engine_saved
@@ -41,8 +42,8 @@ def _plan(op: Op, inputs: tuple[Any, ...]) -> Plan | None:
     """The op's plan if it is recorded and saves inputs or results that a client operation can use, else None."""
     if not state.grad_enabled or not op.differentiable or op.composite or _uses_private_ops(op):
         return None
-    needs = tuple([tuple(map(_needs, x)) if isinstance(x, tuple) else _needs(x) for x in inputs])
-    if not any(any(n) if isinstance(n, tuple) else n for n in needs):
+    needs = mapped(_needs, inputs)
+    if not any(flattened(needs)):
         return None
     try:
         plan = op.plan(needs)
@@ -63,13 +64,12 @@ class _Call(NamedTuple):
     attrs: Mapping[str, Any]
     plan: Plan
     pair: tuple[Hook, Hook]
-    widths: list[int | None]
-    """The number of tensors of each input that is a list, and None for the others."""
+    structure: tuple[Any, ...]
+    """The structure of the op's inputs."""
 
     def inputs(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Return the op's inputs from the arguments of forward."""
-        rest = iter(values)
-        return tuple([next(rest) if n is None else tuple([next(rest) for _ in range(n)]) for n in self.widths])
+        return nested(iter(values), self.structure)
 
 
 class _Packed(Function):
@@ -147,11 +147,10 @@ class _Hooks(Observer):
         plan = _plan(op, inputs)
         if plan is None:
             return super().op(run, op, inputs, attrs)
-        widths = [len(value) if isinstance(value, tuple) else None for value in inputs]
-        values = [x for value in inputs for x in (value if isinstance(value, tuple) else (value,))]
         name = op.node if isinstance(op.node, str) else f"{camel(op.name)}Backward0"
+        structure = mapped(lambda _: None, inputs)
         with below(self):
-            result = _packed_as(name).apply(_Call(op, attrs, plan, self.pair, widths), *values)
+            result = _packed_as(name).apply(_Call(op, attrs, plan, self.pair, structure), *flattened(inputs))
         return op.bundle(list(result) if isinstance(result, tuple) else [result])
 
     def in_place(self, run: Run, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
@@ -225,11 +224,9 @@ def _copied(plan: Plan, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     saved = {save.key for save in plan.saves if save.source == "input"}
 
     def copy(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple([copy(v) for v in value])
         return value.clone() if isinstance(value, Tensor) else value
 
-    return tuple([copy(x) if i in saved else x for i, x in enumerate(inputs)])
+    return tuple([mapped(copy, x) if i in saved else x for i, x in enumerate(inputs)])
 
 
 @contextmanager

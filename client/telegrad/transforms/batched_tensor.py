@@ -13,6 +13,7 @@ from telegrad_engine.graph.differentiation import listed
 from telegrad_engine.instrumentation import Observer, Run
 from telegrad_engine.ops.batching.batched_call import BatchedCall, Lanes
 from telegrad_engine.ops.batching.families import apply_to_batch
+from telegrad_engine.schema.nesting import flattened, mapped
 from telegrad_engine.schema.op import CATALOGUE, Op
 from telegrad_engine.shapes import Spec
 
@@ -189,7 +190,7 @@ class Level(Observer):
 
     def owns_any(self, values: Iterable[Any]) -> bool:
         """Whether one of the values, or a tensor in a tuple of them, is batched by this level."""
-        return any(any(map(self.owns, x)) if isinstance(x, tuple) else self.owns(x) for x in values)
+        return any(map(self.owns, flattened(values)))
 
     def owns(self, value: Any) -> bool:
         """Whether a value is batched by this level."""
@@ -197,8 +198,6 @@ class Level(Observer):
 
     def lanes(self, value: Any) -> Any:
         """Convert an input for batching rules: to Lanes if this level batches it."""
-        if isinstance(value, tuple):
-            return tuple([self.lanes(v) for v in value])
         return Lanes(value.batch) if self.owns(value) else value
 
     def lift(self, tensor: Tensor) -> Tensor:
@@ -238,14 +237,14 @@ class Level(Observer):
         if specs is None:
             refuse_dynamic_shape(self.called or op)
         with below(self):
-            call = BatchedCall(OPS, self.size, op, tuple([self.lanes(x) for x in inputs]), attrs, specs)
+            call = BatchedCall(OPS, self.size, op, mapped(self.lanes, inputs), attrs, specs)
             results = apply_to_batch(call, lambda: _say_that_it_loops((self.called or op).name))
         return op.bundle([Batched(result, self) for result in results])
 
     def _specs(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Sequence[Spec] | None:
         """The op's output specs for one sample, or None if they depend on values. Raises the op's own errors."""
         try:
-            specs = op.rule(*[_data(x) for x in inputs], **attrs)
+            specs = op.rule(*mapped(lambda x: x._data if hasattr(x, "_data") else x, inputs), **attrs)
         except DataDependentShape:
             return None
         return specs if isinstance(specs, list) else [specs]
@@ -368,12 +367,6 @@ class Level(Observer):
             value = self.lift(result)
             tensor.batch._inplace(CATALOGUE.get("copy"), (tensor.batch, value))
         return tensor
-
-
-def _data(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple([_data(v) for v in value])
-    return value._data if hasattr(value, "_data") else value
 
 
 def _say_that_it_loops(name: str) -> None:

@@ -20,6 +20,7 @@ from ..context import MemoryBudget, observers, state
 from ..dtypes import FLOATING, from_numpy
 from ..errors import VersionConflict
 from ..schema.derivative_plan import Plan
+from ..schema.nesting import flattened
 from ..schema.op import NO_ATTRS, Op
 from .hooks import Handle, NodeHooks, around, hooks_of
 
@@ -225,8 +226,7 @@ def record(
     needs: list[bool] = []
     targets: list[Any] = []
     output_nrs: list[int] | None = None
-    flat = [v for x in inputs for v in (x if isinstance(x, tuple) else (x,))] if op.has_lists else inputs
-    for x in flat:
+    for x in flattened(inputs) if op.has_lists else inputs:
         need = getattr(x, "_requires_grad", False)
         needs.append(need)
         if need:

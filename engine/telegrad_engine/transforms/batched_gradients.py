@@ -23,6 +23,7 @@ from ..graph.node import Node, walk
 from ..ops.batching.batched_call import BatchedCall, Lanes
 from ..ops.batching.families import apply_to_batch
 from ..ops.batching.linear_rules import matmul
+from ..schema.nesting import flattened, mapped
 from ..schema.op import NO_ATTRS, Op
 from ..shapes import Spec, torch_size
 from ..tensor import eager
@@ -222,15 +223,15 @@ class Row(Tracked):
     def _apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
         if (op.pointwise or op.view or op.batching is matmul) and (arrays := _arrays(op, inputs)) is not None:
             batched = any(type(x) is Row and x.batched for x in inputs)
-            return _mapped(lambda array: Row(np.asarray(array), batched), op.kernel(NUMPY, *arrays, **attrs))
-        lanes = _mapped(_lanes, inputs)
-        size = next((len(x.value._data) for x in _flat(lanes) if type(x) is Lanes), None)
+            return mapped(lambda array: Row(np.asarray(array), batched), op.kernel(NUMPY, *arrays, **attrs))
+        lanes = mapped(_lanes, inputs)
+        size = next((len(x.value._data) for x in flattened(lanes) if type(x) is Lanes), None)
         parts = op.kernel if op.composite else op.batching.parts
         if parts is not None and (op.composite or size is not None):
             return parts(functions, *inputs, **{**op.defaults, **attrs})
         if size is None:
-            return _mapped(lambda result: Row(result._data, False), eager.apply(op, lanes, attrs))
-        specs = op.rule(*_mapped(_data, inputs), **attrs)
+            return mapped(lambda result: Row(result._data, False), eager.apply(op, lanes, attrs))
+        specs = op.rule(*mapped(_data, inputs), **attrs)
         call = BatchedCall(eager.functions, size, op, lanes, attrs, specs if isinstance(specs, list) else [specs])
         return op.bundle([Row(result._data, True) for result in apply_to_batch(call)])
 
@@ -251,14 +252,6 @@ def _arrays(op: Op, inputs: tuple[Any, ...]) -> list[Any] | None:
     if any(n != ndim for n in ndims):
         return None
     return [x.array if type(x) is Row else x for x in inputs]
-
-
-def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
-    return tuple([_mapped(function, v) for v in value]) if isinstance(value, (tuple, list)) else function(value)
-
-
-def _flat(values: tuple[Any, ...]) -> list[Any]:
-    return [x for value in values for x in (value if isinstance(value, tuple) else (value,))]
 
 
 def _data(value: Any) -> Any:
@@ -316,8 +309,8 @@ class BatchedPass(_Pass):
         if node.op.pointwise and all(save.source in ("input", "output", "attr") for save in node.plan.saves):
             super()._send_results(node, grad, saved)
             return
-        rows = _mapped(lambda g: None if g is None else Row(g, True), grad)
-        shared = [_mapped(_shared, x) if isinstance(x, list) else _shared(x) for x in saved]
+        rows = mapped(lambda g: None if g is None else Row(g, True), grad)
+        shared = [mapped(_shared, x) if isinstance(x, list) else _shared(x) for x in saved]
         self.values.F = functions
         try:
             super()._send_results(node, rows, shared)

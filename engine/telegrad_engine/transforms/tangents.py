@@ -23,6 +23,7 @@ from ..graph.backward_pass import Values
 from ..graph.node import Node
 from ..graph.node_evaluation import saved_values
 from ..instrumentation import Observer, Run
+from ..schema.nesting import flattened, nested
 from ..schema.op import CATALOGUE, Op
 from ..tensor.base import Tracked
 from ..tensor.gradient_values import GraphValues
@@ -266,12 +267,7 @@ class Level(Observer):
 
     def has_tangents(self, values: Iterable[Any]) -> bool:
         """Whether any of an operation's arguments currently has a tangent."""
-        return self.enabled and self._any(values)
-
-    def _any(self, values: Iterable[Any]) -> bool:
-        return any(
-            self._any(x) if isinstance(x, tuple) else isinstance(x, Tracked) and self.of(x) is not None for x in values
-        )
+        return self.enabled and any(isinstance(x, Tracked) and self.of(x) is not None for x in flattened(values))
 
     def _tangents_of(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Return the tangent or None for each input; a tuple of them for a list of tensors."""
@@ -304,7 +300,7 @@ def transposed(
     """
     tracked = state.grad_enabled and (_requires_grad(inputs) or _requires_grad(tangents))
     with enable_grad():
-        pairs = list(moving(inputs, tangents))
+        pairs = moving(inputs, tangents)
         # New tensors for those with a tangent, so that only this use of them is differentiated.
         anew = [
             x.view(tuple(x.shape)) if tracked and x.requires_grad else x.detach().requires_grad_() for x, _ in pairs
@@ -360,29 +356,20 @@ def _transposed(
     return tuple([next(found) if out.requires_grad else None for out in results])
 
 
-def moving(values: Sequence[Any], tangents: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield the inputs that have a tangent, with it."""
-    for value, tangent in zip(values, tangents, strict=True):
-        if isinstance(value, tuple):
-            yield from moving(value, tangent)
-        elif tangent is not None:
-            yield value, tangent
+def moving(inputs: Sequence[Any], tangents: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Return the inputs that have a tangent, with it."""
+    pairs = zip(flattened(inputs), flattened(tangents), strict=True)
+    return [(x, tangent) for x, tangent in pairs if tangent is not None]
 
 
-def replaced(values: Sequence[Any], tangents: Sequence[Any], anew: Iterator[Any]) -> tuple[Any, ...]:
+def replaced(inputs: Sequence[Any], tangents: Sequence[Any], anew: Iterator[Any]) -> tuple[Any, ...]:
     """Return the inputs, with the next of ``anew`` for each one that has a tangent."""
-    return tuple(
-        [
-            replaced(value, tangent, anew) if isinstance(value, tuple) else value if tangent is None else next(anew)
-            for value, tangent in zip(values, tangents, strict=True)
-        ]
-    )
+    pairs = zip(flattened(inputs), flattened(tangents), strict=True)
+    return nested((x if tangent is None else next(anew) for x, tangent in pairs), inputs)
 
 
 def _requires_grad(values: Sequence[Any]) -> bool:
-    return any(
-        _requires_grad(x) if isinstance(x, tuple) else isinstance(x, Tracked) and x.requires_grad for x in values
-    )
+    return any(isinstance(x, Tracked) and x.requires_grad for x in flattened(values))
 
 
 def as_tuple(result: Any) -> tuple[Any, ...]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ...dtypes import from_numpy
 from ...errors import InternalError
+from ...schema.nesting import mapped
 from ...schema.op import Op
 from ...shapes import Spec
 from ...tensor.namespace import Functions
@@ -115,13 +117,11 @@ def finished(call: BatchedCall, results: Any) -> list[Any]:
 def looped(call: BatchedCall) -> list[Any]:
     """Apply the op to each sample in turn and stack the results."""
 
-    def sample(value: Any, i: int) -> Any:
-        if isinstance(value, tuple):
-            return tuple([sample(v, i) for v in value])
+    def sample(i: int, value: Any) -> Any:
         return call.F.select(value.value, 0, i) if isinstance(value, Lanes) else value
 
     rows: list[Sequence[Any]] = []
     for i in range(call.size):
-        result = call.F._apply(call.op, tuple([sample(x, i) for x in call.inputs]), call.attrs)
+        result = call.F._apply(call.op, mapped(partial(sample, i), call.inputs), call.attrs)
         rows.append(result if isinstance(result, (list, tuple)) else [result])
     return [call.F.stack(list(column)) for column in zip(*rows, strict=True)]

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...dtypes import from_numpy, result_type
 from ...schema.declaration import Batching
+from ...schema.nesting import flattened, mapped
 from ...schema.op import Op
 from ...schema.promotion import default_float
 from .batched_call import BatchedCall, finished, is_tensor, looped, shape_of
@@ -119,18 +120,15 @@ PADDED = rule(padded)
 
 def along_dims(call: BatchedCall) -> Any:
     """Apply the op with its dimension numbers shifted by one. No dimensions means all dimensions of a sample."""
-    tensors = [x for value in call.inputs for x in (value if isinstance(value, tuple) else (value,)) if is_tensor(x)]
-    ndim = len(shape_of(tensors[0]))
+    ndim = len(shape_of(next(x for x in flattened(call.inputs) if is_tensor(x))))
 
     def lift(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple([lift(v) for v in value])
         if not is_tensor(value):
             return value
         raised = call.lifted(value)
         return call.F.reshape(raised, (call.size, 1)) if not shape_of(value) else raised
 
-    inputs, extent = [lift(x) for x in call.inputs], max(ndim, 1)
+    inputs, extent = [mapped(lift, x) for x in call.inputs], max(ndim, 1)
     attrs = dict(call.attrs)
     for name in DIM_NAMES & attrs.keys():
         dims = attrs[name]
