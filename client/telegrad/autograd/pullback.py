@@ -132,7 +132,7 @@ class Outputs:
         with outside(levels()), set_grad_enabled(create):
             raws, rows = self.arguments.raws, [None] * len(self.arguments.raws)
             if raw.requires_grad and count:
-                rows = basis_rows(grad, raw, raws, create, chunk, own)
+                rows = basis_rows(raw, raws, create, chunk, own)
             blocks = [
                 functions.new_zeros(r.detach(), (count, *r.shape)) if g is None else g
                 for g, r in zip(rows, raws, strict=True)

@@ -1,7 +1,7 @@
 """``gradcheck`` and ``gradgradcheck``: comparison of derivatives with finite differences of the function.
 
-They behave as in ``torch.autograd``, including the error texts. They use only a ``grad`` function, ``forward_ad`` and
-tensor methods, so the engine's and the SDK's tensors share them; only the comparison uses plain numbers.
+They behave as in ``torch.autograd``, including the error texts. They use only the tensors' ``autograd`` and methods, so
+the engine's and the SDK's tensors share them; only the comparison uses plain numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import numpy as np
 
 from ..errors import GradcheckError, InvalidChoice, InvalidOperation, InvalidValue
 from ..tensor.namespace import Functions
-from ..transforms import batched_gradients, forward_ad
 
 Tensors = tuple[Any, ...]
 
@@ -87,16 +86,14 @@ def _explained(numerical: Any, analytical: Any, tolerance: Tolerance) -> str:
 class Check:
     """A function at one point, and the checks of its gradients."""
 
-    def __init__(
-        self, grad: Callable[..., Sequence[Any]], forward_ad: Any, func: Any, inputs: Tensors, tolerance: Tolerance
-    ) -> None:
+    def __init__(self, func: Any, inputs: Tensors, tolerance: Tolerance) -> None:
         _check_inputs(inputs)
-        self.grad, self.forward_ad = grad, forward_ad
         self.func = func
         self.inputs = inputs
         self.tolerance = tolerance
         self.outputs = outputs_of(func, inputs)
         self.tracked = tracked(inputs)
+        self.autograd = type(self.tracked[0])._autograd
         self.places = [position for position, x in enumerate(inputs) if _is_tracked(x)]
 
     def run(self, backward: bool, forward: bool, fast: bool) -> None:
@@ -119,7 +116,7 @@ class Check:
             for index in range(len(self.outputs)):
                 self._check_batches(index)
         zeros = [zeros_like(out) for out in self.outputs]
-        grads = self.grad(self.outputs, self.tracked, zeros, retain_graph=True, allow_unused=True)
+        grads = self.autograd.grad(self.outputs, self.tracked, zeros, retain_graph=True, allow_unused=True)
         if any(grad is not None and _numbers(grad).any() for grad in grads):
             raise GradcheckError("backward not multiplied by grad_output")
         if undefined and len(self.outputs) > 1:
@@ -149,7 +146,7 @@ class Check:
         """Return, for each tracked input, the gradients of every output."""
         rows: list[list[Any]] = [[] for _ in self.tracked]
         for output in outputs:
-            grads = self.grad((output,), self.tracked, seed, retain_graph=True, allow_unused=True)
+            grads = self.autograd.grad((output,), self.tracked, seed, retain_graph=True, allow_unused=True)
             for row, grad, tensor in zip(rows, grads, self.tracked, strict=True):
                 row.append(zeros_like(tensor) if grad is None else grad)
         return rows
@@ -167,10 +164,10 @@ class Check:
 
     def _column(self, index: int, position: int, tangent: Any) -> Any:
         """Return the output's tangent, flattened, for a tangent of one input."""
-        with self.forward_ad.dual_level():
-            dual = self.forward_ad.make_dual(self.inputs[position], tangent)
+        with self.autograd.forward_ad.dual_level():
+            dual = self.autograd.forward_ad.make_dual(self.inputs[position], tangent)
             outputs = outputs_of(self.func, [*self.inputs[:position], dual, *self.inputs[position + 1 :]])
-            found = self.forward_ad.unpack_dual(outputs[index]).tangent
+            found = self.autograd.forward_ad.unpack_dual(outputs[index]).tangent
         output = outputs[index].detach()
         return output.new_zeros((output.numel(),)) if found is None else found.detach().reshape(-1)
 
@@ -239,11 +236,11 @@ class Check:
         """Raise unless batched gradients equal those of each row."""
         output = self.outputs[index]
         seeds = [random_like(output, seed) for seed in range(10)]
-        singly = [self.grad((output,), self.tracked, (s,), retain_graph=True, allow_unused=True) for s in seeds]
+        singly = [
+            self.autograd.grad((output,), self.tracked, (s,), retain_graph=True, allow_unused=True) for s in seeds
+        ]
         stack = Functions(type(output)._apply).stack
-        together = self.grad(
-            (output,), self.tracked, (stack(seeds),), retain_graph=True, allow_unused=True, is_grads_batched=True
-        )
+        together = self.autograd.grad((output,), self.tracked, (stack(seeds),), is_grads_batched=True, **options)
         for position, (found, *rows) in enumerate(zip(together, *singly, strict=True)):
             if found is None:
                 continue
@@ -262,7 +259,7 @@ class Check:
             others = [out for i, out in enumerate(self.outputs) if i != absent]
             zeros = [zeros_like(out) for out in others]
             try:
-                grads = self.grad(others, self.tracked, zeros, retain_graph=True, allow_unused=True)
+                grads = self.autograd.grad(others, self.tracked, zeros, retain_graph=True, allow_unused=True)
             except RuntimeError as error:
                 raise GradcheckError(
                     f"Expected backward function to handle undefined output grads. {advice}"
@@ -326,120 +323,110 @@ def random_like(tensor: Any, seed: int) -> Any:
 # The functions, with torch's arguments -------------------------------------------------------------------
 
 
-class Gradcheck:
-    """The two functions, over a ``grad`` with torch's arguments; ``forward_ad`` returns the module of that name."""
+def gradcheck(
+    func: Callable[..., Any],
+    inputs: Any,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_batched_forward_grad: bool = False,
+    check_forward_ad: bool = False,
+    check_backward_ad: bool = True,
+    fast_mode: bool = False,
+    masked: bool | None = None,
+) -> bool:
+    """Return True if the gradients of ``func`` agree with finite differences of step ``eps``.
 
-    def __init__(self, grad: Callable[..., Sequence[Any]], forward_ad: Callable[[], Any]) -> None:
-        self._grad, self._forward_ad = grad, forward_ad
+    Inputs that require grad are checked; they should be float64. ``fast_mode`` compares one random combination of
+    all derivatives instead of each. ``check_grad_dtypes`` has no effect, because every gradient is cast to its
+    input's dtype, and neither has ``masked``, which is for sparse tensors. On a mismatch it raises GradcheckError,
+    or returns False without ``raise_exception``. Raises ValueError if no input requires grad.
+    """
+    if not (check_forward_ad or check_backward_ad):
+        raise InvalidChoice("Expected at least one of check_forward_ad or check_backward_ad to be True")
+    if check_batched_grad and not check_backward_ad:
+        raise InvalidChoice("Setting check_batched_grad=True requires check_backward_ad to be True")
+    if check_batched_forward_grad and not check_forward_ad:
+        raise InvalidChoice("Setting check_batched_forward_grad=True requires check_forward_ad to be True")
+    tolerance = Tolerance(eps, atol, rtol, nondet_tol)
+    try:
+        check = Check(func, _as_tuple(inputs), tolerance)
+        check.run(check_backward_ad, check_forward_ad, fast_mode)
+        if check_backward_ad and check.outputs:
+            check.run_further(check_batched_grad, check_undefined_grad)
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
+    return True
 
-    def gradcheck(
-        self,
-        func: Callable[..., Any],
-        inputs: Any,
-        *,
-        eps: float = 1e-6,
-        atol: float = 1e-5,
-        rtol: float = 1e-3,
-        raise_exception: bool = True,
-        nondet_tol: float = 0.0,
-        check_undefined_grad: bool = True,
-        check_grad_dtypes: bool = False,
-        check_batched_grad: bool = False,
-        check_batched_forward_grad: bool = False,
-        check_forward_ad: bool = False,
-        check_backward_ad: bool = True,
-        fast_mode: bool = False,
-        masked: bool | None = None,
-    ) -> bool:
-        """Return True if the gradients of ``func`` agree with finite differences of step ``eps``.
 
-        Inputs that require grad are checked; they should be float64. ``fast_mode`` compares one random combination of
-        all derivatives instead of each. ``check_grad_dtypes`` has no effect, because every gradient is cast to its
-        input's dtype, and neither has ``masked``, which is for sparse tensors. On a mismatch it raises GradcheckError,
-        or returns False without ``raise_exception``. Raises ValueError if no input requires grad.
-        """
-        if not (check_forward_ad or check_backward_ad):
-            raise InvalidChoice("Expected at least one of check_forward_ad or check_backward_ad to be True")
-        if check_batched_grad and not check_backward_ad:
-            raise InvalidChoice("Setting check_batched_grad=True requires check_backward_ad to be True")
-        if check_batched_forward_grad and not check_forward_ad:
-            raise InvalidChoice("Setting check_batched_forward_grad=True requires check_forward_ad to be True")
-        tolerance = Tolerance(eps, atol, rtol, nondet_tol)
-        try:
-            check = Check(self._grad, self._forward_ad(), func, _as_tuple(inputs), tolerance)
-            check.run(check_backward_ad, check_forward_ad, fast_mode)
-            if check_backward_ad and check.outputs:
-                check.run_further(check_batched_grad, check_undefined_grad)
-        except GradcheckError:
-            if raise_exception:
-                raise
-            return False
-        return True
+def gradgradcheck(
+    func: Callable[..., Any],
+    inputs: Any,
+    grad_outputs: Any = None,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    gen_non_contig_grad_outputs: bool = False,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_fwd_over_rev: bool = False,
+    check_rev_over_rev: bool = True,
+    fast_mode: bool = False,
+    masked: bool = False,
+) -> bool:
+    """Run :func:`gradcheck` on the gradients of ``func``, as a function of its inputs and ``grad_outputs``.
 
-    def gradgradcheck(
-        self,
-        func: Callable[..., Any],
-        inputs: Any,
-        grad_outputs: Any = None,
-        *,
-        eps: float = 1e-6,
-        atol: float = 1e-5,
-        rtol: float = 1e-3,
-        gen_non_contig_grad_outputs: bool = False,
-        raise_exception: bool = True,
-        nondet_tol: float = 0.0,
-        check_undefined_grad: bool = True,
-        check_grad_dtypes: bool = False,
-        check_batched_grad: bool = False,
-        check_fwd_over_rev: bool = False,
-        check_rev_over_rev: bool = True,
-        fast_mode: bool = False,
-        masked: bool = False,
-    ) -> bool:
-        """Run :meth:`gradcheck` on the gradients of ``func``, as a function of its inputs and ``grad_outputs``.
+    If ``grad_outputs`` are not given, they are random numbers between -1 and 1. ``gen_non_contig_grad_outputs``
+    has no effect: the memory layout does not matter.
+    """
+    if not (check_fwd_over_rev or check_rev_over_rev):
+        raise InvalidChoice("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")
+    if check_undefined_grad and not check_rev_over_rev:
+        raise InvalidChoice("Setting check_undefined_grad=True requires check_rev_over_rev to be True")
+    if check_batched_grad and not check_rev_over_rev:
+        raise InvalidChoice("Setting check_batched_grad=True requires check_rev_over_rev to be True")
+    inputs = _as_tuple(inputs)
+    if grad_outputs is None:
+        outputs = outputs_of(func, inputs)
+        seeds = tuple([random_like(out, seed).requires_grad_() for seed, out in enumerate(outputs)])
+    else:
+        seeds = _as_tuple(grad_outputs)
 
-        If ``grad_outputs`` are not given, they are random numbers between -1 and 1. ``gen_non_contig_grad_outputs``
-        has no effect: the memory layout does not matter.
-        """
-        if not (check_fwd_over_rev or check_rev_over_rev):
-            raise InvalidChoice("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")
-        if check_undefined_grad and not check_rev_over_rev:
-            raise InvalidChoice("Setting check_undefined_grad=True requires check_rev_over_rev to be True")
-        if check_batched_grad and not check_rev_over_rev:
-            raise InvalidChoice("Setting check_batched_grad=True requires check_rev_over_rev to be True")
-        inputs = _as_tuple(inputs)
-        if grad_outputs is None:
-            outputs = outputs_of(func, inputs)
-            seeds = tuple([random_like(out, seed).requires_grad_() for seed, out in enumerate(outputs)])
-        else:
-            seeds = _as_tuple(grad_outputs)
+    def gradients(*args: Any) -> Tensors:
+        arguments = args[: len(inputs)]
+        outputs = outputs_of(func, arguments)
+        grad = next(type(x)._autograd.grad for x in args if hasattr(x, "_data"))
+        grads = grad(outputs, tracked(arguments), args[len(inputs) :], create_graph=True, allow_unused=True)
+        return tuple([g for g in grads if g is not None])
 
-        def gradients(*args: Any) -> Tensors:
-            arguments = args[: len(inputs)]
-            outputs = outputs_of(func, arguments)
-            grads = self._grad(outputs, tracked(arguments), args[len(inputs) :], create_graph=True, allow_unused=True)
-            return tuple([g for g in grads if g is not None])
-
-        return self.gradcheck(
-            gradients,
-            inputs + seeds,
-            eps=eps,
-            atol=atol,
-            rtol=rtol,
-            raise_exception=raise_exception,
-            nondet_tol=nondet_tol,
-            check_undefined_grad=check_undefined_grad,
-            check_grad_dtypes=check_grad_dtypes,
-            check_batched_grad=check_batched_grad,
-            check_forward_ad=check_fwd_over_rev,
-            check_backward_ad=check_rev_over_rev,
-            fast_mode=fast_mode,
-        )
+    return gradcheck(
+        gradients,
+        inputs + seeds,
+        eps=eps,
+        atol=atol,
+        rtol=rtol,
+        raise_exception=raise_exception,
+        nondet_tol=nondet_tol,
+        check_undefined_grad=check_undefined_grad,
+        check_grad_dtypes=check_grad_dtypes,
+        check_batched_grad=check_batched_grad,
+        check_forward_ad=check_fwd_over_rev,
+        check_backward_ad=check_rev_over_rev,
+        fast_mode=fast_mode,
+    )
 
 
 def _as_tuple(value: Any) -> Tensors:
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
-
-
-_ENGINE = Gradcheck(batched_gradients.grad, lambda: forward_ad)
-gradcheck, gradgradcheck = _ENGINE.gradcheck, _ENGINE.gradgradcheck

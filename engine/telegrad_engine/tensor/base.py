@@ -33,6 +33,8 @@ class Tracked(Changeable):
 
     _graph_class: ClassVar[type[Tracked]]
     """The class of the tensors that derivative rules compute on under ``create_graph``."""
+    _autograd: ClassVar[Any]
+    """The package with ``grad`` and ``forward_ad`` for these tensors: the engine's ``autograd`` or the SDK's."""
 
     def _new_like(self, data: Any) -> Self:
         """Return a tensor of the same class over ``data``, outside the graph."""

@@ -76,7 +76,6 @@ def grad(
 
 
 def basis_rows(
-    grad: Callable[..., Sequence[Any]],
     output: Any,
     inputs: Sequence[Any],
     create_graph: bool,
@@ -85,10 +84,11 @@ def basis_rows(
 ) -> list[Any]:
     """Return, for each input, the gradients of each element of ``output``: (elements, *input.shape), or None if unused.
 
-    ``grad`` is that of the tensors' kind, and the graph is kept. At most ``chunk_size`` rows are computed together. The
+    The graph is kept. At most ``chunk_size`` rows are computed together. The
     first ``levels`` dimensions of ``output`` are batches of ``vmap``: each row has a gradient for every sample.
     """
     F, shape = _functions_of(type(output)._apply), tuple(output.shape)[levels:]
+    grad = type(output)._autograd.grad
     count = math.prod(shape)
     options = {"retain_graph": True, "create_graph": create_graph, "allow_unused": True}
     if count == 1:
