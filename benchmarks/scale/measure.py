@@ -312,7 +312,8 @@ def _fill(directory: Directory) -> list[Placed]:
     for number in range(ROWS):
         worker = f"{number:032}"
         directory.join(worker, f"http://10.0.{number // 256}.{number % 256}:8000", "0.1.0", ["cpu"], True, 1e6, report)
-        directory.add(f"session-{number:040}", f"tenant-{number % 50}", worker, "cpu", {"name": "x" * 20}, durable=True)
+        where = worker, 1, True, "cpu", {"name": "x" * 20}
+        directory.add(Placed(f"session-{number:040}", f"tenant-{number % 50}", *where), None)
     found = [directory.find(f"session-{number:040}") for number in range(ROWS)]
     return [placed for placed in found if placed is not None]
 

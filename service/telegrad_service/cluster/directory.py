@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import lru_cache
@@ -22,6 +22,7 @@ from sqlalchemy import (
     ColumnElement,
     Executable,
     Float,
+    Insert,
     String,
     Text,
     UniqueConstraint,
@@ -35,12 +36,11 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from telegrad_engine.errors import IdempotencyConflict, ServerBusy, SessionExists, SessionLimit
 
-from ..database.database import Base, Database, DatabaseUnavailable
+from ..database.database import Base, Database, DatabaseUnavailable, execute_unless_taken
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -144,7 +144,6 @@ class Worker(NamedTuple):
 class Placed(NamedTuple):
     """A session, and where it is."""
 
-    number: int
     id: str
     tenant: str
     worker: str | None
@@ -152,6 +151,8 @@ class Placed(NamedTuple):
     durable: bool
     device: str
     description: Mapping[str, Any]
+    number: int = 0
+    """Sessions are numbered by the directory in the order of their creation."""
 
 
 class Directory:
@@ -256,35 +257,13 @@ class Directory:
 
     # Sessions ------------------------------------------------------------------------------------
 
-    def add(
-        self,
-        session_id: str,
-        tenant: str,
-        worker_id: str,
-        device: str,
-        description: Mapping[str, Any],
-        name: str | None = None,
-        durable: bool = False,
-        creation_key: str | None = None,
-        most: int = 0,
-    ) -> int:
-        """Add a session that a worker has created. Return its epoch.
+    def add(self, placed: Placed, name: str | None, creation_key: str | None = None, most: int = 0) -> None:
+        """Add a session that a worker has created.
 
         Raises SessionLimit if the tenant has ``most`` sessions, which 0 does not limit, SessionExists if it has a
         durable one of this name, and IdempotencyConflict if another one was created with the same key.
         """
-        reserved = name if durable else None
-        values = {
-            "id": session_id,
-            "tenant": tenant,
-            "worker": worker_id,
-            "epoch": FIRST_EPOCH,
-            "durable": durable,
-            "device": device,
-            "description": json.dumps(description),
-            "reserved_name": reserved,
-            "creation_key": creation_key,
-        }
+        tenant, values = placed.tenant, _values(placed, name if placed.durable else None)
         with self.database.transaction(writes=True) as session:
             if most:  # no other process may add one meanwhile
                 if self.database.file is None:  # SQLite has one writer at a time
@@ -292,32 +271,19 @@ class Directory:
                 count = session.scalar(select(func.count()).where(SessionRow.tenant == tenant, _there())) or 0
                 if count >= most:
                     raise SessionLimit(f"this tenant has {most} sessions, as many as it may", quota="sessions")
-            self._write_name(session, insert(SessionRow).values(**values), tenant, reserved, session_id)
-        return FIRST_EPOCH
+            self._write_named(session, insert(SessionRow), values | {"creation_key": creation_key})
 
-    def add_found(
-        self, session_id: str, tenant: str, epoch: int, device: str, description: Mapping[str, Any], name: str | None
-    ) -> None:
+    def add_found(self, placed: Placed, name: str | None) -> None:
         """Add a durable session that is in the data folder under this epoch, unless it is there already.
 
         Raises SessionExists if the tenant has another durable one of this name.
         """
-        values = {
-            "id": session_id,
-            "tenant": tenant,
-            "worker": None,
-            "epoch": epoch,
-            "durable": True,
-            "device": device,
-            "description": json.dumps(description),
-            "reserved_name": name,
-        }
         row = SessionRow
         with self.database.transaction(writes=True) as session:
-            is_there = session.scalar(select(row.number).where(row.id == session_id)) is not None
-            entered = update(row).where(row.id == session_id, row.epoch < epoch) if is_there else insert(row)
+            is_there = session.scalar(select(row.number).where(row.id == placed.id)) is not None
+            older = update(row).where(row.id == placed.id, row.epoch < placed.epoch)
             with suppress(IdempotencyConflict):  # another worker adds it at the same time
-                self._write_name(session, entered.values(**values), tenant, name, session_id)
+                self._write_named(session, older if is_there else insert(row), _values(placed, name))
 
     def epochs(self) -> Mapping[str, int]:
         """The epochs of all sessions, by id."""
@@ -325,59 +291,43 @@ class Directory:
 
     def rename(self, session_id: str, tenant: str, worker_id: str, name: str | None) -> None:
         """Note a durable session's new name. Raises SessionExists if the tenant has another one of this name."""
-        row = SessionRow
-        statement = update(row).where(row.id == session_id, row.worker == worker_id).values(reserved_name=name)
+        owned = update(SessionRow).where(SessionRow.id == session_id, SessionRow.worker == worker_id)
         with self.database.transaction(writes=True) as session:
-            self._write_name(session, statement, tenant, name, session_id)
+            self._write_named(session, owned, {"id": session_id, "tenant": tenant, "reserved_name": name})
 
-    def _write_name(self, session: Session, statement: Executable, tenant: str, name: str | None, own: str) -> None:
-        """Execute a statement that may take a name. Raises SessionExists or IdempotencyConflict."""
-        taken = self._id_of_name(session, tenant, name, own)
-        if taken is None:
-            try:
-                with session.begin_nested():
-                    session.execute(statement)
+    def _write_named(self, session: Session, statement: Insert | Update, values: Mapping[str, Any]) -> None:
+        """Write a session that may take a name. Raises SessionExists or IdempotencyConflict."""
+        row, tenant, name = SessionRow, values["tenant"], values["reserved_name"]
+
+        def taken() -> str | None:
+            """The id of a tenant's other durable session of the name, if there is one."""
+            same = row.tenant == tenant, row.reserved_name == name, row.id != values["id"]
+            return None if name is None else session.scalar(select(row.id).where(*same))
+
+        other = taken()
+        if other is None:
+            if execute_unless_taken(session, statement.values(**values)) is not None:
                 return
-            except IntegrityError:  # another process was faster
-                taken = self._id_of_name(session, tenant, name, own)
-        if taken is None:
+            other = taken()  # another process was faster
+        if other is None:
             raise IdempotencyConflict("another session was created with this Idempotency-Key")
-        raise SessionExists(f"there is a durable session {name!r} already", session=taken)
-
-    @staticmethod
-    def _id_of_name(session: Session, tenant: str, name: str | None, own: str) -> str | None:
-        """The id of a tenant's other durable session of a name, if there is one."""
-        if name is None:
-            return None
-        row = SessionRow
-        found: str | None = session.scalar(
-            select(row.id).where(row.tenant == tenant, row.reserved_name == name, row.id != own)
-        )
-        return found
+        raise SessionExists(f"there is a durable session {name!r} already", session=other)
 
     def find(self, session_id: str) -> Placed | None:
         """A session by its id; None if there is none."""
         if "\x00" in session_id or len(session_id) > 64:  # PostgreSQL does not take every text
             return None
-        return self._find(SessionRow.id == session_id)
+        return next(self._placed(SessionRow.id == session_id), None)
 
     def created_with(self, tenant: str, creation_key: str) -> Placed | None:
         """The tenant's session that was created with the Idempotency-Key of this digest."""
-        return self._find(SessionRow.tenant == tenant, SessionRow.creation_key == creation_key)
+        return next(self._placed(SessionRow.tenant == tenant, SessionRow.creation_key == creation_key), None)
 
-    def _find(self, *conditions: ColumnElement[bool]) -> Placed | None:
-        found = self._placed(*conditions)
-        return found[0] if found else None
-
-    def _placed(self, *conditions: ColumnElement[bool]) -> Sequence[Placed]:
+    def _placed(self, *conditions: ColumnElement[bool]) -> Iterator[Placed]:
         """The sessions that meet all conditions, in the order of their creation."""
-        rows = [row for (row,) in self._read(select(SessionRow).where(*conditions).order_by(SessionRow.number))]
-        return [
-            Placed(
-                **{name: getattr(row, name) for name in Placed._fields[:-1]}, description=json.loads(row.description)
-            )
-            for row in rows
-        ]
+        for (row,) in self._read(select(SessionRow).where(*conditions).order_by(SessionRow.number)):
+            values = {name: getattr(row, name) for name in Placed._fields}
+            yield Placed(**values | {"description": json.loads(row.description)})
 
     def assign(self, placed: Placed, worker_id: str) -> Placed | None:
         """Give a session to another worker, under the next epoch. None if somebody else has moved it, or ended it."""
@@ -403,11 +353,11 @@ class Directory:
 
     def handed_over(self) -> Sequence[Placed]:
         """The sessions that are not durable and wait in the data folder for another worker."""
-        return self._placed(SessionRow.worker.is_(None), SessionRow.durable.is_(False))
+        return [*self._placed(SessionRow.worker.is_(None), SessionRow.durable.is_(False))]
 
     def sessions(self, tenant: str) -> Sequence[Placed]:
         """The sessions of a tenant, in the order of their creation, without those that were lost with their worker."""
-        return self._placed(SessionRow.tenant == tenant, _there())
+        return [*self._placed(SessionRow.tenant == tenant, _there())]
 
     def session_count(self, worker_id: str) -> int:
         """How many sessions a worker has, of all tenants."""
@@ -419,6 +369,13 @@ class Directory:
         row = SessionRow
         query = select(row.worker, func.count()).where(row.tenant == tenant, row.worker.is_not(None))
         return dict(self._read(query.group_by(row.worker)))
+
+
+def _values(placed: Placed, name: str | None) -> dict[str, Any]:
+    """The columns of a session's row, but for its number."""
+    values = placed._asdict() | {"description": json.dumps(placed.description), "reserved_name": name}
+    del values["number"]
+    return values
 
 
 def _there() -> ColumnElement[bool]:

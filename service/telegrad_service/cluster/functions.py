@@ -7,17 +7,15 @@ import logging
 import time
 from collections import deque
 from threading import RLock
-from typing import Any
 
 from sqlalchemy import String, Text, delete, insert, select
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Mapped, mapped_column
 from typing_extensions import override
 
 from telegrad_engine.errors import FunctionExists, ServerBusy, TelegradError
 from telegrad_engine.program.registered_functions import Applicable, Library, installed_library
 
-from ..database.database import Base, Database, DatabaseUnavailable
+from ..database.database import Base, Database, DatabaseUnavailable, execute_unless_taken
 from .directory import RETRY_AFTER_S
 
 logger = logging.getLogger(__name__)
@@ -62,9 +60,11 @@ class ClusterLibrary(Library):
         with self._refreshing:
             super().add(function)
             row = {"name": function.name, "definition": json.dumps(function.definition)}
+            insertion = insert(FunctionRow).values(**row).returning(FunctionRow.number)
             try:
                 with self._database.transaction(writes=True) as session:
-                    number = self._insert(session, row)
+                    added = execute_unless_taken(session, insertion)
+                    number = None if added is None else added.scalar()
             except DatabaseUnavailable as error:
                 super().remove(function.name)
                 raise _busy() from error
@@ -72,16 +72,6 @@ class ClusterLibrary(Library):
                 super().remove(function.name)
                 raise FunctionExists(f"there is a function {function.name!r} already; remove it first")
             self._numbers[function.name] = number
-
-    @staticmethod
-    def _insert(session: Any, row: dict[str, str]) -> int | None:
-        """Insert a row and return its number; None if its name is taken."""
-        try:
-            with session.begin_nested():
-                number: int = session.scalar(insert(FunctionRow).values(**row).returning(FunctionRow.number))
-                return number
-        except IntegrityError:
-            return None
 
     @override
     def remove(self, name: str) -> None:

@@ -36,7 +36,7 @@ from ..journal.store import Manifest
 from ..resources.sessions import Session, members
 from ..settings import WorkerSettings
 from ..tenants.principal import ANYONE, Principal
-from .directory import FIRST_EPOCH, Directory, Report, guarded
+from .directory import FIRST_EPOCH, Directory, Placed, Report, guarded
 from .functions import ClusterLibrary
 from .tokens import TOKEN_S, Claims, Secrets, sign
 
@@ -114,9 +114,9 @@ class WorkerHost(SessionHost):
             durable=True,
             sequence=0,  # its journal has it, which is read when the session is used
         ).model_dump(mode="json")
-        place = manifest.id, manifest.tenant, manifest.epoch, manifest.device
+        found = Placed(manifest.id, manifest.tenant, None, manifest.epoch, True, manifest.device, description)
         try:
-            self._directory.add_found(*place, description, manifest.name)
+            self._directory.add_found(found, manifest.name)
         except SessionExists:
             logger.error(
                 "session %.6s… in the data folder is not in the directory, which has another one of its tenant that is "
@@ -137,21 +137,26 @@ class WorkerHost(SessionHost):
 
     @override
     async def create(self, options: SessionOptions, origin: SessionHandle | Container | None = None) -> SessionHandle:
+        return await self._registered(await super().create(options, origin))
+
+    @override
+    async def _make_room(self, options: SessionOptions) -> None:
         if self.leaving:
             raise ServerBusy("this worker takes no new sessions", retry_after_s=RETRY_AFTER_S)
-        return await self._registered(await super().create(options, origin))
+        await super()._make_room(options)
 
     async def _registered(self, handle: SessionHandle) -> SessionHandle:
         """Add a new session to the directory before its creator gets its id; end it if that fails."""
         description = Session(**members(handle)).model_dump(mode="json")
-        arguments = handle.tenant, self.worker_id, handle.device, description, handle.name, handle.durable
+        where = self.worker_id, FIRST_EPOCH, handle.durable, handle.device
+        placed = Placed(handle.id, handle.tenant, *where, description)
         most = 0 if handle.tenant == ANYONE.tenant else self._settings.max_sessions_per_tenant
         try:
-            epoch = await guarded(self._directory.add, handle.id, *arguments, CREATION_KEY.get(), most)
+            await guarded(self._directory.add, placed, handle.name, CREATION_KEY.get(), most)
         except BaseException:
             await super()._remove(handle, "deleted", "the session could not be registered")
             raise
-        self.epochs[handle.id] = epoch
+        self.epochs[handle.id] = FIRST_EPOCH
         return handle
 
     @override

@@ -17,8 +17,10 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy import URL, Connection, DateTime, Dialect, Engine, MetaData, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.engine import Result
+from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Session
+from sqlalchemy.sql import Executable
 from sqlalchemy.types import TypeDecorator
 
 from ..observability.logs import CommandFailed
@@ -181,6 +183,18 @@ class Database:
                     f"{self} was made by a newer version of telegrad-service: its revision is "
                     f"{_revision(connection)!r}. Use that version, or another database"
                 ) from error
+
+
+def execute_unless_taken(session: Session, statement: Executable) -> Result[Any] | None:
+    """Execute a statement that writes a row, and return its result; None if another row has one of its unique values.
+
+    The transaction goes on in both cases.
+    """
+    try:
+        with session.begin_nested():
+            return session.execute(statement)
+    except IntegrityError:
+        return None
 
 
 def _parse(url: str) -> URL:

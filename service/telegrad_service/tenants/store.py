@@ -8,13 +8,12 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import ForeignKey, LargeBinary, String, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import ForeignKey, LargeBinary, String, insert, select
 from sqlalchemy.orm import Mapped, mapped_column
 
 from telegrad_engine.errors import InvalidValue
 
-from ..database.database import Base, Database, DatabaseUnavailable
+from ..database.database import Base, Database, DatabaseUnavailable, execute_unless_taken
 from .keys import ID_PATTERN, digest_of, new_key
 from .principal import ANYONE, SCOPES, Principal, Scope, with_implied
 
@@ -113,20 +112,11 @@ class KeyStore:
             created_at=made,
             expires_at=None if expires_days is None else made + timedelta(days=expires_days),
         )
-        self._add_tenant(tenant, made)
         with self._database.transaction(writes=True) as session:
+            if session.get(Tenant, tenant) is None:  # or another process adds it
+                execute_unless_taken(session, insert(Tenant).values(name=tenant, created_at=made))
             session.add(key)
         return key, created.text
-
-    def _add_tenant(self, name: str, made: datetime) -> None:
-        with self._database.transaction(writes=True) as session:
-            if session.get(Tenant, name) is not None:
-                return
-            try:
-                with session.begin_nested():
-                    session.add(Tenant(name=name, created_at=made))
-            except IntegrityError:  # another process has added it
-                pass
 
     def has_any(self) -> bool:
         """Whether there is a key, also one that is not valid any more."""
