@@ -5,7 +5,6 @@ the settings, or one in the database: every process of a cluster uses the same o
 
 from __future__ import annotations
 
-import asyncio
 import re
 import secrets
 import time
@@ -17,14 +16,12 @@ from typing import Any, NamedTuple
 import jwt
 from sqlalchemy import String, delete, select
 from sqlalchemy.orm import Mapped, mapped_column
-from typing_extensions import override
 
 from telegrad_engine.errors import InvalidValue, Unauthenticated
 from telegrad_engine.lru import LRU
 
 from ..database.database import Base, Database
-from ..settings import NetworkSettings
-from ..tenants.authentication import SCHEME, Authenticator
+from ..tenants.authentication import bearer_in
 from ..tenants.principal import SCOPES, Principal
 from .directory import guarded
 
@@ -110,10 +107,6 @@ class Secrets:
         with self._database.transaction() as session:
             return session.scalar(select(ClusterSecret).order_by(ClusterSecret.number.desc()).limit(1))
 
-    def known(self, secret_id: str) -> str | None:
-        """The secret of this id, if it has been read already."""
-        return self._known.get(secret_id)
-
     def find(self, secret_id: str) -> str | None:
         """The secret of this id; None if there is none any more."""
         if secret_id in self._known or self._own or not secret_id.isdecimal() or len(secret_id) > 9:
@@ -133,67 +126,50 @@ def sign(claims: Claims, secret_id: str, secret: str, seconds: float = TOKEN_S) 
     return jwt.encode(payload, secret, ALGORITHM, headers={"kid": secret_id})
 
 
-def secret_id_of(token: str) -> str:
-    """The id of the secret that has signed a token, as the token says. Raises Unauthenticated."""
-    try:
-        return str(jwt.get_unverified_header(token).get("kid", ""))
-    except jwt.InvalidTokenError:
-        raise Unauthenticated(REFUSED + "none") from None
-
-
-def read(token: str, secret: str, leeway_s: float = 0.0) -> tuple[Claims, float]:
-    """The claims of a token, and the time at which it expires. Raises Unauthenticated."""
-    try:
-        found: Mapping[str, Any] = jwt.decode(token, secret, [ALGORITHM], options={"require": ["exp"]}, leeway=leeway_s)
-        tenant, key, scopes = found["principal"]
-        claims = Claims(**{name: found[name] for name in Claims._fields})
-        return claims._replace(principal=Principal(tenant, key, SCOPES & frozenset(scopes))), float(found["exp"])
-    except jwt.ExpiredSignatureError:
-        raise Unauthenticated(REFUSED + "expired, or the gateway's clock is minutes behind this machine's") from None
-    except jwt.ImmatureSignatureError:
-        text = f"of a time to come: the gateway's clock is more than {leeway_s:.0f} s ahead of this machine's"
-        raise Unauthenticated(REFUSED + text) from None
-    except (jwt.InvalidTokenError, KeyError, TypeError, ValueError):
-        raise Unauthenticated(REFUSED + "not valid") from None
-
-
 def session_in(path: str) -> str | None:
     """The id of the session that a path is about."""
     found = SESSION.match(path)
     return None if found is None or found[1] in NOT_SESSIONS else found[1]
 
 
-class TokenAuthenticator(Authenticator):
-    """Authenticates requests to a worker by the token that the gateway signed, and others by API keys."""
+class TokenReader:
+    """Reads the tokens of requests to a worker, and remembers those that it has verified."""
 
-    def __init__(self, settings: NetworkSettings, secrets: Secrets) -> None:
-        super().__init__(settings)
+    def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
-        self._tokens: LRU[bytes, tuple[Claims, float]] = LRU(MAX_KNOWN)
+        self._known: LRU[bytes, tuple[Claims, float]] = LRU(MAX_KNOWN)
         """The claims of tokens, and the times at which they expire, by the digests of the headers."""
 
     async def claims(self, header: bytes | None) -> Claims:
         """The claims of the token in an Authorization header. Raises Unauthenticated, and ServerBusy if the database
         cannot be read."""
-        known = self._known_claims(header)
-        if known is not None:
-            return known
-        if header is None or header[: len(SCHEME)].lower() != SCHEME:
-            raise Unauthenticated(MISSING)
-        token = header[len(SCHEME) :].strip().decode("latin-1")
-        secret_id = secret_id_of(token)
-        secret = self._secrets.known(secret_id) or await guarded(self._secrets.find, secret_id)
+        token = bearer_in(header, MISSING)
+        digest = sha256(token.encode()).digest()
+        known: tuple[Claims, float] | None = self._known.get(digest)
+        if known is None or time.time() > known[1]:
+            known = self._known[digest] = await guarded(self._verified, token)
+        return known[0]
+
+    def _verified(self, token: str) -> tuple[Claims, float]:
+        """The claims of a token, and the time at which it expires. Raises Unauthenticated."""
+        try:
+            secret = self._secrets.find(str(jwt.get_unverified_header(token).get("kid", "")))
+        except jwt.InvalidTokenError:
+            raise Unauthenticated(REFUSED + "none") from None
         if secret is None:
             raise Unauthenticated(REFUSED + "signed by nobody that is known here")
-        claims, expires = await asyncio.to_thread(read, token, secret, CLOCK_SKEW_S)
-        self._tokens[sha256(header).digest()] = claims, expires + CLOCK_SKEW_S
-        return claims
-
-    def _known_claims(self, header: bytes | None) -> Claims | None:
-        known: tuple[Claims, float] | None = None if header is None else self._tokens.get(sha256(header).digest())
-        return known[0] if known is not None and time.time() < known[1] else None
-
-    @override
-    def remembered(self, header: bytes | None) -> Principal | None:
-        known = self._known_claims(header)
-        return super().remembered(header) if known is None else known.principal
+        try:
+            found: Mapping[str, Any] = jwt.decode(
+                token, secret, [ALGORITHM], options={"require": ["exp"]}, leeway=CLOCK_SKEW_S
+            )
+            tenant, key, scopes = found["principal"]
+            claims = Claims(**{name: found[name] for name in Claims._fields})
+            principal = Principal(tenant, key, SCOPES & frozenset(scopes))
+            return claims._replace(principal=principal), float(found["exp"]) + CLOCK_SKEW_S
+        except jwt.ExpiredSignatureError:
+            text = "expired, or the gateway's clock is minutes behind this machine's"
+        except jwt.ImmatureSignatureError:
+            text = f"of a time to come: the gateway's clock is more than {CLOCK_SKEW_S:.0f} s ahead of this machine's"
+        except (jwt.InvalidTokenError, KeyError, TypeError, ValueError):
+            text = "not valid"
+        raise Unauthenticated(REFUSED + text)

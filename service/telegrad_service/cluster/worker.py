@@ -39,8 +39,9 @@ from ..server import NotServed, serve
 from ..settings import WorkerSettings
 from ..streaming.websocket import ANSWER_WITH, PROMPT
 from ..tenants.authentication import authorization_of
+from ..tenants.principal import set_principal
 from .directory import RENEW_S, Directory, WorkerState
-from .tokens import FENCED, LOST, MOVED, REFUSED, Claims, Secrets, TokenAuthenticator, session_in
+from .tokens import FENCED, LOST, MOVED, REFUSED, Claims, Secrets, TokenReader, session_in
 from .worker_host import CREATION_KEY, WorkerHost
 
 logger = logging.getLogger(__name__)
@@ -133,8 +134,8 @@ class Lease:
 class LeaseGuard:
     """ASGI middleware: passes to ``app`` what the worker may serve, and its answers while the lease lasts."""
 
-    def __init__(self, app: ASGIApp, host: WorkerHost, authenticator: TokenAuthenticator, lease: Lease) -> None:
-        self._app, self._host, self._authenticator, self._lease = app, host, authenticator, lease
+    def __init__(self, app: ASGIApp, host: WorkerHost, tokens: TokenReader, lease: Lease) -> None:
+        self._app, self._host, self._tokens, self._lease = app, host, tokens, lease
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
@@ -143,7 +144,7 @@ class LeaseGuard:
             return
         session_id = session_in(scope["path"])
         try:
-            claims = await self._authenticator.claims(authorization_of(scope))
+            claims = await self._tokens.claims(authorization_of(scope))
             self._check(claims, session_id)
         except TelegradError as error:
             await _refuse(error, scope, receive, send)
@@ -152,6 +153,7 @@ class LeaseGuard:
             for name, value in scope["headers"]:
                 if name == b"x-forwarded-for":  # the gateway sets it
                     scope["client"] = value.decode("latin-1"), 0
+        set_principal(scope, claims.principal)
         CREATION_KEY.set(claims.creation_key)  # each request has a task, and so a context, of its own
         with nullcontext() if claims.session is None else self._host.serving(claims.session):
             if claims.session is not None:
@@ -176,13 +178,11 @@ class LeaseGuard:
     def _guarded(self, scope: Scope, receive: Receive, send: Send, worker_id: str) -> tuple[Scope, Receive, Send]:
         """The same, but ``send`` drops answers if the lease with which the request began has ended."""
         lasts = partial(self._lease.lasts, worker_id)
-        if scope["type"] == "http":
-            return scope, receive, _guarded_answer(lasts, scope, receive, send)
-        extension = scope.get("extensions", {}).get(PROMPT)
-        if extension is not None:
-            prompts = {**extension, ANSWER_WITH: _guarded_prompts(lasts, extension[ANSWER_WITH])}
-            scope = {**scope, "extensions": {**scope["extensions"], PROMPT: prompts}}
-        return scope, receive, _guarded_stream(lasts, send)
+        prompt = scope.get("extensions", {}).get(PROMPT)
+        if prompt is not None:
+            guarded = {**prompt, ANSWER_WITH: _guarded_prompts(lasts, prompt[ANSWER_WITH])}
+            scope = {**scope, "extensions": {**scope["extensions"], PROMPT: guarded}}
+        return scope, receive, _guarded_answer(lasts, scope, receive, send)
 
 
 def _guarded_answer(lasts: Lasts, scope: Scope, receive: Receive, send: Send) -> Send:
@@ -190,28 +190,20 @@ def _guarded_answer(lasts: Lasts, scope: Scope, receive: Receive, send: Send) ->
 
     async def guarded(message: Message) -> None:
         nonlocal ended, endless
+        kind = message["type"]
         if ended:
             return
-        if message["type"] in STARTS:
-            if not lasts():
+        if kind in STARTS:
+            if scope["type"] == "http" and not lasts():
                 ended = True
                 await refuse(ServerBusy(LAPSED, retry_after_s=RETRY_AFTER_S), {FENCED: LOST})(scope, receive, send)
                 return
             _mark_moved(message)
             endless = all(name != b"content-length" for name, _ in message.get("headers", ()))
-        elif endless and not lasts():
-            ended, message = True, {"type": message["type"], "body": b"", "more_body": False}
-        await send(message)
-
-    return guarded
-
-
-def _guarded_stream(lasts: Lasts, send: Send) -> Send:
-    async def guarded(message: Message) -> None:
-        if message["type"] == "websocket.send" and not lasts():
+        elif kind == "websocket.send" and not lasts():
             message = {"type": "websocket.close", "code": GOING_AWAY, "reason": LAPSED}
-        elif message["type"] in STARTS:
-            _mark_moved(message)
+        elif kind == "http.response.body" and endless and not lasts():
+            ended, message = True, {"type": kind, "body": b"", "more_body": False}
         await send(message)
 
     return guarded
@@ -269,9 +261,8 @@ def run_worker(settings: WorkerSettings) -> None:
     host = WorkerHost(settings, directory, secrets)
     host.discover()
     lease = Lease(directory, host, settings.worker_timeout_s, settings.drain_s)
-    authenticator = TokenAuthenticator(settings, secrets)
-    app = create_app(settings, host, authenticator)
-    app.add_middleware(LeaseGuard, host=host, authenticator=authenticator, lease=lease)
+    app = create_app(settings, host)
+    app.add_middleware(LeaseGuard, host=host, tokens=TokenReader(secrets), lease=lease)
     devices = device_names()
 
     def announce(url: str) -> None:

@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from telegrad_engine.errors import MalformedRequest
 
 from ..http.origins import refuse
-from .principal import NOBODY, PRINCIPAL, SCOPE_KEY
+from .principal import NOBODY, SCOPE_KEY, set_principal
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -147,7 +147,7 @@ class Authenticator:
         if known is None or known.principal is None or not _is_current(known):
             return None
         if known.until - monotonic() < RENEWAL_S and digest not in self._lookups:
-            text = _key_in(header)
+            text = bearer_in(header, MISSING)
             self._begin_look_up(digest, keys.id_of(text), text)
         return known.principal
 
@@ -160,11 +160,9 @@ class Authenticator:
             await self._guarded(self.look_for_keys)
             if not self.required:
                 return ANYONE
-        if header is None:
-            raise Unauthenticated(MISSING)
-        text = _key_in(header)
+        text = bearer_in(header, MISSING)
         key_id = keys.id_of(text)
-        digest = sha256(header).digest()
+        digest = sha256(header or b"").digest()
         known: _Known | None = self._known.get(digest)
         if known is None or not _is_current(known):
             known = await asyncio.shield(self._lookups.get(digest) or self._begin_look_up(digest, key_id, text))
@@ -187,16 +185,19 @@ class Authenticator:
 
     async def _look_up(self, key_id: str, text: str) -> _Known:
         until = monotonic() + TTL_S
-        key = await self._guarded(self._verified, key_id, text)
+        key = await self._guarded(self._key, key_id, text)
         if key is None:
             return _Known(until, refusal=UNKNOWN)
         if key.status != "active":
             return _Known(until, refusal=f"the API key {key_id} is {key.status}")
         return _Known(until, key.principal, None if key.expires_at is None else key.expires_at.timestamp())
 
-    def _verified(self, key_id: str, text: str) -> ApiKey | None:
+    def _key(self, key_id: str, text: str | None = None) -> ApiKey | None:
+        """The key of this id, if its text is this one where one is given."""
         store = self.open_store()
-        return None if store is None else store.verified(key_id, text)
+        if store is None:
+            return None
+        return store.find(key_id) if text is None else store.verified(key_id, text)
 
     async def _guarded(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function of the store on a thread. Raises ServerBusy if the database cannot be used."""
@@ -249,22 +250,18 @@ class Authenticator:
     async def _is_valid(self, key_id: str | None) -> bool:
         if key_id is None:
             return not self.required
-        key = await self._guarded(self._find, key_id)
+        key = await self._guarded(self._key, key_id)
         return key is not None and key.status == "active"
-
-    def _find(self, key_id: str) -> ApiKey | None:
-        store = self.open_store()
-        return None if store is None else store.find(key_id)
 
 
 def _is_current(known: _Known) -> bool:
     return monotonic() < known.until and (known.expires_at is None or time.time() < known.expires_at)
 
 
-def _key_in(header: bytes) -> str:
-    """The key in an Authorization header. Raises Unauthenticated."""
-    if header[: len(SCHEME)].lower() != SCHEME:
-        raise Unauthenticated(MISSING)
+def bearer_in(header: bytes | None, missing: str) -> str:
+    """The key or the token in an Authorization header. Raises Unauthenticated, with the text ``missing``."""
+    if header is None or header[: len(SCHEME)].lower() != SCHEME:
+        raise Unauthenticated(missing)
     return header[len(SCHEME) :].strip().decode("latin-1")
 
 
@@ -282,7 +279,10 @@ def is_public(path: str) -> bool:
 
 
 class Authentication:
-    """ASGI middleware that sets the principal: passes requests with a valid API key, or that need none, to ``app``."""
+    """ASGI middleware that sets the principal: passes requests with a valid API key, or that need none, to ``app``.
+
+    A request whose principal is known already passes.
+    """
 
     def __init__(self, app: ASGIApp, authenticator: Authenticator) -> None:
         self._app = app
@@ -290,7 +290,7 @@ class Authentication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
-        if scope["type"] not in ("http", "websocket"):
+        if scope["type"] not in ("http", "websocket") or SCOPE_KEY in scope:
             await self._app(scope, receive, send)
             return
         try:
@@ -301,8 +301,7 @@ class Authentication:
         except TelegradError as error:
             await refuse(error)(scope, receive, send)
             return
-        scope[SCOPE_KEY] = principal
-        PRINCIPAL.set(principal)  # each request has a task, and so a context, of its own
+        set_principal(scope, principal)
         await self._app(scope, receive, send)
 
     async def _principal(self, scope: Scope) -> Principal:

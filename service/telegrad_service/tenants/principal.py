@@ -52,6 +52,12 @@ def principal_of(connection: HTTPConnection | Connection) -> Principal:
     return found
 
 
+def set_principal(scope: Connection, principal: Principal) -> None:
+    """Note who makes a request, for its routes and for the task that serves it."""
+    scope[SCOPE_KEY] = principal
+    PRINCIPAL.set(principal)  # each request has a task, and so a context, of its own
+
+
 def with_implied(scopes: Iterable[Scope]) -> frozenset[Scope]:
     """Return scopes with those that they include."""
     found = frozenset(scopes)
