@@ -51,7 +51,7 @@ class Server:
         self._opener = urllib.request.build_opener(*handlers)
 
     def request(self, path: str, method: str = "GET") -> str:
-        """The text that the server answers. Raises NoAnswer."""
+        """Return the text of the answer at a path. Raises NoAnswer."""
         try:
             request = urllib.request.Request(self.url + path, headers=self._headers, method=method)
             with self._opener.open(request, timeout=TIMEOUT_S) as answer:
