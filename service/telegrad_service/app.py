@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from functools import partial
 
 from fastapi import FastAPI
 from fastapi_standalone_docs import StandaloneDocs
@@ -14,8 +13,6 @@ from starlette.routing import WebSocketRoute
 
 from . import __version__, asyncapi, openapi, problems
 from .hosting.host import SessionHost
-from .http.origins import check_origins
-from .observability.metrics import RequestCounts, registry_of
 from .resources import (
     autograd,
     catalogue,
@@ -31,10 +28,8 @@ from .resources import (
     tensors,
     usage,
 )
-from .routing.idempotency import IdempotencyKeys
-from .routing.route import Route, RouteTable
+from .server import assemble
 from .settings import Settings
-from .tenants.authentication import Authentication, Authenticator
 
 logger = logging.getLogger(__name__)
 EXPIRY_PERIOD_S = 5.0
@@ -58,9 +53,7 @@ ROUTERS = (
 )
 
 
-def create_app(
-    settings: Settings | None = None, host: SessionHost | None = None, authenticator: Authenticator | None = None
-) -> FastAPI:
+def create_app(settings: Settings | None = None, host: SessionHost | None = None) -> FastAPI:
     """Create an app with its own session host, by default one that keeps sessions in this process."""
     settings = settings or Settings()
     app = FastAPI(
@@ -76,21 +69,9 @@ def create_app(
         # FastAPI's own spans have the whole path, and so the ids of sessions; observability/tracing.py makes ours.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.state.settings = settings
-    app.state.host = host or SessionHost(settings)
-    app.state.requests = RequestCounts()
-    app.state.metrics = registry_of(partial(usage.server_metrics, app.state.requests, app.state.host))
-    app.state.idempotency_keys = IdempotencyKeys()
-    app.state.authenticator = authenticator or Authenticator(settings)
-    app.state.routes = [route for router in ROUTERS for route in router.routes if isinstance(route, Route)]
-    problems.install(app)
-    for router in ROUTERS:
-        app.include_router(router)
+    assemble(app, settings, host or SessionHost(settings), ROUTERS, usage.server_metrics)
     openapi.install(app)
     asyncapi.install(app)
-    app.add_middleware(RouteTable, routes=app.state.routes)
-    app.add_middleware(Authentication, authenticator=app.state.authenticator)
-    check_origins(app, settings)
     app.router.routes.append(WebSocketRoute("/{path:path}", problems.refuse_stream))
     StandaloneDocs(app)  # /docs and /redoc with assets from the package, not from a CDN
     return app
@@ -102,8 +83,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     period = min(EXPIRY_PERIOD_S, settings.pending_timeout_s, settings.heartbeat_ttl_s, settings.unload_s)
     expiry = asyncio.create_task(_expire_forever(host, period))
-    authenticator: Authenticator = app.state.authenticator
-    watch = asyncio.create_task(authenticator.watch_forever())
+    watch = asyncio.create_task(app.state.authenticator.watch_forever())
     try:
         yield
     finally:
@@ -111,7 +91,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         watch.cancel()
         await host.drain(app.state.settings.drain_s)
         await host.close()
-        await asyncio.to_thread(authenticator.close)
+        await asyncio.to_thread(app.state.authenticator.close)
 
 
 async def _expire_forever(host: SessionHost, period: float) -> None:

@@ -7,7 +7,6 @@ SIGKILL, the operating system closes that end, and the server stops.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from .process import ADDRESS, end
+from .settings import AccessSettings, DatabaseSettings
 
 STOP_S = 15.0
 """Seconds that the server gets to end after SIGTERM."""
@@ -45,8 +47,6 @@ def running_server(*flags: str, **settings: object) -> Iterator[str]:
     the environment. Raises RuntimeError with the server's output if it ends before it listens. The server stops when
     this process ends for any reason.
     """
-    from .settings import AccessSettings, DatabaseSettings
-
     inherited = {f"TELEGRAD_{name.upper()}" for name in AccessSettings.model_fields | DatabaseSettings.model_fields}
     environment = {name: value for name, value in os.environ.items() if name.upper() not in inherited}
     folder = tempfile.mkdtemp(prefix="telegrad-")
@@ -59,12 +59,7 @@ def running_server(*flags: str, **settings: object) -> Iterator[str]:
     try:
         yield _address(process)
     finally:
-        process.terminate()
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process, STOP_S)
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -76,7 +71,6 @@ def _address(process: subprocess.Popen[str]) -> str:
     printed = []
     for line in process.stdout:
         printed.append(line)
-        found = re.search(r'https?://[^\s"]+', line)
-        if found:
+        if found := ADDRESS.search(line):
             return found.group()
     raise RuntimeError(f"the server ended with code {process.wait()} before it listened: {''.join(printed)}")

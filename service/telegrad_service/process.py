@@ -1,4 +1,5 @@
-"""This process: the cores and memory that control groups allow it, the tuning of memory and BLAS to them, its end.
+"""This process: the cores and memory that control groups allow it, the tuning of memory and BLAS to them, its end; and
+the end of child processes.
 
 In version 2, a group has the files ``cpu.max`` and ``memory.max``; in version 1, each controller has its own hierarchy.
 The strictest limit of the process's group and its ancestors applies. Inside a container, the path of the group may not
@@ -11,7 +12,9 @@ import ctypes
 import gc
 import math
 import os
+import re
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -154,6 +157,20 @@ def return_freed_memory() -> None:
 def _glibc(name: str) -> Any:
     """A function of glibc; None on other systems."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform.startswith("linux") else None
+
+
+ADDRESS = re.compile(r'https?://[^\s"]+')
+"""The address in what a server, a gateway or a worker announces."""
+
+
+def end(process: subprocess.Popen[Any], wait_s: float) -> None:
+    """End a child process by SIGTERM, and by SIGKILL after this time."""
+    process.terminate()
+    try:
+        process.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def stop_after(descriptor: int) -> None:

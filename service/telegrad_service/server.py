@@ -1,4 +1,7 @@
-"""uvicorn with an announcement of its address, and a graceful stop of running programs. Its requests are watched."""
+"""What a server, a worker and a gateway have in common: the parts of their applications, and uvicorn.
+
+uvicorn announces its address, stops gracefully while programs run, and has its requests watched.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,31 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from types import FrameType
+from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from prometheus_client.core import Metric
 
 from telegrad_engine.program.frames import is_loopback
 
-from . import __version__
+from . import __version__, problems
 from .http.connections import ConnectionLimits, LimitedServerState
 from .http.http_protocol import HttpProtocol
+from .http.origins import check_origins
 from .observability import logs, tracing
+from .observability.metrics import RequestCounts, registry_of
 from .observability.watch import RequestWatch
 from .process import shorten_pauses, tune
+from .routing.idempotency import IdempotencyKeys
+from .routing.route import Route, RouteTable
 from .settings import NetworkSettings, Settings
 from .streaming.websocket import StreamProtocol
+from .tenants.authentication import Authentication, Authenticator
 
 CLOSE_S = 5
 """Seconds that connections get to end after the last program has ended."""
@@ -134,6 +145,32 @@ class Server(uvicorn.Server):
             await self._host.drain(self._drain_s)
         finally:
             self.should_exit = True
+
+
+def assemble(
+    app: FastAPI,
+    settings: NetworkSettings,
+    host: Any,
+    routers: Sequence[APIRouter],
+    metrics: Callable[[Any, RequestCounts], Iterator[Metric]],
+) -> None:
+    """Give an application its state, its routes, and the middleware before them, as a server and a gateway have them.
+
+    ``host`` has the sessions, or passes requests on. ``metrics`` makes its metrics.
+    """
+    state = app.state
+    state.settings, state.host = settings, host
+    state.requests = RequestCounts()
+    state.metrics = registry_of(partial(metrics, host, state.requests))
+    state.idempotency_keys = IdempotencyKeys()
+    state.authenticator = Authenticator(settings)
+    state.routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
+    problems.install(app)
+    for router in routers:
+        app.include_router(router)
+    app.add_middleware(RouteTable, routes=state.routes)
+    app.add_middleware(Authentication, authenticator=state.authenticator)
+    check_origins(app, settings)
 
 
 class NotServed(logs.CommandFailed):

@@ -39,6 +39,7 @@ from ..call_site import Position, is_ours, users_frame
 from .effects import Effect
 from .lazy_graph import NodeBuilder, enter
 from .step import Places, Step, step_of
+from .thread_state import active
 from .value_checks import check_values, raise_here
 
 Make = Callable[[Any, Spec, str], Any]

@@ -236,9 +236,8 @@ class Check:
         """Raise unless batched gradients equal those of each row."""
         output = self.outputs[index]
         seeds = [random_like(output, seed) for seed in range(10)]
-        singly = [
-            self.autograd.grad((output,), self.tracked, (s,), retain_graph=True, allow_unused=True) for s in seeds
-        ]
+        options = {"retain_graph": True, "allow_unused": True}
+        singly = [self.autograd.grad((output,), self.tracked, (s,), **options) for s in seeds]
         stack = Functions(type(output)._apply).stack
         together = self.autograd.grad((output,), self.tracked, (stack(seeds),), is_grads_batched=True, **options)
         for position, (found, *rows) in enumerate(zip(together, *singly, strict=True)):

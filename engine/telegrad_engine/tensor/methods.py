@@ -233,8 +233,9 @@ def reflected_methods() -> Iterator[tuple[str, Op]]:
 def in_place_methods() -> Iterator[tuple[str, Callable[..., tuple[Op, tuple[Any, ...], Mapping[str, Any]]]]]:
     """Yield the in-place operators and methods, each with the function that binds its arguments to an op."""
     for dunder, name in BINARY.items():
-        if CATALOGUE.get(name).inplace:
-            yield f"__i{dunder}__", lambda args, kwargs, op=CATALOGUE.get(name): (op, tuple(args), NO_ATTRS)
+        op = CATALOGUE.get(name)
+        if op.inplace:
+            yield f"__i{dunder}__", lambda args, kwargs, op=op: (op, tuple(args), NO_ATTRS)
     for name, overloads in CATALOGUE.overloads.items():
         if changing := [op for op in overloads if op.inplace]:
             yield f"{name}_", functools.partial(choose, name, changing)

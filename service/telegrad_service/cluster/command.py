@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
@@ -19,7 +17,6 @@ from pydantic_settings import BaseSettings, CliPositionalArg, CliSubCommand
 
 from ..commands import Group, table
 from ..observability import logs
-from ..observability.logs import CommandFailed
 from ..process import default_process_bytes, usable_cores
 from ..settings import (
     DatabaseSettings,
@@ -336,37 +333,9 @@ def serve_with_workers(settings: Settings, count: int) -> None:
     }
     environment = worker_environment(settings, share)
     given = {name: getattr(settings, name) for name in GatewaySettings.model_fields if hasattr(settings, name)}
-    workers = _Workers(worker_process.LocalWorkers(environment, count, settings.drain_s))
-    try:
-        run_gateway(GatewaySettings(**given), "serves at", workers.ready)
-    finally:
-        workers.stop()
-    if workers.failure is not None:
-        raise workers.failure
-
-
-class _Workers:
-    """Waits for the workers beside a gateway in this process, and stops it if they fail."""
-
-    def __init__(self, workers: worker_process.LocalWorkers) -> None:
-        self.failure: CommandFailed | None = None
-        self.ready: Future[None] = Future()
-        """Done when all of them serve."""
-        self.ready.set_running_or_notify_cancel()  # a gateway that stops earlier cannot cancel it
-        self._workers, self._stopping = workers, threading.Event()
-        threading.Thread(target=self._watch, name="workers", daemon=True).start()
-
-    def stop(self) -> None:
-        """Stop the workers, after the gateway."""
-        self._stopping.set()
-        self._workers.stop()
-
-    def _watch(self) -> None:
+    workers = worker_process.LocalWorkers(environment, count, settings.drain_s)
+    with ThreadPoolExecutor(1) as pool:
         try:
-            self._workers.wait_ready()
-            self.ready.set_result(None)
-        except CommandFailed as error:
-            if not self._stopping.is_set():
-                self.failure = error
-                # To the main thread, which runs the gateway.
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+            run_gateway(GatewaySettings(**given), "serves at", pool.submit(workers.wait_ready))
+        finally:
+            workers.stop()

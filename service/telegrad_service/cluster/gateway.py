@@ -7,8 +7,7 @@ import logging
 import re
 import ssl
 import time
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -18,18 +17,19 @@ from starlette.types import Message, Receive, Scope, Send
 from telegrad_engine.errors import ConnectionFailed, ServerBusy, SessionLost, TelegradError
 from telegrad_engine.lru import LRU
 from telegrad_engine.program import json_codec
+from telegrad_engine.session.memory_accounting import Accounts
 
 from .. import __version__
 from ..http.origins import refuse
-from ..observability.request import HEADER as REQUEST_ID
-from ..observability.request import REQUEST, note_route
+from ..observability.ledger import Ledger
+from ..observability.request import note_route
 from ..tenants.principal import Principal, principal_of
 from . import placement, tokens
+from .connection import Lost, Unreachable
 from .directory import FIRST_EPOCH, Directory, Placed, Worker, guarded
 from .placement import Members
-from .proxy import UNAUTHENTICATED, Lost, Moved, Proxy, Refused, Request, Stopped, Unreachable
-from .tokens import FENCED, MOVED, Claims, Secrets, session_in
-from .tunnel import JOIN, TUNNEL, shake_hands
+from .proxy import Moved, Proxy, Refused, Request, Stopped
+from .tokens import Claims, Secrets, session_in
 
 logger = logging.getLogger(__name__)
 MAX_SESSIONS = 100_000
@@ -39,6 +39,9 @@ RENEWED_S = tokens.TOKEN_S / 2
 """The age at which a token is not used any more."""
 MAX_REPEATED = 2**16
 """The largest body, in bytes, that is read before it is passed on, so that it can be sent to another worker, too."""
+MAX_BODY_BYTES = 2**28
+"""The bytes of bodies that a gateway reads itself, all together."""
+POLL_S = 0.02
 PATIENCE_S = 5.0
 """How long a request without effect is retried, in seconds, on the session's current worker."""
 PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.5)
@@ -74,10 +77,10 @@ class Gateway:
 
     def __init__(self, directory: Directory, secrets: Secrets, lease_s: float, tls: ssl.SSLContext) -> None:
         """``tls`` is for workers whose addresses begin with https."""
-        self.directory, self.proxy, self._tls = directory, Proxy(tls), tls
-        self.members = Members(directory, lease_s, self._cut)
-        self._tunnels: defaultdict[str, set[asyncio.Transport]] = defaultdict(set)
-        """The connections to each worker that streams are joined to."""
+        self.directory, self.proxy = directory, Proxy(tls)
+        self.members = Members(directory, lease_s, self.proxy.cut)
+        self.ledger = Ledger()
+        self._bodies = Accounts(MAX_BODY_BYTES)
         self._secrets = secrets
         self._places: LRU[str, Placed] = LRU(MAX_SESSIONS)
         self._tokens: LRU[Claims, tuple[str, float]] = LRU(MAX_TOKENS)
@@ -98,67 +101,57 @@ class Gateway:
         try:
             if self.draining:
                 raise _busy("the gateway is about to stop")
-            if scope["type"] == "websocket":
-                await self._stream(scope, send, principal, session_id)
-            else:
-                await self._request(scope, receive, send, principal, session_id)
+            await self._pass(scope, receive, send, principal, session_id)
         except TelegradError as error:
             await refuse(error)(scope, receive, send)
         except ClientDisconnect:
             pass
 
-    @property
-    def streams(self) -> int:
-        """How many streams pass through."""
-        return sum(map(len, self._tunnels.values()))
+    # What the server asks of a session host ------------------------------------------------------
 
-    def _cut(self, worker_id: str) -> None:
-        """End the requests and streams of a dead worker, which may never answer."""
-        self.proxy.cut(worker_id)
-        for transport in self._tunnels.pop(worker_id, ()):
-            transport.abort()
+    def bodies(self, tenant: str) -> Accounts:
+        """The memory account of the bodies that the gateway reads itself."""
+        return self._bodies
+
+    async def drain(self, seconds: float) -> bool:
+        """Refuse new requests, and wait until workers have answered what was asked, at most so many seconds.
+
+        Streams end with the server, and their clients connect again.
+        """
+        self.draining = True
+        deadline = time.monotonic() + seconds
+        while self.proxy.waiting:
+            if time.monotonic() > deadline:
+                self.proxy.give_up()
+                return False
+            await asyncio.sleep(POLL_S)
+        return True
+
+    def ended(self, seconds: float) -> bool:
+        """Whether nothing computes here."""
+        return True
 
     # Requests ------------------------------------------------------------------------------------
 
-    async def _request(
+    async def _pass(
         self, scope: Scope, receive: Receive, send: Send, principal: Principal, session_id: str | None
     ) -> None:
-        body, receive = await _begin(scope, receive)
-        request = Request(scope, receive, send, body)
-        creates = scope["method"] == "POST" and scope["path"] in CREATING
+        """Pass a request on. If its worker does not answer, do so again for a while, as long as that is safe."""
+        body = await _body(scope, receive)
+        request, method = Request(scope, receive, send, body), scope.get("method", "GET")
+        creates = method == "POST" and scope["path"] in CREATING
         asked = _creation(scope, body, principal.tenant) if creates else None
-
-        async def attempt() -> None:
+        # Whether it may be repeated even if it has had its effect.
+        is_safe = method in SAFE or any(name in NUMBERED for name, _ in scope["headers"])
+        deadline, tries = time.monotonic() + PATIENCE_S, 0
+        while True:
             if asked is not None:
                 place, passed = await self._place_of_new(principal, asked, request)
             else:
                 place, passed = await self._place(principal, session_id), request
             try:
                 await self.proxy.forward(passed, place.worker, await self._token(principal, place, asked))
-            except (Unreachable, Moved, Lost):
-                self._forget(place)
-                raise
-
-        is_safe = scope["method"] in SAFE or any(name in NUMBERED for name, _ in scope["headers"])
-        await self._persistently(attempt, is_safe, body is not None)
-
-    async def _persistently(self, attempt: Callable[[], Awaitable[None]], is_safe: bool, is_whole: bool) -> None:
-        """Repeat an attempt that a worker does not answer, for a while and as long as that is safe.
-
-        ``is_safe`` tells whether a request may be repeated even if it has had its effect, and ``is_whole`` whether its
-        body can be sent again.
-        """
-        deadline, tries = time.monotonic() + PATIENCE_S, 0
-        while True:
-            try:
-                await attempt()
                 return
-            except Unreachable as error:
-                if error.refused:
-                    self.members.refuses(error.worker)
-                failure: TelegradError = _busy(f"worker {error.worker.id} cannot be reached")
-                failure.__cause__ = error
-                again = True  # not a byte of the body was read
             except Stopped:
                 text = "the gateway stops, and the worker has not answered; nobody knows what the request did"
                 raise ServerBusy(text, retry_after_s=RETRY_AFTER_S if is_safe else None) from None
@@ -167,57 +160,35 @@ class Gateway:
                 raise _busy(
                     "the worker does not accept the gateway's token; do their clocks differ, or their cluster secrets?"
                 ) from None
-            except Moved:
-                failure, again = _busy("the session moves to another worker"), is_whole
-            except Lost as error:
-                logger.info("a worker was lost: %s", error)
-                failure, again = _busy("the worker was lost before it answered"), is_whole
-                if not is_safe:
-                    text = "the worker was lost before it answered, and nobody knows what the request did; requests "
-                    text += "with a Telegrad-Sequence or an Idempotency-Key can be repeated safely"
-                    raise ConnectionFailed(text) from None
-            if not again or time.monotonic() > deadline:
-                if isinstance(failure.__cause__, Unreachable):
-                    logger.warning("%s", failure.__cause__)  # its address is not the client's business
-                raise failure
+            except (Unreachable, Moved, Lost) as error:
+                self._forget(place)
+                failure = self._failure(error, is_safe)
+                # Not a byte of the body was read, or there is a copy of it.
+                again = isinstance(error, Unreachable) or (body is not None and isinstance(failure, ServerBusy))
+                if not again or time.monotonic() > deadline:
+                    if isinstance(error, Unreachable):
+                        logger.warning("%s", error)  # its address is not the client's business
+                    raise failure from None
             self.repeats += 1
             await asyncio.sleep(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
             tries += 1
             await self.members.look()
 
-    # Streams -------------------------------------------------------------------------------------
-
-    async def _stream(self, scope: Scope, send: Send, principal: Principal, session_id: str | None) -> None:
-        async def attempt() -> None:
-            place = await self._place(principal, session_id)
-            try:
-                answer = await shake_hands(scope, place.worker, await self._token(principal, place), self._tls)
-                if (fenced := answer.header(FENCED.encode())) is not None:
-                    answer.far.transport.abort()
-                    raise Moved if fenced == MOVED.encode() else Lost
-                if answer.status == UNAUTHENTICATED:
-                    answer.far.transport.abort()
-                    raise Refused("a stream")
-            except (Unreachable, Moved, Lost):
-                self._forget(place)
-                raise
-            request = REQUEST.get()
-            own = [] if request is None else [(REQUEST_ID.lower().encode(), request.id.encode())]
-            accepts = answer.status == 101
-            started: Message = {"type": "websocket.accept"}
-            if not accepts:
-                started = {"type": "websocket.http.response.start", "status": answer.status, "headers": []}
-            far, worker_id = answer.far.transport, place.worker.id
-            scope["extensions"][TUNNEL][JOIN](answer, own)
-            self._tunnels[worker_id].add(far)
-            try:
-                await send(started)  # only to be noted: the client has the worker's answer
-                await answer.far.ended.wait()
-            finally:
-                far.abort()
-                self._tunnels[worker_id].discard(far)
-
-        await self._persistently(attempt, is_safe=True, is_whole=True)
+    def _failure(self, error: Unreachable | Moved | Lost, is_safe: bool) -> TelegradError:
+        """What the client is told if a request is not repeated that a worker has not answered."""
+        if isinstance(error, Unreachable):
+            if error.refused:
+                self.members.refuses(error.worker)
+            return _busy(f"worker {error.worker.id} cannot be reached")
+        if isinstance(error, Moved):
+            return _busy("the session moves to another worker")
+        logger.info("a worker was lost: %s", error)
+        if is_safe:
+            return _busy("the worker was lost before it answered")
+        return ConnectionFailed(
+            "the worker was lost before it answered, and nobody knows what the request did; requests with a "
+            "Telegrad-Sequence or an Idempotency-Key can be repeated safely"
+        )
 
     # Places --------------------------------------------------------------------------------------
 
@@ -352,14 +323,14 @@ def _busy(text: str) -> ServerBusy:
     return ServerBusy(text, retry_after_s=RETRY_AFTER_S)
 
 
-async def _begin(scope: Scope, receive: Receive) -> tuple[bytes | None, Receive]:
-    """The body of a request if it is short, and how the rest of the request is received."""
+async def _body(scope: Scope, receive: Receive) -> bytes | None:
+    """The body of a request if it is short; None if it is to be passed on as it arrives."""
     headers = dict(scope["headers"])
     length = headers.get(b"content-length", b"")
-    if b"transfer-encoding" not in headers and not length:
-        return b"", receive
+    if scope["type"] == "websocket" or (b"transfer-encoding" not in headers and not length):
+        return b""
     if not length.isdigit() or int(length) > MAX_REPEATED:
-        return None, receive
+        return None
     parts = []
     while True:
         message = await receive()
@@ -367,7 +338,7 @@ async def _begin(scope: Scope, receive: Receive) -> tuple[bytes | None, Receive]
             raise ClientDisconnect
         parts.append(message.get("body", b""))
         if not message.get("more_body"):
-            return b"".join(parts), receive
+            return b"".join(parts)
 
 
 def _creation(scope: Scope, body: bytes | None, tenant: str) -> Creation:

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import ssl
-import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -20,73 +19,35 @@ from prometheus_client.core import Metric
 from starlette.routing import Mount
 
 from telegrad_engine.errors import ServerBusy
-from telegrad_engine.session.memory_accounting import Accounts
 
-from .. import __version__, problems
+from .. import __version__
 from ..database.database import Database
-from ..http.origins import check_origins
-from ..observability.ledger import Ledger
-from ..observability.metrics import RequestCounts, build_info, counter, gauge, registry_of, request_counter
+from ..observability.logs import CommandFailed
+from ..observability.metrics import RequestCounts, build_info, counter, gauge, request_counter
 from ..resources import keys
 from ..resources.catalogue import DeviceEntry, DevicePage
 from ..resources.health import Readiness, get_health
 from ..resources.sessions import Session, SessionPage
 from ..resources.usage import TenantUsage, Usage, get_metrics
 from ..routing.dependencies import CurrentPrincipal
-from ..routing.idempotency import IdempotencyKeys
 from ..routing.pages import Paged
-from ..routing.route import Route, RouteTable
-from ..server import NotServed, announce, check_exposure, serve
+from ..routing.route import Route
+from ..server import NotServed, announce, assemble, check_exposure, serve
 from ..settings import GatewaySettings
-from ..tenants.authentication import Authentication, Authenticator
 from .directory import Directory, WorkerState, guarded
 from .gateway import Gateway
 from .tokens import Secrets
 from .tunnel import TunnelProtocol
 
-MAX_BODY_BYTES = 2**28
-"""The bytes of bodies that a gateway reads itself, all together."""
-POLL_S = 0.02
 ALL = "?limit=1000"
 """One page of whatever a worker lists: it has fewer sessions of one tenant than that."""
 SUMMED = sorted(name for name in TenantUsage.model_fields if name != "tenant")
 router = APIRouter(route_class=Route)
 
 
-class GatewayProcess:
-    """What the server asks of a session host, as far as a gateway has it."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-        self.ledger = Ledger()
-        self._bodies = Accounts(MAX_BODY_BYTES)
-
-    def bodies(self, tenant: str) -> Accounts:
-        """The memory account of the bodies that the gateway reads itself."""
-        return self._bodies
-
-    async def drain(self, seconds: float) -> bool:
-        """Refuse new requests, and wait until workers have answered what was asked, at most so many seconds.
-
-        Streams end with the server, and their clients connect again.
-        """
-        self._gateway.draining = True
-        deadline = time.monotonic() + seconds
-        while self._gateway.proxy.waiting:
-            if time.monotonic() > deadline:
-                self._gateway.proxy.give_up()
-                return False
-            await asyncio.sleep(POLL_S)
-        return True
-
-    def ended(self, seconds: float) -> bool:
-        """Whether nothing computes here."""
-        return True
-
-
 def get_gateway(request: Request) -> Gateway:
     """The app's gateway."""
-    gateway: Gateway = request.app.state.gateway
+    gateway: Gateway = request.app.state.host
     return gateway
 
 
@@ -162,7 +123,7 @@ def gateway_metrics(gateway: Gateway, counts: RequestCounts) -> Iterator[Metric]
     sessions = sum(worker.report.sessions for worker in gateway.members.all)
     for family, name, text, value in (
         (gauge, "telegrad_sessions", "Open sessions of all workers.", sessions),
-        (gauge, "telegrad_gateway_streams", "Streams that pass through this gateway.", gateway.streams),
+        (gauge, "telegrad_gateway_streams", "Streams that pass through this gateway.", gateway.proxy.streams),
         (gauge, "telegrad_gateway_under_way", "Requests that wait for a worker's answer.", gateway.proxy.waiting),
         (counter, "telegrad_gateway_repeats", "Requests that were sent to a worker again.", gateway.repeats),
         (counter, "telegrad_gateway_moves", "Sessions that this gateway gave to other workers.", gateway.moves),
@@ -188,26 +149,14 @@ def create_gateway(settings: GatewaySettings, database: Database) -> FastAPI:
         raise NotServed(text) from error
     secrets = Secrets(database, settings.cluster_secret.get_secret_value())
     gateway = Gateway(Directory(database), secrets, settings.worker_timeout_s, tls)
-    app.state.settings, app.state.gateway = settings, gateway
-    app.state.host = GatewayProcess(gateway)
-    app.state.requests = RequestCounts()
-    app.state.metrics = registry_of(partial(gateway_metrics, gateway, app.state.requests))
-    app.state.idempotency_keys = IdempotencyKeys()
-    app.state.authenticator = Authenticator(settings)
-    problems.install(app)
-    for each in (keys.router, router):
-        app.include_router(each)
-    app.state.routes = [route for each in (keys.router, router) for route in each.routes if isinstance(route, Route)]
+    assemble(app, settings, gateway, [keys.router, router], gateway_metrics)
     app.router.routes.append(Mount("/", app=gateway))
-    app.add_middleware(RouteTable, routes=app.state.routes)
-    app.add_middleware(Authentication, authenticator=app.state.authenticator)
-    check_origins(app, settings)
     return app
 
 
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    gateway: Gateway = app.state.gateway
+    gateway: Gateway = app.state.host
     with contextlib.suppress(ServerBusy):
         await gateway.members.look()
     tasks = [
@@ -219,14 +168,15 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     finally:
         for task in tasks:
             task.cancel()
-        await gateway.proxy.close()
+        gateway.proxy.cut()
         await asyncio.to_thread(app.state.authenticator.close)
 
 
 def run_gateway(settings: GatewaySettings, what: str, workers: Future[None] | None = None) -> None:
     """Serve as a gateway until SIGINT or SIGTERM. Raises CommandFailed if settings or database do not allow that.
 
-    ``workers`` is done when there are workers. The gateway is announced, as ``what``, when it knows them.
+    ``workers`` is done when there are workers: the gateway is announced, as ``what``, when it knows them, and it stops
+    if they fail.
     """
     database = Database(settings.database_url.get_secret_value())
     database.open()
@@ -235,9 +185,13 @@ def run_gateway(settings: GatewaySettings, what: str, workers: Future[None] | No
 
     async def announce_when_ready(url: str) -> None:
         if workers is not None:
-            await asyncio.wrap_future(workers)
+            try:
+                await asyncio.wrap_future(workers)
+            except CommandFailed:
+                signal.raise_signal(signal.SIGTERM)
+                return
             with contextlib.suppress(ServerBusy):
-                await app.state.gateway.members.look()
+                await app.state.host.members.look()
         announce(app, what, url)
 
     def listens(url: str) -> None:
@@ -245,5 +199,7 @@ def run_gateway(settings: GatewaySettings, what: str, workers: Future[None] | No
 
     try:
         serve(app, settings, listens, TunnelProtocol)
+        if workers is not None and workers.done():
+            workers.result()
     finally:
         database.close()

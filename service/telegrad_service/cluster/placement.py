@@ -142,11 +142,6 @@ def has_device(worker: Worker, device: str) -> bool:
     return device in worker.devices
 
 
-def devices_of(workers: Iterable[Worker]) -> list[str]:
-    """The names of all devices that workers have, sorted."""
-    return sorted({name for worker in workers for name in worker.devices})
-
-
 def candidates(
     workers: Iterable[Worker], version: str, device: str | None, durable: bool, moves: bool = False
 ) -> list[Worker]:
@@ -165,8 +160,8 @@ def candidates(
     fitting = [each for each in same if device is None or has_device(each, device)]
     if not fitting:
         # Without Retry-After: most likely nobody adds such a worker soon, and the client should know at once.
-        text = f"no worker has the device {device!r:.60}; there are: {', '.join(devices_of(same))}"
-        raise ServerBusy(text, retry_after_s=None)
+        there = ", ".join(sorted({name for worker in same for name in worker.devices}))
+        raise ServerBusy(f"no worker has the device {device!r:.60}; there are: {there}", retry_after_s=None)
     keeping = [each for each in fitting if each.keeps_sessions or not durable]
     if moves and not keeping:
         raise _busy("no worker has the data folder of durable sessions")

@@ -29,7 +29,7 @@ from filelock import FileLock, Timeout
 from platformdirs import user_state_path
 
 from ..observability import logs
-from ..process import usable_cores
+from ..process import end, usable_cores
 from . import ray_workers
 from .ray_workers import RayError, WorkerSpec
 from .worker_process import READY_S, inherited_environment
@@ -263,7 +263,7 @@ def join(
             if ray.is_initialized():
                 ray_workers.stop(ray, actors, drain_s)
                 ray.shutdown()
-            _stop_node(node)
+            end(node, STOP_S)
 
 
 def _on_signals(handler: Any) -> None:
@@ -289,7 +289,7 @@ def _start_node(address: str, label: str, resources: dict[str, float]) -> subpro
         try:
             failure = _failure_of(node)
         except BaseException:
-            _stop_node(node)
+            end(node, STOP_S)
             raise
         if failure is None:
             return node
@@ -349,15 +349,6 @@ def _follow(ray: Any, actor: Any, node: subprocess.Popen[str]) -> None:
             except ray.exceptions.RayError:
                 ended = None  # Ray starts the actor again
                 time.sleep(CHECK_S)
-
-
-def _stop_node(node: subprocess.Popen[str]) -> None:
-    node.terminate()
-    try:
-        node.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        node.kill()
-        node.wait()
 
 
 # The node's process ---------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from typing import IO, Any
 
 from ..observability import logs
 from ..observability.logs import CommandFailed
+from ..process import ADDRESS, end
 from ..settings import AccessSettings
 
 READY_S = 60.0
@@ -82,14 +82,8 @@ class WorkerProcess:
             self._stopping = True
             process = self._process
             self._changed.notify_all()
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(wait_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process is not None:
+            end(process, wait_s)
 
     def _run_forever(self) -> None:
         pause = PAUSE_S
@@ -132,7 +126,7 @@ class WorkerProcess:
         logged.start()
         with process.stdin, process.stdout:
             for line in process.stdout:
-                found = re.search(r'https?://[^\s"]+', line.decode(errors="replace"))
+                found = ADDRESS.search(line.decode(errors="replace"))
                 if found and self._url is None:
                     with self._changed:
                         self._url, self._failure = found.group(), None

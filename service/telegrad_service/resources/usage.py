@@ -87,7 +87,7 @@ async def get_metrics(request: Request, accepted: Accepted) -> Response:
     return Response(body, headers={"content-type": metrics.CONTENT_TYPES[accepted], "cache-control": "no-store"})
 
 
-def server_metrics(counts: metrics.RequestCounts, host: SessionHost) -> Iterator[Metric]:
+def server_metrics(host: SessionHost, counts: metrics.RequestCounts) -> Iterator[Metric]:
     """Every metric of a server with its current value."""
     ledger, workers, cached, sessions = host.ledger, host.workers, host.programs, host.sessions()
     total = ledger.total()

@@ -186,8 +186,12 @@ def _pair(name: str, value: Any) -> Shape:
 
 def _read(kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Windows:
     """Check the settings and return them with one number per dimension."""
-    given = {"kernel_size": kernel_size, "dilation": dilation, "padding": padding, "stride": stride}
-    windows = Windows(**{name: _pair(name, value) for name, value in given.items()})
+    windows = Windows(
+        kernel_size=_pair("kernel_size", kernel_size),
+        dilation=_pair("dilation", dilation),
+        padding=_pair("padding", padding),
+        stride=_pair("stride", stride),
+    )
     for what, word, pair, least in (
         ("kernel size should be greater than zero", "kernel", windows.kernel_size, 1),
         ("dilation should be greater than zero", "dilation", windows.dilation, 1),

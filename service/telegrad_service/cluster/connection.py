@@ -1,0 +1,222 @@
+"""A gateway's connections to its workers: HTTP/1.1, with one request at a time on each."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import httptools
+
+from .directory import Worker
+
+CONNECT_S = 5.0
+HIGH_WATER = 2**18
+"""Bytes that one end of a connection may lag behind the other before its sender is held."""
+SWITCHING = 101
+"""The status of an answer that makes the connection a stream."""
+LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
+"""The headers that say where the body of an answer ends; without them, it ends with the connection."""
+Headers = list[tuple[bytes, bytes]]
+
+
+class Unreachable(Exception):
+    """No connection to the worker was made, so the request had no effect."""
+
+    def __init__(self, worker: Worker, refused: bool, reason: str) -> None:
+        super().__init__(f"worker {worker.id} at {worker.url} cannot be reached: {reason}")
+        self.worker = worker
+        self.refused = refused
+        """Whether nothing listens at its address."""
+
+
+class Lost(Exception):
+    """The connection to the worker broke before its answer: whether the request had an effect is unknown."""
+
+
+class Connection(asyncio.Protocol):
+    """A connection to a worker: sends a request, then gives the head of the answer, and its body as it arrives."""
+
+    transport: asyncio.Transport
+    status = 0
+    """The status of the answer; 0 before it has arrived."""
+    is_sent = False
+    """Whether the whole request was sent."""
+
+    def __init__(self, worker: Worker, on_lost: Callable[[Connection], None]) -> None:
+        """``on_lost`` is called when the connection has ended."""
+        self.worker, self._on_lost = worker, on_lost
+        self.lost = asyncio.Event()
+        """Set when the connection has ended."""
+        self._reason = "the worker closed the connection"
+        self._news, self._writable = asyncio.Event(), asyncio.Event()
+        self._writable.set()
+        self._parser: Any = None
+        """Reads the answer; None before the first request."""
+        self.headers: Headers = []
+        """The headers of the answer, with names in lower case."""
+        self._pieces: list[bytes] = []
+        self._size = 0
+        """The bytes of the answer's body that have arrived and were not taken."""
+        self._ended = self._keeps_alive = False
+        self._expiry: asyncio.TimerHandle | None = None
+
+    async def open(self, tls: ssl.SSLContext) -> None:
+        """Connect, unless the connection was kept; ``tls`` is for an address that begins with https.
+
+        Raises Unreachable.
+        """
+        if self._expiry is not None:
+            self._expiry.cancel()
+            return
+        parts = urlsplit(self.worker.url)
+        context = tls if parts.scheme == "https" else None
+        port = parts.port or (443 if context else 80)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                loop = asyncio.get_running_loop()
+                await loop.create_connection(lambda: self, parts.hostname or "", port, ssl=context)
+        except OSError as error:  # TimeoutError is one
+            reason = str(error) or type(error).__name__
+            raise Unreachable(self.worker, not isinstance(error, TimeoutError), reason) from None
+        if self.lost.is_set():
+            raise Unreachable(self.worker, False, "it is dead")
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self.lost.set()
+        if self.is_open:
+            self.transport.abort()
+
+    # Requests ------------------------------------------------------------------------------------
+
+    def begin(self, method: str, target: bytes, headers: Headers, body: bytes | None) -> None:
+        """Send a request, or its head if ``body`` is None: :meth:`write` then sends the body."""
+        self._parser, self._is_head = httptools.HttpResponseParser(self), method == "HEAD"
+        self.status, self.headers = 0, []
+        self.is_sent, self._ended = body is not None, False
+        lines = [method.encode() + b" " + target + b" HTTP/1.1", *(name + b": " + value for name, value in headers)]
+        self.transport.write(b"\r\n".join([*lines, b"", body or b""]))
+
+    async def write(self, *pieces: bytes) -> None:
+        """Send a part of the body, and wait until the worker takes more."""
+        if self.is_open:
+            self.transport.writelines(pieces)
+            await self._writable.wait()
+
+    async def answer(self) -> None:
+        """Wait for the head of the answer: ``status`` and ``headers``. Raises Lost."""
+        while not self.status:
+            await self._wait()
+
+    async def body(self) -> AsyncIterator[bytes]:
+        """The body of the answer, as it arrives. Raises Lost."""
+        while True:
+            if self._pieces:
+                yield self.take()
+            elif self._ended:
+                return
+            else:
+                await self._wait()
+
+    def take(self) -> bytes:
+        """What has arrived of the body, or of a stream, and was not taken yet."""
+        found = b"".join(self._pieces)
+        self._pieces.clear()
+        if self._size > HIGH_WATER and self.is_open:
+            self.transport.resume_reading()
+        self._size = 0
+        return found
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection was made, and has not ended."""
+        return hasattr(self, "transport") and not self.transport.is_closing()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether another request can be sent."""
+        return self.is_open and self.is_sent and self._ended and self._keeps_alive
+
+    def keep(self, seconds: float) -> None:
+        """End the connection unless another request is sent soon."""
+        self._expiry = asyncio.get_running_loop().call_later(seconds, self.abort)
+
+    async def _wait(self) -> None:
+        """Wait until something has arrived. Raises Lost."""
+        if self.lost.is_set():
+            raise Lost(self._reason)
+        self._news.clear()
+        await self._news.wait()
+
+    # What the transport and the parser call ------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Note the transport, or end it if the request was ended meanwhile."""
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(HIGH_WATER)
+        if self.lost.is_set():
+            self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse a part of the answer. What a worker sends without being asked ends the connection."""
+        try:
+            if self._parser is None or self._ended:
+                raise httptools.HttpParserError("nothing was asked")
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self.transport.pause_reading()
+            self._pieces.append(data[upgrade.args[0] :])
+        except httptools.HttpParserError as error:
+            self._reason = f"not an HTTP answer: {error}"
+            self.transport.abort()
+        self._news.set()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Note a header."""
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """Note the status, unless another answer follows."""
+        status = self._parser.get_status_code()
+        if status < 200 and status != SWITCHING:
+            self.headers.clear()
+            return
+        self.status, self._ended = status, self._is_head
+        self._keeps_alive = status != SWITCHING and self._parser.should_keep_alive()
+        self._ends_with_connection = not LENGTHS.intersection(name for name, _ in self.headers)
+
+    def on_body(self, piece: bytes) -> None:
+        """Note a part of the body, and read no more before enough of it is taken."""
+        self._pieces.append(piece)
+        before, self._size = self._size, self._size + len(piece)
+        if before <= HIGH_WATER < self._size:
+            self.transport.pause_reading()
+
+    def on_message_complete(self) -> None:
+        """Note the end of the answer."""
+        self._ended = self.status != 0
+
+    def pause_writing(self) -> None:
+        """Hold who writes."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Let them go on."""
+        self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End all waits."""
+        if exc is not None:
+            self._reason = f"{type(exc).__name__}: {exc}"
+        elif self._parser is not None and self.status and self._ends_with_connection:
+            self._ended = True
+        self._parser = None
+        self.lost.set()
+        self._news.set()
+        self._writable.set()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._on_lost(self)
