@@ -69,16 +69,25 @@ class Op(Signature):
         self,
         kernel: Callable[..., Any],
         rule: Rule | None,
+        *,
+        key: str | None = None,
+        aliases: Sequence[str] = (),
+        variants: Variants = FUNCTION | METHOD,
+        node: str | Callable[[Any], str] | None = None,
+        results: Results = RESULT,
+        memory: Memory = DEFAULT_MEMORY,
         promotion: Promotion | None = None,
-        **options: Unpack[Options],
+        may_raise: bool = False,
+        overlap: Overlap = CHECKED,
+        autocast: Autocast = UNCAST,
+        batching: Batching = DERIVED,
+        calls: str = "",
+        prepare: Rule | None = None,
     ) -> None:
-        variants = options.get("variants", FUNCTION | METHOD)
-        results, memory = options.get("results", RESULT), options.get("memory", DEFAULT_MEMORY)
-        calls, prepare = options.get("calls", ""), options.get("prepare")
         self.random = parameter_names(kernel)[1:2] == ("rng",)
         self.namespace = _namespace(variants)
         prefix = PREFIXES.get(self.namespace, "")
-        self.key = prefix + (options.get("key") or kernel.__name__.removesuffix("_"))
+        self.key = prefix + (key or kernel.__name__.removesuffix("_"))
         super().__init__(self.key.split(".")[0], read_params(kernel, skip=1 + self.random))
         self.public = self.name.removeprefix(prefix or FUNCTIONAL)
         """The op's name in its namespace."""
@@ -87,7 +96,7 @@ class Op(Signature):
         self.composite = rule is None
         """Whether the kernel calls other ops, on a namespace ``F``."""
         self.rule = _no_rule if rule is None else _filled(rule, self)
-        self.aliases = tuple(options.get("aliases", ()))
+        self.aliases = tuple(aliases)
         self.functional = variants >= NN_FUNCTION
         """Whether torch.nn.functional has the op; with ``takes_inplace``, the function has a parameter ``inplace``."""
         self.takes_inplace = variants >= INPLACE_ARGUMENT
@@ -96,7 +105,7 @@ class Op(Signature):
         self.internal = variants.isdisjoint(FUNCTIONS)
         """Whether it is used only by other ops or tensor methods, and is not a function of torch."""
         self.private = variants >= PRIVATE
-        self.node = options.get("node")
+        self.node = node
         self.outputs = results.outputs
         self.lists_outputs = results.listed
         self.factory = results.new
@@ -114,8 +123,8 @@ class Op(Signature):
             self.scratch = 0.0  # a single call that writes the result directly
         self.blocked, self.view = memory.blocked, memory.view
         self.may_copy, self.may_alias, self.repeats = memory.may_copy, memory.may_alias, memory.repeats
-        self.overlap = options.get("overlap", CHECKED)
-        self.autocast, self.batching = options.get("autocast", UNCAST), options.get("batching", DERIVED)
+        self.overlap = overlap
+        self.autocast, self.batching = autocast, batching
         self.common = None if promotion is None else promotion.computed()
         self.unpromoted = 0 if promotion is None else promotion.unpromoted
         self.nondifferentiable_inputs: Callable[..., Sequence[str]] | None = None
@@ -124,7 +133,7 @@ class Op(Signature):
         """``value_check(xp, *inputs, **attrs)`` raises the kernel's errors about the values of the inputs at the
         positions ``checked``; it needs only the shapes of the other inputs."""
         self.checked: tuple[int, ...] = ()
-        self.may_raise = options.get("may_raise", False)
+        self.may_raise = may_raise
         """Whether the kernel may raise an error because of its inputs' values, as opposed to shapes and dtypes."""
         self.rules: dict[str, Rule] = {}
         self.joint_rule: Rule | None = None
