@@ -7,7 +7,7 @@ from types import FrameType
 from typing import Any
 
 from telegrad_engine.arrays.numpy import NUMPY
-from telegrad_engine.schema.op import Op
+from telegrad_engine.schema.op import Op, follow_arrays
 
 from ..call_site import errors_are_caught
 
@@ -46,8 +46,4 @@ def _of_tensor(tensor: Any) -> Any:
     given = getattr(base, "_given", None)
     if given is None or tensor._version_counter[0] or given[1] is not tensor._version_counter or base._inverse_chain:
         return None
-    values = given[0]
-    for op, attrs, index in tensor._view_chain:
-        result = op.kernel(NUMPY, values, **attrs)
-        values = result[index] if isinstance(result, (tuple, list)) else result
-    return values
+    return follow_arrays(NUMPY, given[0], tensor._view_chain)

@@ -6,7 +6,7 @@ Running a plan changes nothing. Its effects are applied only if the results are 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..arrays import NUMPY
 from ..graph.data import fill_template
 from ..graph.node import FREED
 from ..program.result import Answer, Value
-from ..schema.op import Op
+from ..schema.op import follow_arrays
 from ..tensor.eager import Tensor
 from ..tensor.gradient_values import COUNTED
 from .effects import Effects
@@ -81,7 +81,7 @@ class Change:
         tensors = list(self._inputs.tensors)
         for made in self._effects.made:
             path, view = fill_template(made.view, values)
-            tensor = _view(values["memories"][made.array], path)
+            tensor = Tensor(follow_arrays(NUMPY, values["memories"][made.array], path))
             tensor._version_counter = counters[made.version_counter]
             tensor._update(view)
             tensors.append(tensor)
@@ -136,12 +136,3 @@ class Change:
             accounts.count(tensor._data)
             if tensor._base is not None:
                 accounts.count(tensor._base._data)
-
-
-def _view(memory: Any, path: Sequence[tuple[Op, Any, int]]) -> Tensor:
-    """Return the tensor at the end of a path of view ops, each with its attributes and the number of the output."""
-    for op, attrs, index in path:
-        memory = op.kernel(NUMPY, memory, **attrs)
-        if isinstance(memory, (tuple, list)):
-            memory = memory[index]
-    return Tensor(memory)

@@ -15,7 +15,7 @@ from ..arrays.symbolic import values_within
 from ..errors import InvalidOperation
 from ..graph.backward_pass import Values
 from ..memory_layout import overlaps
-from ..schema.op import CATALOGUE, Op
+from ..schema.op import CATALOGUE, Op, ViewStep, follow_arrays
 from ..tensor.abstract import unwrap
 from ..tensor.abstract_layout import follow, row_major
 from ..tensor.base import Tracked
@@ -130,7 +130,7 @@ class ImmutableTensor(DeviceTensor):
     """A tensor over an immutable array, which a write replaces by a new one."""
 
     _memory: Memory
-    _path: tuple[tuple[Op, Any, int], ...] = ()
+    _path: tuple[ViewStep, ...] = ()
     """The chain of view ops from the memory's array to this tensor's."""
     _shown: Any = None
     """The cached array of a view, computed after ``_shown_at`` writes."""
@@ -145,7 +145,8 @@ class ImmutableTensor(DeviceTensor):
         if not self._path:
             return memory.array
         if self._shown_at != memory.writes:
-            self._shown, self._shown_at = self._follow(memory.array), memory.writes
+            self._shown = follow_arrays(self._on.backend, memory.array, self._path)
+            self._shown_at = memory.writes
         return self._shown
 
     @_data.setter
@@ -159,13 +160,6 @@ class ImmutableTensor(DeviceTensor):
 
     def _strided(self) -> Any:
         return None if self._is_contiguous else self._strides
-
-    def _follow(self, array: Any) -> Any:
-        for op, attrs, index in self._path:
-            array = op.kernel(self._on.backend, array, **attrs)
-            if isinstance(array, (tuple, list)):
-                array = array[index]
-        return array
 
     def _store(self, value: Any) -> None:
         xp, present = self._on.backend, self._data
@@ -190,7 +184,7 @@ class ImmutableTensor(DeviceTensor):
         """
         assert isinstance(source, ImmutableTensor)
         before = source._stand_in()
-        after = follow(before, op, values_within(attrs), index)  # strides do not depend on where a slice starts
+        after = follow(before, (op, values_within(attrs), index))  # strides do not depend on where a slice starts
         if not shows(after, before):
             return
         shown = self._data
@@ -204,7 +198,7 @@ class ImmutableTensor(DeviceTensor):
 
     def _show_as(self, op: Op, attrs: Any) -> None:
         (shown,), _ = execute(op, [self._data], attrs, self._on.backend)
-        self._strides = follow(self._stand_in(), op, values_within(attrs), 0)
+        self._strides = follow(self._stand_in(), (op, values_within(attrs), 0))
         self._path = (*self._path, (op, attrs, 0))
         self._shown, self._shown_at = shown, self._memory.writes
 

@@ -14,7 +14,7 @@ import functools
 import inspect
 import itertools
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypedDict, Unpack
 
@@ -228,6 +228,10 @@ class Op(Signature):
         return [i for i, p in enumerate(self.tensor_params) if p.name in names]
 
 
+ViewStep = tuple[Op, Any, int]
+"""A step of a chain of view ops: an op, its attributes and the number of its output."""
+
+
 def _namespace(variants: Variants) -> str:
     """The module of torch that has the function; that of an internal op is torch itself."""
     if variants >= NN_FUNCTION and not variants >= FUNCTION:
@@ -279,6 +283,20 @@ def with_defaults(function: Callable[..., Any], op: Op) -> Callable[..., Any]:
         return function(*inputs, **{name: attrs[name] if name in attrs else defaults[name] for name in named})
 
     return call if named else lambda *inputs, **attrs: function(*inputs)
+
+
+def follow_views(value: Any, chain: Iterable[ViewStep], apply: Callable[[Op, Any, Any], Any]) -> Any:
+    """Return what a chain of view ops makes of a value; ``apply(op, value, attrs)`` applies one."""
+    for op, attrs, index in chain:
+        value = apply(op, value, attrs)
+        if isinstance(value, (tuple, list)):
+            value = value[index]
+    return value
+
+
+def follow_arrays(xp: Any, array: Any, chain: Iterable[ViewStep]) -> Any:
+    """Return what a chain of view ops makes of an array of the library ``xp``."""
+    return follow_views(array, chain, lambda op, x, attrs: op.kernel(xp, x, **attrs))
 
 
 class Catalogue:

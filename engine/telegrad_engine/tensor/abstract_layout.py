@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays.numpy import NumpyBackend
-from ..schema.op import Op
+from ..schema.op import Op, ViewStep, follow_arrays, follow_views
 from .execution import shows
 
 FEW = 1 << 24
@@ -49,20 +49,14 @@ def layout(tensor: Any) -> Any:
     root = tensor if tensor._base is None else tensor._base
     array = root._layout
     if array is None:
-        shape: Any = root._data
-        for op, attrs, index in root._inverse_chain:
-            shape = op.rule(shape, **attrs)
-            shape = shape[index] if isinstance(shape, list) else shape
-        array = row_major(tuple(shape.shape))
-    for op, attrs, index in tensor._view_chain:
-        array = follow(array, op, attrs, index)
-    return array
+        spec = follow_views(root._data, root._inverse_chain, lambda op, x, attrs: op.rule(x, **attrs))
+        array = row_major(tuple(spec.shape))
+    return follow(array, *tensor._view_chain)
 
 
-def follow(array: Any, op: Op, attrs: Any, index: int) -> Any:
-    """Return the stand-in for output ``index`` of a view op on ``array``."""
-    result = op.kernel(_VIEWS_ONLY, array, **attrs)
-    return result[index] if isinstance(result, (tuple, list)) else result
+def follow(array: Any, *chain: ViewStep) -> Any:
+    """Return the stand-in for what a chain of view ops makes of ``array``."""
+    return follow_arrays(_VIEWS_ONLY, array, chain)
 
 
 def is_view(source: Any, op: Op, attrs: Any) -> bool:
@@ -70,7 +64,7 @@ def is_view(source: Any, op: Op, attrs: Any) -> bool:
     if source._base is None and source._layout is None and not source._view_chain:
         return True
     array = layout(source)
-    return shows(follow(array, op, attrs, 0), array)
+    return shows(follow(array, (op, attrs, 0)), array)
 
 
 def is_contiguous(tensor: Any) -> bool:

@@ -215,7 +215,7 @@ class Tracked(Changeable):
             self._view_of(source, op, attrs, index)
 
     def _strided_as(self, source: Changeable, op: Op, attrs: Any, index: int) -> Any:
-        return follow(layout(source), op, attrs, index)
+        return follow(layout(source), (op, attrs, index))
 
     @property
     def _is_contiguous(self) -> bool:

@@ -16,13 +16,10 @@ from ..graph import hooks
 from ..graph.node import Node, kind, record
 from ..memory_layout import memory_of
 from ..schema.declaration import CHECKED
-from ..schema.op import CATALOGUE, NO_ATTRS, Op
+from ..schema.op import CATALOGUE, NO_ATTRS, Op, ViewStep, follow_views
 from . import inference
 from .memory_overlap import check_overlap
 from .methods import TensorMethods
-
-Step = tuple[Op, Any, int]
-"""A step of a view chain: a view op, its attributes and the index of its output."""
 
 
 def change_geometry(tensor: Any, op: Op, attrs: Any) -> None:
@@ -46,7 +43,7 @@ def change_geometry(tensor: Any, op: Op, attrs: Any) -> None:
         record(op, attrs, (old,), [tensor])
 
 
-def _way_back(op: Op, attrs: Any, shape: tuple[int, ...]) -> Step:
+def _way_back(op: Op, attrs: Any, shape: tuple[int, ...]) -> ViewStep:
     """Return the step that undoes ``op`` on a tensor of ``shape``; a transposition undoes itself."""
     if op.key in ("t", "transpose"):
         return op, attrs, 0
@@ -84,8 +81,8 @@ class Changeable(TensorMethods):
     _grad: Any = None
     _hooks: Any = None
     _base: Changeable | None = None
-    _view_chain: tuple[tuple[Op, Any, int], ...] = ()
-    _inverse_chain: tuple[tuple[Op, Any, int], ...] = ()
+    _view_chain: tuple[ViewStep, ...] = ()
+    _inverse_chain: tuple[ViewStep, ...] = ()
     """For a base whose geometry was changed in place: the steps back to the geometry that view chains start from."""
     _layout: Any = None
     """An array with the tensor's strides, or None for row-major order. A view has none; a base has the one from before
@@ -158,13 +155,10 @@ class Changeable(TensorMethods):
     def _rebuild(self, base: Changeable) -> None:
         """Give this view of ``base`` a history of new nodes; it still retains its gradient if it did before."""
         old, output_nr = self._node, self._output_nr
-        tensor: Any = base._without_value()
-        enabled = state.grad_enabled
+        chain, enabled = (*base._inverse_chain, *self._view_chain), state.grad_enabled
         try:
             state.grad_enabled = True
-            for op, attrs, index in (*base._inverse_chain, *self._view_chain):
-                result = type(tensor)._apply(op, (tensor,), attrs)
-                tensor = result[index] if isinstance(result, (list, tuple)) else result
+            tensor = follow_views(base._without_value(), chain, lambda op, x, attrs: x._apply(op, (x,), attrs))
         finally:
             state.grad_enabled = enabled
         self._node, self._output_nr, self._requires_grad = tensor._node, tensor._output_nr, tensor._requires_grad

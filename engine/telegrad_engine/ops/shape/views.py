@@ -23,7 +23,7 @@ from ...schema.declaration import (
     view_or_copy,
 )
 from ...schema.derivative_plan import Rule
-from ...schema.op import Op, composite, op
+from ...schema.op import Op, composite, follow_views, op
 from ...schema.parameters import Array, Int, Ints, Items, OptionalDType, OptionalInt, OptionalInts
 from ...shapes import (
     Spec,
@@ -439,10 +439,7 @@ def _follow(x: Any, chain: Any, apply: Callable[[Op, Any, Any], Any]) -> Any:
 
     ``view`` is replaced by ``reshape``, because the layout of ``x`` may not allow the view that the base's allowed.
     """
-    for step, attrs, index in chain:
-        result = apply(reshape if step.key == "view" else step, x, attrs)
-        x = result[index] if isinstance(result, (list, tuple)) else result
-    return x
+    return follow_views(x, chain, lambda op, x, attrs: apply(reshape if op.key == "view" else op, x, attrs))
 
 
 def _view_scatter_rule(input: Any, src: Any, chain: Any) -> Spec:
