@@ -9,7 +9,6 @@ import asyncio
 import logging
 import math
 from enum import Enum
-from types import SimpleNamespace
 from typing import Any
 
 import httptools
@@ -24,82 +23,9 @@ from ..observability.metrics import OTHER_METHOD, RequestCounts
 from . import origins
 from .connections import SPARE_S, LimitedServerState, extended, peer_of
 
-Headers = list[tuple[bytes, bytes]]
-# The headers of an offer and their options in the header Connection.
-OFFER = (b"upgrade", b"http2-settings")
-
-
-class RequestParser:
-    """httptools' parser for the requests of a connection; it ignores offers of protocols other than WebSocket.
-
-    Java's HTTP client and some modes of curl offer HTTP/2 with each request (``Upgrade: h2c``). A server may ignore
-    that (RFC 9110, section 7.8), but httptools takes the data after the headers for the other protocol, and so loses
-    the body.
-    """
-
-    def __init__(self, protocol: HttpToolsProtocol) -> None:
-        self._protocol = protocol
-        self._ignored = False
-        self._parser = self._new_parser()
-
-    def _new_parser(self) -> httptools.HttpRequestParser:
-        protocol = self._protocol
-        callbacks = SimpleNamespace(
-            on_message_begin=protocol.on_message_begin,
-            on_url=protocol.on_url,
-            on_header=protocol.on_header,
-            on_headers_complete=self._on_headers_complete,
-            on_body=protocol.on_body,
-            on_message_complete=self._on_message_complete,
-        )
-        parser = httptools.HttpRequestParser(callbacks)
-        self.get_http_version = parser.get_http_version
-        self.get_method = parser.get_method
-        self.should_keep_alive = parser.should_keep_alive
-        self.should_upgrade = parser.should_upgrade
-        return parser
-
-    def feed_data(self, data: bytes) -> None:
-        """Parse data. Raises the errors of httptools' parser, but HttpParserUpgrade only for WebSockets."""
-        while True:
-            try:
-                self._parser.feed_data(data)
-                return
-            except httptools.HttpParserUpgrade as upgrade:
-                if not self._ignored:
-                    raise
-                self._ignored = False
-                data = self._head_without_offer() + data[upgrade.args[0] :]
-                self._parser = self._new_parser()
-
-    def _on_headers_complete(self) -> None:
-        protocol = self._protocol
-        self._ignored = (
-            self.should_upgrade()
-            and not protocol._should_upgrade()
-            and any(name == b"upgrade" for name, _ in protocol.headers)
-        )
-        if not self._ignored:
-            protocol.on_headers_complete()
-
-    def _on_message_complete(self) -> None:
-        if not self._ignored:
-            self._protocol.on_message_complete()
-
-    def _head_without_offer(self) -> bytes:
-        method, version = self.get_method(), self.get_http_version().encode()
-        lines = [method + b" " + self._protocol.url + b" HTTP/" + version]
-        for name, value in self._protocol.headers:
-            if name in OFFER:
-                continue
-            if name == b"connection":
-                options = [option for option in value.split(b",") if option.strip().lower() not in OFFER]
-                value = b",".join(options)
-            lines.append(name + b": " + value)
-        return b"\r\n".join([*lines, b"", b""])
-
-
 logger = logging.getLogger(__name__)
+OFFER = (b"upgrade", b"http2-settings")
+"""The headers of an offer of another protocol, and their options in the header Connection."""
 HEALTH = frozenset({"/healthz", "/readyz"})
 """Paths that are served on spare connections."""
 MAX_HEADERS = 128
@@ -153,13 +79,20 @@ class ResponseWriter:
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """Reads and answers the requests of one connection, within limits."""
+    """Reads and answers the requests of one connection, within limits; ignores offers of protocols but WebSocket.
+
+    Java's HTTP client and some modes of curl offer HTTP/2 with each request (``Upgrade: h2c``). A server may ignore
+    that (RFC 9110, section 7.8), but httptools takes the data after the headers for the other protocol, and so loses
+    the body.
+    """
 
     def __init__(
         self, config: Any, server_state: LimitedServerState, app_state: dict[str, Any], _loop: Any = None
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.parser = RequestParser(self)  # type: ignore[assignment]
+        self.parser = httptools.HttpRequestParser(self)
+        self._ignored = False
+        """Whether the request that is parsed has an offer, so that it is parsed again without it."""
         self._limits = server_state.limits
         self._settings = server_state.limits.settings
         self._server_state = server_state
@@ -201,7 +134,7 @@ class HttpProtocol(HttpToolsProtocol):
                 self._deadline = self.loop.time() + self._settings.header_timeout_s
         self._unparsed += len(data)
         try:
-            self.parser.feed_data(data)
+            self._parse(data)
         except httptools.HttpParserUpgrade:
             if self._should_upgrade():
                 self.handle_websocket_upgrade()
@@ -214,8 +147,37 @@ class HttpProtocol(HttpToolsProtocol):
             if self._unparsed > self._settings.max_header_bytes:
                 self._refuse_headers()
 
+    def _parse(self, data: bytes) -> None:
+        """Parse data. Raises the errors of httptools' parser, but HttpParserUpgrade only for WebSockets."""
+        while True:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                if not self._ignored:
+                    raise
+                self._ignored = False
+                data = self._head_without_offer() + data[upgrade.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+
+    def _head_without_offer(self) -> bytes:
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        lines = [method + b" " + self.url + b" HTTP/" + version]
+        for name, value in self.headers:
+            if name in OFFER:
+                continue
+            if name == b"connection":
+                options = [option for option in value.split(b",") if option.strip().lower() not in OFFER]
+                value = b",".join(options)
+            lines.append(name + b": " + value)
+        return b"\r\n".join([*lines, b"", b""])
+
     def on_headers_complete(self) -> None:
         """Start the request, unless its headers are too large."""
+        if self.parser.should_upgrade() and not self._should_upgrade():
+            self._ignored = any(name == b"upgrade" for name, _ in self.headers)
+        if self._ignored:
+            return
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > self._settings.max_header_bytes or len(self.headers) > MAX_HEADERS:
             raise _TooLarge
@@ -238,6 +200,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Handle the end of a request."""
+        if self._ignored:
+            return
         super().on_message_complete()
         self._phase, self._deadline, self._unparsed = Phase.REQUEST, math.inf, 0
         self._wait_for_request()
