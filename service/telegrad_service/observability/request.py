@@ -21,10 +21,14 @@ OVER_HTTP, OVER_STREAM = "http", "stream"
 class RequestInfo:
     """One HTTP request or one stream."""
 
-    __slots__ = ("body_size", "id", "received", "route", "sent", "sequence", "slug", "span", "tenant")
+    __slots__ = (
+        "body_size", "id", "method", "received", "route", "sent", "sequence", "slug", "span", "status", "tenant",
+    )  # fmt: skip
 
-    def __init__(self, request_id: str) -> None:
-        self.id = request_id
+    def __init__(self, request_id: str, method: str = "") -> None:
+        self.id, self.method = request_id, method
+        self.status = 500
+        """The status of the response; 101 for a stream that was opened."""
         self.route: str | None = None
         """The path template of the route that serves it; None if there is none."""
         self.tenant: str | None = None

@@ -13,14 +13,16 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import entry_points
+from itertools import count
 from threading import Thread
 from time import time_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from telegrad_engine.errors import TelegradError
 from telegrad_engine.program.instructions import Instruction
-from telegrad_engine.session.session import NotAtOnce, Session
+from telegrad_engine.session.session import NotAtOnce, OnInstruction, Session
 
+from .metrics import STREAM_METHOD
 from .request import OVER_HTTP, REQUEST, RequestInfo
 
 if TYPE_CHECKING:
@@ -105,9 +107,9 @@ def shut_down() -> None:
 # Requests ------------------------------------------------------------------------------------
 
 
-def request_span(info: RequestInfo, method: str, headers: list[tuple[bytes, bytes]]) -> AbstractContextManager[Any]:
+def request_span(info: RequestInfo, headers: list[tuple[bytes, bytes]]) -> AbstractContextManager[Any]:
     """A span for an HTTP request, the child of the client's. A stream has none: its programs have their own."""
-    if tracer is None or method == "WEBSOCKET":
+    if tracer is None or info.method == STREAM_METHOD:
         return nullcontext()
     carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers if name in _PROPAGATED}
     return _request_span(info, carrier)
@@ -124,24 +126,25 @@ def _request_span(info: RequestInfo, carrier: Mapping[str, str]) -> Iterator[Non
     span = tracer.start_span("HTTP", _extracted(carrier), SpanKind.SERVER)
     info.span = span
     with use_span(span, end_on_exit=True):
-        yield
+        try:
+            yield
+        finally:
+            if span.is_recording():
+                _describe(info, span)
 
 
-def end_request(info: RequestInfo, method: str, status: int) -> None:
-    """Name a request's span, which ends afterwards."""
-    span = info.span
-    if span is None or not span.is_recording():
-        return
+def _describe(info: RequestInfo, span: Any) -> None:
+    """Name the span of an answered request."""
     from opentelemetry.trace import StatusCode
 
-    span.update_name(f"{method} {info.route}" if info.route else method)
-    span.set_attributes({"http.request.method": method, "http.response.status_code": status})
+    span.update_name(f"{info.method} {info.route}" if info.route else info.method)
+    span.set_attributes({"http.request.method": info.method, "http.response.status_code": info.status})
     span.set_attribute("telegrad.request_id", info.id)
     if info.route:
         span.set_attribute("http.route", info.route)
     if info.slug:
         span.set_attribute("error.type", info.slug)
-    if status >= 500:
+    if info.status >= 500:
         span.set_status(StatusCode.ERROR)
 
 
@@ -175,7 +178,7 @@ def program_span(session: Session, carrier: Mapping[str, str] | None = None) -> 
     if not span.is_recording():
         yield
         return
-    outer, session.on_instruction = session.on_instruction, _InstructionSpans(span)
+    outer, session.on_instruction = session.on_instruction, _instruction_spans(span)
     try:
         yield
     except NotAtOnce:
@@ -208,23 +211,21 @@ def run_for(request: RequestInfo | None, function: Callable[..., T], session: Se
         REQUEST.reset(token)
 
 
-class _InstructionSpans:
-    """Makes a span for each instruction, the child of a program's."""
+def _instruction_spans(program: Any) -> OnInstruction:
+    """Make a span for each instruction, the child of a program's."""
+    from opentelemetry.trace import set_span_in_context
 
-    def __init__(self, program: Any) -> None:
-        from opentelemetry.trace import set_span_in_context
+    parent, numbers = set_span_in_context(program), count()
 
-        self._parent = set_span_in_context(program)
-        self._count = 0
-
-    def __call__(self, execute: Callable[[Instruction], None], instruction: Instruction) -> None:
-        self._count += 1
-        if tracer is None or self._count > MAX_INSTRUCTIONS:
+    def on_instruction(execute: Callable[[Instruction], None], instruction: Instruction) -> None:
+        if tracer is None or next(numbers) >= MAX_INSTRUCTIONS:
             execute(instruction)
             return
         name = instruction.op if len(instruction.op) <= 80 else f"{instruction.op[:80]}..."
-        span = tracer.start_span(name, self._parent)
+        span = tracer.start_span(name, parent)
         try:
             execute(instruction)
         finally:
             span.end()
+
+    return on_instruction

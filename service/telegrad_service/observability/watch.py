@@ -46,9 +46,8 @@ class RequestWatch:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        begun, status = perf_counter(), 500
-        method: str = scope.get("method", STREAM_METHOD)
-        info = RequestInfo(request_id(scope["headers"]))
+        begun = perf_counter()
+        info = RequestInfo(request_id(scope["headers"]), scope.get("method", STREAM_METHOD))
 
         async def receive_part() -> Message:
             message = await receive()
@@ -56,51 +55,47 @@ class RequestWatch:
             return message
 
         async def send_part(message: Message) -> None:
-            nonlocal status
             kind = message["type"]
             if kind in STARTS:
-                status = message.get("status", 101)
+                info.status = message.get("status", 101)
                 headers = [pair for pair in message.get("headers", ()) if pair[0] != _NAME]
                 message["headers"] = [*headers, (_NAME, info.id.encode())]
-                if status == 101:
-                    self._count(info, method, status, None)
-                    self._write_line(scope, info, method, status, begun, "opened")
+                if info.status == 101:
+                    self._count(info, None)
+                    self._write_line(scope, info, begun, "opened")
             elif kind in BODIES:
                 info.sent += len(message.get("body", b""))
             await send(message)
 
         token = REQUEST.set(info)
         try:
-            with tracing.request_span(info, method, scope["headers"]):
+            with tracing.request_span(info, scope["headers"]):
                 try:
                     await self._app(scope, receive_part if scope["type"] == "http" else receive, send_part)
                 finally:
-                    if status != 101:
-                        self._count(info, method, status, perf_counter() - begun)
-                    self._write_line(scope, info, method, status, begun, "closed" if status == 101 else None)
-                    tracing.end_request(info, method, status)
+                    if info.status != 101:
+                        self._count(info, perf_counter() - begun)
+                    self._write_line(scope, info, begun, "closed" if info.status == 101 else None)
             REQUEST.reset(token)  # not after an error, which uvicorn logs: the request's task ends then
         finally:
             if info.tenant:  # a request without a key is nobody's
                 self._ledger.count_request(info.tenant, info.received, info.sent)
 
-    def _count(self, info: RequestInfo, method: str, status: int, seconds: float | None) -> None:
-        self._counts.add(info.route, method, status, seconds, info.slug)
+    def _count(self, info: RequestInfo, seconds: float | None) -> None:
+        self._counts.add(info.route, info.method, info.status, seconds, info.slug)
         self._counts.received += info.received
         self._counts.sent += info.sent
 
-    def _write_line(
-        self, scope: Scope, info: RequestInfo, method: str, status: int, begun: float, stream: str | None
-    ) -> None:
+    def _write_line(self, scope: Scope, info: RequestInfo, begun: float, stream: str | None) -> None:
         if not self._log:
             return
         client = (scope.get("client") or ("-",))[0]
         path, milliseconds = logged_path(scope), 1e3 * (perf_counter() - begun)
-        what = "closed" if stream == "closed" else status
+        what = "closed" if stream == "closed" else info.status
         fields: dict[str, Any] = {
-            "client": client, "method": method, "path": path, "route": info.route, "status": status,
+            "client": client, "method": info.method, "path": path, "route": info.route, "status": info.status,
             "duration_ms": round(milliseconds, 1), "tenant": info.tenant, "problem": info.slug,
         }  # fmt: skip
         if stream is not None:
             fields["stream"] = stream
-        access_logger.info("%s %s %s %s %.1f ms", client, method, path, what, milliseconds, extra=fields)
+        access_logger.info("%s %s %s %s %.1f ms", client, info.method, path, what, milliseconds, extra=fields)

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from ipaddress import ip_address
 from typing import Any, TypeVar
 from weakref import ref
 
@@ -25,7 +24,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from telegrad_engine.cancellation import CancellationToken
 from telegrad_engine.errors import ServerBusy, SessionLimit, TelegradError, TooLarge
 from telegrad_engine.program import compression, wire
-from telegrad_engine.program.frames import CLIENT_HEADER, QUOTA_USED_UP, TAKEN_OVER
+from telegrad_engine.program.frames import CLIENT_HEADER, QUOTA_USED_UP, TAKEN_OVER, is_loopback
 from telegrad_engine.program.result import Lent, whole
 from telegrad_engine.session.memory_accounting import Accounts
 from telegrad_engine.session.session import NotAtOnce
@@ -96,10 +95,7 @@ def _is_direct(websocket: WebSocket) -> bool:
     end = websocket.client
     if end is None or websocket.headers.getlist(CLIENT_HEADER) != [f"{end.host}:{end.port}"]:
         return False
-    try:
-        return ip_address(end.host).is_loopback
-    except ValueError:  # the path of a Unix socket
-        return False
+    return is_loopback(end.host)
 
 
 class Stream:
