@@ -32,6 +32,8 @@ from ..tenants.principal import principal_of
 Name = Annotated[str, StringConstraints(max_length=200)]
 Ttl = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 TTL = "Seconds without a request after which the session ends; null is the server's default."
+DURABLE = "Whether the new session survives a restart of the server, as for `POST /v1/sessions`."
+HEARTBEATS = "Whether the new session ends soon after its client, as for `POST /v1/sessions`."
 
 
 class SessionCreate(Request):
@@ -62,10 +64,6 @@ class SessionCreate(Request):
         default=False,
         description="Whether it survives a restart or a crash of the server, which needs a data folder.",
     )
-
-
-DURABLE = "Whether the new session survives a restart of the server, as for `POST /v1/sessions`."
-HEARTBEATS = "Whether the new session ends soon after its client, as for `POST /v1/sessions`."
 
 
 class SessionFork(Request):
