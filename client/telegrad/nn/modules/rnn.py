@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, ClassVar, NamedTuple, cast
 
 from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidValue
-from telegrad_engine.ops.nn.recurrent import Direction, direction_runner, directions_of, through_layers
+from telegrad_engine.ops.nn.recurrent import Direction, direction_runner, directions_of, run_layers
 
 from ...tensor.handle import Tensor, functions
 from .. import init
@@ -426,7 +426,7 @@ def _run_packed(module: Any, input: PackedSequence, states: Sequence[Tensor]) ->
     params = [parameter for direction in module.all_weights for parameter in direction]
     directions = directions_of(params, module.bias, bool(module.proj_size))
     dropout = module.dropout if module.training else 0.0
-    return through_layers(functions, cell, run_all, input.data, states, directions, module.bidirectional, dropout)
+    return run_layers(functions, cell, run_all, input.data, states, directions, module.bidirectional, dropout)
 
 
 def _stretches(sizes: Sequence[int]) -> list[_Stretch]:
@@ -436,7 +436,9 @@ def _stretches(sizes: Sequence[int]) -> list[_Stretch]:
     return found
 
 
-def _over(run: Run, data: Tensor, stretch: _Stretch, states: Sequence[Tensor], own: Direction, reverse: bool) -> Any:
+def _over_stretch(
+    run: Run, data: Tensor, stretch: _Stretch, states: Sequence[Tensor], own: Direction, reverse: bool
+) -> Any:
     """Run one stretch; return its rows of the output and the states after it."""
     chunk = data[stretch.start : stretch.end].reshape(stretch.steps, stretch.batch, -1)
     result, *after = run(chunk, states, own, reverse)
@@ -453,7 +455,7 @@ def _forward(run: Run, data: Tensor, stretches: Sequence[_Stretch], states: Sequ
             ended.insert(0, [state[stretch.batch :] for state in states])
             states = [state[: stretch.batch] for state in states]
             batch = stretch.batch
-        result, states = _over(run, data, stretch, states, own, False)
+        result, states = _over_stretch(run, data, stretch, states, own, False)
         results.append(result)
     return functions.cat(results), _joined([states, *ended])
 
@@ -467,7 +469,7 @@ def _backward(run: Run, data: Tensor, stretches: Sequence[_Stretch], first: Sequ
         if stretch.batch > batch:
             states = _joined([states, [state[batch : stretch.batch] for state in first]])
             batch = stretch.batch
-        result, states = _over(run, data, stretch, states, own, True)
+        result, states = _over_stretch(run, data, stretch, states, own, True)
         results.insert(0, result)
     return functions.cat(results), tuple(states)
 

@@ -56,14 +56,14 @@ def _stacked(
         raise InvalidOperation("got an incorrect number of RNN parameters")
     first = F.transpose(input, 0, 1) if batch_first else input
     run = direction_runner(F, cell)
-    output, *finals = through_layers(F, cell, run, first, hx, directions, bidirectional, dropout if train else 0.0)
+    output, *finals = run_layers(F, cell, run, first, hx, directions, bidirectional, dropout if train else 0.0)
     if not bidirectional and len(hx) == 1:
         # The layer saved its output, and callers may modify this one in place; torch saves the output of an LSTM too.
         output = F.clone(output)
     return (F.transpose(output, 0, 1) if batch_first else output, *finals)
 
 
-def through_layers(
+def run_layers(
     F: Any,
     cell: str,
     run: Callable[..., Any],
@@ -111,15 +111,10 @@ def in_one_dtype(
     return projected, tuple(states_alike), own._replace(w_hh=w_hh, b_hh=b_hh, w_hr=w_hr)
 
 
-def _last(result: Any, reverse: bool) -> Any:
-    """The state after the last step."""
-    return result[0] if reverse else result[-1]
-
-
 def direction_runner(F: Any, cell: str) -> Callable[..., Any]:
     """Return the function that runs one direction of a layer of "lstm", "gru", "rnn_tanh" or "rnn_relu" cells.
 
-    See :func:`through_layers`.
+    See :func:`run_layers`.
     """
     kind, _, nonlinearity = cell.partition("_")
     layer, attrs = getattr(F, f"{kind}_layer"), (nonlinearity,) if nonlinearity else ()
@@ -129,7 +124,7 @@ def direction_runner(F: Any, cell: str) -> Callable[..., Any]:
             return _projecting(F, projected, states, own, reverse)
         made = layer(projected, *states, own.w_hh, own.b_hh, *attrs, reverse)
         result, *cells = made if kind == "lstm" else (made,)
-        return result, _last(result, reverse), *cells
+        return result, result[0 if reverse else -1], *cells
 
     return run
 
@@ -145,7 +140,7 @@ def _projecting(F: Any, projected: Any, states: Any, own: Direction, reverse: bo
     w_hh = F.matmul(own.w_hh, own.w_hr)
     inner, cell = F.lstm_layer(F.cat(parts, 0), F.zeros_like(cell), cell, w_hh, own.b_hh, reverse)
     result = F.linear(inner, own.w_hr)
-    return result, _last(result, reverse), cell
+    return result, result[0 if reverse else -1], cell
 
 
 @composite(variants=FUNCTION, results=named("output", "h_n", "c_n"))

@@ -22,7 +22,6 @@ from ...schema.declaration import (
     scratch,
     view_or_copy,
 )
-from ...schema.derivative_plan import Rule
 from ...schema.op import Op, composite, follow_views, op
 from ...schema.parameters import Array, Int, Ints, Items, OptionalDType, OptionalInt, OptionalInts
 from ...shapes import (
@@ -222,35 +221,25 @@ def flip(xp: Any, input: Array, dims: Ints) -> Any:
 flip.derivative(input=lambda F, grad, dims: F.flip(grad, dims))
 
 
-def _tri_rule(name: str) -> Rule:
+def _declare_triangle(name: str, which: str) -> None:
     def rule(input: Any) -> Spec:
         if len(input.shape) < 2:
             raise ShapeMismatch(f"{name}: input tensor must have at least 2 dimensions")
         return Spec(input.shape, input.dtype)
 
-    return rule
+    def triangle(xp: Any, input: Array, diagonal: Int = 0) -> Any:
+        rows, columns = input.shape[-2:]
+        # A diagonal beyond the first one outside the matrix changes nothing, and might not fit an int64.
+        return getattr(xp, name)(input, int(min(max(diagonal, -rows), columns)))
+
+    triangle.__doc__ = f"The {which} triangle of each matrix, the rest zeros."
+    variants = FUNCTION | METHOD | INPLACE
+    declared = op(rule, key=name, variants=variants, overlap=UNCHECKED, batching=LEADING)(triangle)
+    declared.derivative(input=lambda F, grad, diagonal: getattr(F, name)(grad, diagonal))
 
 
-@op(_tri_rule("tril"), variants=FUNCTION | METHOD | INPLACE, overlap=UNCHECKED, batching=LEADING)
-def tril(xp: Any, input: Array, diagonal: Int = 0) -> Any:
-    """The lower triangle of each matrix, the rest zeros."""
-    return xp.tril(input, _reach(input, diagonal))
-
-
-@op(_tri_rule("triu"), variants=FUNCTION | METHOD | INPLACE, overlap=UNCHECKED, batching=LEADING)
-def triu(xp: Any, input: Array, diagonal: Int = 0) -> Any:
-    """The upper triangle of each matrix, the rest zeros."""
-    return xp.triu(input, _reach(input, diagonal))
-
-
-def _reach(input: Any, diagonal: int) -> int:
-    """Clip the diagonal to the first one outside the matrix, because a larger number might not fit an int64."""
-    rows, columns = input.shape[-2:]
-    return int(min(max(diagonal, -rows), columns))
-
-
-tril.derivative(input=lambda F, grad, diagonal: F.tril(grad, diagonal))
-triu.derivative(input=lambda F, grad, diagonal: F.triu(grad, diagonal))
+_declare_triangle("tril", "lower")
+_declare_triangle("triu", "upper")
 
 
 # Strided views -------------------------------------------------------------------------------------------
