@@ -13,8 +13,8 @@ from ...schema.declaration import FUNCTION, INPLACE, INPLACE_ARITHMETIC, MAY_ALI
 from ...schema.op import composite, elementwise
 from ...schema.parameters import Array, NoneOnly, Number, Operand, Str
 from ...schema.promotion import FLOATS, TO_BOOL, UNWIDENED, WHOLE, Promotion, common_dtype
-from ..declarations import binary, by_operand, by_operands, division, not_implemented_derivative, unary, zero_gradient
 from ..guards import divisible, is_whole, kernel_name, no_bools, no_kernel, refuse_zero
+from .declarations import binary, by_operand, by_operands, division, not_implemented_derivative, unary, zero_gradient
 from .elementary import rounded_bound
 
 

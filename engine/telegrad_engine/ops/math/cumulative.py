@@ -13,7 +13,7 @@ from ...schema.declaration import FUNCTION, INPLACE, LIST, METHOD, named, scratc
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Arrays, Bool, Int, Number, NumberOrNumbers, OptionalDType, OptionalInts
 from ...shapes import Spec, reduced_shape, size_at, wrap_dim
-from ..declarations import same_floating
+from .declarations import same_floating
 from .reduction import accumulated, accumulated_dtype, running_rule, times
 from .sorting import route, values_and_indices
 

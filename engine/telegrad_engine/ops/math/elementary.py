@@ -15,8 +15,8 @@ from ...schema.parameters import Array, Int, Operand, OptionalNumber
 from ...schema.promotion import COUNTS, FLOATS, Promotion, common_float
 from ...shapes import Spec
 from ..batching.families import LEADING
-from ..declarations import binary, by_operands, each_floating, float_unary, floating, unary, zero_gradient
 from ..guards import check_floats, no_bools
+from .declarations import binary, by_operands, each_floating, float_unary, floating, unary, zero_gradient
 
 float_unary("exp", "e to the power of ``input``.", autocast=FLOAT32_ON_CUDA).derivative(
     input=lambda F, grad, result: grad * result

@@ -24,8 +24,8 @@ from ...schema.parameters import Array, Bool, Number, Operand, OptionalNumber
 from ...schema.promotion import FLOATS, TO_BOOL, UNWIDENED, default_float
 from ...shapes import Spec, broadcast_shapes
 from ..batching.families import LEADING
-from ..declarations import binary, by_operand, division, floating, not_implemented_derivative, zero_gradient
 from ..guards import check_no_bools, divisible, kernel_name, refuse_zero
+from .declarations import binary, by_operand, division, floating, not_implemented_derivative, zero_gradient
 
 
 @elementwise(promotion=TO_BOOL)

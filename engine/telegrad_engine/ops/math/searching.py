@@ -24,8 +24,8 @@ from ...schema.parameters import Array, Bool, Int, ManyArrays, Operand, Optional
 from ...shapes import Spec, check_nonnegative, is_array, size_at, wrap_dim
 from ..batching import reduction_rules
 from ..blocked_loops import flat_blocks
-from ..declarations import check_has_values
 from ..guards import check_no_bools, kernel_name, no_kernel
+from .declarations import check_has_values
 
 
 @composite()

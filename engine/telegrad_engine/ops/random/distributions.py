@@ -19,8 +19,8 @@ from ...schema.promotion import default_float
 from ...shapes import Spec, broadcast_shapes, is_array
 from ..batching import random_rules
 from ..batching.families import PADDED, leading
-from ..declarations import check_has_values, zero_gradient
 from ..guards import check_floats, kernel_name, no_kernel
+from ..math.declarations import check_has_values, zero_gradient
 from ..shape.creation import sized
 
 

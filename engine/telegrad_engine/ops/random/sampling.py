@@ -23,8 +23,8 @@ from ...schema.parameters import Array, Int, Ints, Number, OptionalDType, Option
 from ...schema.promotion import default_float
 from ...shapes import Spec
 from ..batching import random_rules
-from ..declarations import same_floating, zero_gradient
 from ..guards import kernel_name, no_kernel
+from ..math.declarations import same_floating, zero_gradient
 from ..shape.creation import sized
 
 

@@ -35,7 +35,7 @@ from ...schema.promotion import default_float
 from ...shapes import Spec, check_keeps_shape, check_nonnegative
 from ..batching import index_rules
 from ..batching.families import LEADING
-from ..declarations import by_operand
+from ..math.declarations import by_operand
 
 
 def _numpy(dtype: Any, like: Any = None) -> Any:

@@ -28,8 +28,8 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Index, Indices, Int, Ints, Operand, OptionalInt, Places, Str
 from ...shapes import Spec, broadcast_shapes, check_keeps_shape, check_nonnegative, expands_to, size_at, wrap_dim
 from ..batching import index_rules
-from ..declarations import by_operand
 from ..guards import kernel_name
+from ..math.declarations import by_operand
 from .scatter import (
     any_outside,
     check_added,

@@ -13,8 +13,8 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, Operand, OptionalInt
 from ...shapes import Spec, size_at, wrap_dim
 from ..batching import index_rules, shape_rules
-from ..declarations import by_operand
 from ..guards import kernel_name
+from ..math.declarations import by_operand
 from .joining import select
 from .views import as_strided, check_part, write_flat
 

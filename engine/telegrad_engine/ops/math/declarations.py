@@ -6,14 +6,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..dtypes import FLOATING
-from ..errors import DataDependentShape, InvalidOperation
-from ..schema.derivative_plan import Rule
-from ..schema.op import Op, elementwise
-from ..schema.parameters import Array
-from ..schema.promotion import FLOATS, common_dtype
-from ..shapes import Spec
-from .guards import check_floats, no_kernel
+from ...dtypes import FLOATING
+from ...errors import DataDependentShape, InvalidOperation
+from ...schema.derivative_plan import Rule
+from ...schema.op import Op, elementwise
+from ...schema.parameters import Array
+from ...schema.promotion import FLOATS, common_dtype
+from ...shapes import Spec
+from ..guards import check_floats, no_kernel
 
 
 def unary(name: str, doc: str, *, calls: str = "", **options: Any) -> Op:
