@@ -237,7 +237,7 @@ class Check:
         output = self.outputs[index]
         seeds = [random_like(output, seed) for seed in range(10)]
         options = {"retain_graph": True, "allow_unused": True}
-        singly = [self.autograd.grad((output,), self.tracked, (s,), **options) for s in seeds]
+        singly = [self.autograd.grad((output,), self.tracked, (seed,), **options) for seed in seeds]
         stack = Functions(type(output)._apply).stack
         together = self.autograd.grad((output,), self.tracked, (stack(seeds),), is_grads_batched=True, **options)
         for position, (found, *rows) in enumerate(zip(together, *singly, strict=True)):
