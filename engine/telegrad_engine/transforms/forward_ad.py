@@ -5,11 +5,12 @@ Inside a level a tensor may have a tangent, and operations compute the tangents 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from ..context import Mode, observe, state, stop_observing
 from ..errors import InvalidArgument, InvalidOperation, InvalidValue
 from .tangents import Level, thread
+from .tangents import push_tangents as push_tangents
 
 
 class UnpackedDualTensor(NamedTuple):
@@ -25,14 +26,14 @@ def check_floating(what: str, tensor: Any) -> None:
         raise InvalidValue(f"Expected {what} to be floating point or complex, but got: torch.{tensor.dtype.name}")
 
 
-def enter_dual_level(kind: type[Level] = Level) -> int:
+def enter_dual_level() -> int:
     """Begin forward mode on this thread, and return the level, which is 0.
 
     Raises InvalidOperation inside a level.
     """
     if thread.level is not None:
         raise InvalidOperation("Nested forward mode AD is not supported at the moment")
-    thread.level = kind()
+    thread.level = Level()
     observe(thread.level)
     return 0
 
@@ -112,10 +113,8 @@ def _is_fwd_grad_enabled() -> bool:
 class dual_level(Mode):
     """Context manager or decorator that enters a level; a ``with`` statement binds the level."""
 
-    _kind: ClassVar[type[Level]] = Level
-
     def __enter__(self) -> int:  # type: ignore[override]
-        return enter_dual_level(self._kind)
+        return enter_dual_level()
 
     def __exit__(self, *exc: object) -> None:
         exit_dual_level()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..context import enable_grad, generator, state
+from ..context import below, enable_grad, generator, state
 from ..dtypes import FLOATING
 from ..errors import InvalidOperation, NotSupported, ShapeMismatch
 from ..graph import differentiation
@@ -26,6 +26,7 @@ from ..instrumentation import Observer, Run
 from ..schema.nesting import flattened, nested
 from ..schema.op import CATALOGUE, Op
 from ..tensor.base import Tracked
+from ..tensor.eager import Tensor
 from ..tensor.gradient_values import GraphValues
 from ..tensor.namespace import Functions
 
@@ -152,24 +153,17 @@ class Level(Observer):
         self._remember(outputs, tangents, pushed)
         return result
 
-    def pushed(
+    def _pushed(
         self, execute: Execute, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], tangents: Sequence[Any]
-    ) -> tuple[Sequence[Any], Any]:
-        """Return the tangents of an op's results (None for results without a derivative).
+    ) -> tuple[Any, Any]:
+        """Return what ``push_tangents`` for these inputs does.
 
-        The second result is that of the op if this executed it on these inputs, or else None: the tangents are computed
-        on stand-ins for the inputs, so that the graph of the results does not show it.
+        Raises NotSupported if the op's derivative cannot be differentiated.
         """
-        before = copy.deepcopy(generator()) if op.random else None
-        found = transposed(execute, op, inputs, attrs, tangents)
-        if before is not None:
-            state.generator = before  # the op draws the same numbers
-        return found, None
-
-    def _pushed(self, execute: Execute, op: Op, *call: Any) -> tuple[Any, Any]:
-        """Return what ``pushed`` does. Raises NotSupported if the op's derivative cannot be differentiated."""
+        kind = next(type(x) for x, _ in moving(inputs, tangents))
         try:
-            return self.pushed(execute, op, *call)
+            found: tuple[Any, Any] = kind._autograd.forward_ad.push_tangents(execute, op, inputs, attrs, tangents)
+            return found
         except InvalidOperation as error:
             if "not implemented" not in str(error):
                 raise
@@ -182,14 +176,35 @@ class Level(Observer):
 
     # Backward passes inside the level ------------------------------------------------------
 
+    def grad(self, run: Run, outputs: Any, inputs: Any, grad_outputs: Any, options: Mapping[str, Any]) -> Any:
+        """``autograd.grad`` for outputs or ``grad_outputs`` with tangents: the results have tangents, too."""
+        grad = super().grad
+        if not self.enabled:
+            return grad(run, outputs, inputs, grad_outputs, options)
+        seeds = [None] * len(outputs) if grad_outputs is None else differentiation.listed(grad_outputs)
+        given = list(zip(outputs, seeds, strict=False))
+        pairs = [(self.of(output), seed) for output, seed in given]
+        pairs += [(output, t) for output, seed in given if seed is not None and (t := self.of(seed)) is not None]
+        pairs = [(root, seed) for root, seed in pairs if root is not None and root.requires_grad]
+        if not pairs:
+            return grad(run, outputs, inputs, grad_outputs, options)
+        with below(self):
+            found = grad(run, outputs, inputs, grad_outputs, {**options, "retain_graph": True})
+            options = {**options, "allow_unused": True, "materialize_grads": False}
+            pushed = grad(run, [root for root, _ in pairs], inputs, [seed for _, seed in pairs], options)
+        for result, tangent in zip(found, pushed, strict=True):
+            if result is not None and tangent is not None:
+                self.give(result, tangent)
+        return found
+
     def gradients(self, values: Any, tensor: Any) -> Any:
         """Return Values whose gradients are tensors if tangents are enabled, because gradients have tangents too."""
         return super().gradients(DualValues(tensor) if self.enabled else values, tensor)
 
     def _remember(self, outputs: Sequence[Any], tangents: Sequence[Any], results: Sequence[Any]) -> None:
         """Store the tangents of a node's saved inputs and results."""
-        node = outputs[0]._node if outputs else None
-        if node is None:
+        node = outputs[0]._node if outputs and isinstance(outputs[0], Tensor) else None
+        if node is None:  # not recorded, or in a session, which has the saved tensors
             return
         found: dict[int, Any] = {}
         for position, (source, key) in enumerate(node.plan.saves):
@@ -289,6 +304,21 @@ class DualValues(GraphValues):
         """Add a gradient to ``tensor.grad`` as a pass on arrays does."""
         values: Values = tensor._array_values()
         values.accumulate(tensor, grad._data, False)
+
+
+def push_tangents(
+    execute: Execute, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], tangents: Sequence[Any]
+) -> tuple[Sequence[Any], Any]:
+    """Return the tangents of an op's results (None for results without a derivative).
+
+    The second result is that of the op if this executed it on these inputs, or else None: the tangents are computed
+    on stand-ins for the inputs, so that the graph of the results does not show it.
+    """
+    before = copy.deepcopy(generator()) if op.random else None
+    found = transposed(execute, op, inputs, attrs, tangents)
+    if before is not None:
+        state.generator = before  # the op draws the same numbers
+    return found, None
 
 
 def transposed(
