@@ -27,9 +27,9 @@ HOP_BY_HOP = frozenset(
 )
 """Headers of one connection (RFC 9110, 7.6.1)."""
 CHECKED = frozenset(
-    {b"authorization", b"expect", b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"}
+    b"authorization content-length expect host origin sec-fetch-site sec-fetch-mode sec-fetch-dest".split()
 )
-"""Request headers that the gateway has checked, or replaces."""
+"""Request headers that the gateway has checked, or sets itself, whatever the client says of them."""
 CLAIMED = frozenset({b"forwarded", b"telegrad-client", REQUEST_ID.lower().encode(), FENCED.encode()})
 """Headers about the way of a request that only the gateway sets."""
 OWN = frozenset({b"date", b"server", REQUEST_ID.lower().encode(), FENCED.encode()})
@@ -68,36 +68,10 @@ class Request(NamedTuple):
     """The whole body, if it has been read; None if it is to be passed on as it arrives."""
 
 
-def passed_on(scope: Scope, token: str, authority: str) -> Headers:
-    """The headers of a request, as the worker gets them."""
-    dropped = HOP_BY_HOP | CHECKED | CLAIMED | _named_in(scope["headers"])
-    kept = [
-        (name, value)
-        for name, value in scope["headers"]
-        if name not in dropped and not name.startswith(b"x-forwarded-")
-    ]
-    client = scope.get("client")
-    request = REQUEST.get()
-    return [
-        (b"host", authority.encode()),
-        *kept,
-        (b"authorization", b"Bearer " + token.encode()),
-        *([(b"x-forwarded-for", client[0].encode())] if client else ()),
-        *([(REQUEST_ID.lower().encode(), request.id.encode())] if request is not None else ()),
-    ]
-
-
 def _named_in(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
     """The headers that the header Connection names."""
     found = [value for name, value in headers if name.lower() == b"connection"]
     return frozenset(each.strip().lower() for value in found for each in value.split(b","))
-
-
-def target_of(scope: Scope) -> bytes:
-    """The path and the query of a request, as the client sent them."""
-    query: bytes = scope.get("query_string", b"")
-    path: bytes = scope["raw_path"]
-    return path + b"?" + query if query else path
 
 
 class Proxy:
@@ -239,19 +213,38 @@ class Proxy:
 
 def _head(request: Request, token: str, worker: Worker) -> tuple[str, bytes, Headers]:
     """The method, the target and the headers of a request, as the worker gets them."""
-    scope = request.scope
-    headers = passed_on(scope, token, urlsplit(worker.url).netloc)
+    scope, info = request.scope, REQUEST.get()
+    dropped = HOP_BY_HOP | CHECKED | CLAIMED | _named_in(scope["headers"])
+    headers = [
+        (name, value)
+        for name, value in scope["headers"]
+        if name not in dropped and not name.startswith(b"x-forwarded-")
+    ]
+    headers.append((b"host", urlsplit(worker.url).netloc.encode()))
+    headers.append((b"authorization", b"Bearer " + token.encode()))
+    if client := scope.get("client"):
+        headers.append((b"x-forwarded-for", client[0].encode()))
+    if info is not None:
+        headers.append((REQUEST_ID.lower().encode(), info.id.encode()))
+    length = _length(scope)
     if scope["type"] == "websocket":
-        headers = [pair for pair in headers if pair[0] != b"content-length"]
         headers += [(b"connection", b"Upgrade"), (b"upgrade", b"websocket")]
-    elif request.body is None and not any(name == b"content-length" for name, _ in headers):
+    elif length is not None:
+        headers.append((b"content-length", length if request.body is None else b"%d" % len(request.body)))
+    elif request.body is None:
         headers.append((b"transfer-encoding", b"chunked"))
-    return scope.get("method", "GET"), target_of(scope), headers
+    path, query = scope["raw_path"], scope.get("query_string", b"")
+    return scope.get("method", "GET"), path + b"?" + query if query else path, headers
+
+
+def _length(scope: Scope) -> bytes | None:
+    """The length of a request's body; None if the client does not tell."""
+    return next((value for name, value in scope["headers"] if name == b"content-length"), None)
 
 
 async def _follow_client(request: Request, connection: Connection) -> None:
     """Send the body of a request as it arrives, then wait for the client to go away, which ends the connection."""
-    chunked = not any(name == b"content-length" for name, _ in request.scope["headers"])
+    chunked = _length(request.scope) is None
     while (message := await request.receive())["type"] != "http.disconnect":
         if connection.is_sent:
             continue

@@ -261,6 +261,17 @@ def test_headers_of_the_connection_stay_with_it(shared: Cluster) -> None:
     assert json.loads(body)["id"] == session.id
 
 
+def test_a_length_that_is_called_a_header_of_the_connection_is_still_the_bodys(shared: Cluster) -> None:
+    session = SessionClient(shared.client)
+    inner = request("DELETE", session.path)  # in no case a request of its own
+    for size in (len(inner), 100_000):
+        lines = "Connection: Content-Length", f"Content-Length: {size}", "Content-Type: application/json"
+        with dial(shared.gateways[0].url) as connection:
+            connection.sendall(request("POST", f"{session.path}/programs", *lines) + inner.ljust(size))
+            assert status(read_answer(connection)) == 400
+    session.assert_usable()
+
+
 def test_a_page_of_another_site_is_refused_at_the_gateway(shared: Cluster) -> None:
     problem(shared.client.get("/v1/sessions", headers={"Origin": "https://evil.example"}), 403, "forbidden-origin")
     problem(shared.client.post("/v1/sessions", headers={"Host": "evil.example"}), 421, "unknown-host")
