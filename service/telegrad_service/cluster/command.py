@@ -28,7 +28,7 @@ from ..settings import (
 )
 from . import ray_nodes, ray_workers, worker_process
 from .ray_workers import RayError, WorkerSpec
-from .worker_process import OF_THE_GATEWAY
+from .worker_process import OF_THE_GATEWAY, WorkerStatus
 
 if TYPE_CHECKING:
     from .directory import Directory
@@ -169,12 +169,13 @@ class Up(RayAddress, WorkerSettings):
                     ray,
                     actors,
                     deadline,
-                    lambda name, found: logs.progress(f"worker {name} serves at {found['url']}"),
+                    lambda name, found: logs.progress(f"worker {name} serves at {found.url}"),
                 )
             except RayError:
                 # Those that serve stay. The others would keep settings that may be wrong.
-                found = ray_workers.described(ray, actors)
-                ray_workers.stop(ray, {name: actors[name] for name, each in found.items() if not _serves(each)}, 0)
+                found = ray_workers.statuses(ray, actors)
+                silent = [name for name, each in found.items() if each is None or each.url is None]
+                ray_workers.stop(ray, {name: actors[name] for name in silent}, 0)
                 raise
         print("The workers are up. `telegrad gateway` serves their sessions; `telegrad cluster status` lists them.")
 
@@ -196,25 +197,20 @@ class Status(RayAddress, DatabaseSettings):
             if each is None:
                 reason = "Ray has not placed it, or starts it again"
             else:
-                where = f"it serves at {each['url']}, in another database" if each["url"] else "it starts"
-                reason = each["failure"] or where
+                reason = each.failure or (f"it serves at {each.url}, in another database" if each.url else "it starts")
             print(f"telegrad: {name} is not in the directory: {reason}", file=sys.stderr)
 
 
-def _actors(ray: Any) -> tuple[dict[str, Any], dict[str, dict[str, Any] | None], dict[str, str]]:
+def _actors(ray: Any) -> tuple[dict[str, Any], dict[str, WorkerStatus | None], dict[str, str]]:
     """The actors of workers by name, what they tell of these, and the names of those that serve by address."""
     if ray is None:
         return {}, {}, {}
     actors = ray_workers.running(ray)
-    found = ray_workers.described(ray, actors)
-    return actors, found, {each["url"]: name for name, each in found.items() if each is not None and _serves(each)}
+    found = ray_workers.statuses(ray, actors)
+    return actors, found, {each.url: name for name, each in found.items() if each is not None and each.url is not None}
 
 
-def _serves(found: dict[str, Any] | None) -> bool:
-    return found is not None and found["url"] is not None
-
-
-def _row(worker: Member, name: str, found: dict[str, Any] | None) -> Sequence[str]:
+def _row(worker: Member, name: str, found: WorkerStatus | None) -> Sequence[str]:
     report = worker.report
     state = f"silent for {worker.overdue_s:.0f} s" if worker.overdue_s > 0 else str(worker.state)
     return [
@@ -226,7 +222,7 @@ def _row(worker: Member, name: str, found: dict[str, Any] | None) -> Sequence[st
         f"{report.load:.0%}",
         str(report.free_bytes // MIB),
         worker.version,
-        "-" if found is None else str(found["restarts"]),
+        "-" if found is None else str(found.restarts),
         worker.url,
     ]
 

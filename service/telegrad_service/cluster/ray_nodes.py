@@ -250,7 +250,7 @@ def join(
                 ray,
                 actors,
                 time.monotonic() + READY_S,
-                lambda name, found: logs.announce(f"Telegrad worker {name} serves at {found['url']}"),
+                lambda name, found: logs.announce(f"Telegrad worker {name} serves at {found.url}"),
             )
             _on_signals(stop)  # Ray has its own
             _follow(ray, actors[name], node)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..observability.logs import CommandFailed
-from .worker_process import EXIT_S, WorkerProcess
+from .worker_process import EXIT_S, WorkerProcess, WorkerStatus
 
 NAMESPACE = "telegrad"
 """Ray's namespace of the workers' names."""
@@ -71,16 +71,10 @@ class WorkerActor(WorkerProcess):
     def __init__(self, environment: Mapping[str, str], log: str | None) -> None:
         import ray
 
-        self._host = ray.util.get_node_ip_address()
-        self._gpus = [str(id) for id in ray.get_gpu_ids()]
         own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         own.pop("OMP_NUM_THREADS", None)  # Ray sets it to 1; the worker has a setting for it
-        flags = _address_flags(environment, self._host)
+        flags = _address_flags(environment, ray.util.get_node_ip_address())
         super().__init__({**own, **environment}, flags, _open_log(log), own_session=False)  # Ray ends it with the actor
-
-    def describe(self, wait_s: float) -> dict[str, Any]:
-        """The same, with the worker's host and GPUs."""
-        return super().describe(wait_s) | {"host": self._host, "gpus": self._gpus}
 
 
 def _address_flags(given: Mapping[str, str], node: str) -> list[str]:
@@ -166,13 +160,13 @@ def _start(ray: Any, spec: WorkerSpec) -> Any:
 
 
 def wait_ready(
-    ray: Any, actors: Mapping[str, Any], deadline: float, report: Callable[[str, dict[str, Any]], None]
+    ray: Any, actors: Mapping[str, Any], deadline: float, report: Callable[[str, WorkerStatus], None]
 ) -> None:
     """Wait until every worker serves, and report each as it does; ``deadline`` is of ``time.monotonic``.
 
     Raises RayError with the log's end if one does not start, or with the names of those that Ray has not placed.
     """
-    waiting = {actor.describe.remote(max(0.0, deadline - time.monotonic())): name for name, actor in actors.items()}
+    waiting = {actor.status.remote(max(0.0, deadline - time.monotonic())): name for name, actor in actors.items()}
     while waiting:
         done, _ = ray.wait(list(waiting), timeout=max(0.0, deadline - time.monotonic()))
         if not done:
@@ -184,9 +178,9 @@ def wait_ready(
             found = ray.get(done[0])
         except ray.exceptions.RayError as error:
             raise RayError(f"Ray has lost the actor of worker {name}: {str(error)[:500]}") from error
-        if found["failure"]:
-            raise RayError(f"worker {name} does not start: {found['failure']}")
-        if found["url"] is None:
+        if found.failure:
+            raise RayError(f"worker {name} does not start: {found.failure}")
+        if found.url is None:
             raise RayError(f"worker {name} has not started in time")
         report(name, found)
 
@@ -201,12 +195,12 @@ def running(ray: Any) -> dict[str, Any]:
     return dict(sorted(found.items()))
 
 
-def described(ray: Any, actors: Mapping[str, Any], wait_s: float = CALL_S) -> dict[str, dict[str, Any] | None]:
-    """What the actors tell of their workers, by name; None of an actor that does not answer in this time."""
-    calls = {name: actor.describe.remote(0) for name, actor in actors.items()}
+def statuses(ray: Any, actors: Mapping[str, Any]) -> dict[str, WorkerStatus | None]:
+    """The statuses of the actors' workers, by name; None of an actor that does not answer in time."""
+    calls = {name: actor.status.remote(0) for name, actor in actors.items()}
     if calls:
-        ray.wait(list(calls.values()), num_returns=len(calls), timeout=wait_s)
-    found: dict[str, dict[str, Any] | None] = dict.fromkeys(calls)
+        ray.wait(list(calls.values()), num_returns=len(calls), timeout=CALL_S)
+    found: dict[str, WorkerStatus | None] = dict.fromkeys(calls)
     for name, call in calls.items():
         with suppress(ray.exceptions.RayError, TimeoutError):
             found[name] = ray.get(call, timeout=0)
@@ -218,7 +212,7 @@ def stop(ray: Any, actors: Mapping[str, Any], drain_s: float) -> None:
 
     An actor that does not answer, such as one that Ray has not placed, is ended at once.
     """
-    answered = [name for name, found in described(ray, actors).items() if found is not None]
+    answered = [name for name, found in statuses(ray, actors).items() if found is not None]
     stops = [actors[name].stop.remote(drain_s + EXIT_S) for name in answered]
     if stops:
         ray.wait(stops, num_returns=len(stops), timeout=drain_s + EXIT_S + CALL_S)

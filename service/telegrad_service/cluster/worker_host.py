@@ -262,9 +262,8 @@ class WorkerHost(SessionHost):
 
     async def drop_all(self) -> None:
         """Forget all sessions: the directory has given them to other workers, or they are lost."""
-        for handle in list(self._sessions.values()):
-            self.epochs.pop(handle.id, None)
-            super()._forget(handle.id)
+        for session_id in list(self._sessions):
+            self._forget(session_id)
 
     def begin_handover(self, seconds: float) -> asyncio.Task[None]:
         """Take no new sessions, and hand those that are here over to other workers.

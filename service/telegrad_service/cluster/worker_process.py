@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO, NamedTuple
 
 from ..observability import logs
 from ..observability.logs import CommandFailed
@@ -39,6 +39,16 @@ def inherited_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in others}
 
 
+class WorkerStatus(NamedTuple):
+    """What is known of a worker's process."""
+
+    url: str | None
+    """Its address; None while it does not serve."""
+    restarts: int
+    failure: str | None
+    """Why it did not start."""
+
+
 class WorkerProcess:
     """Runs one worker process, and starts it again whenever it ends."""
 
@@ -57,19 +67,11 @@ class WorkerProcess:
         self._stopping = False
         threading.Thread(target=self._run_forever, name="worker", daemon=True).start()
 
-    def describe(self, wait_s: float) -> dict[str, Any]:
-        """The worker's address, process and number of restarts; ``failure`` says why it did not start.
-
-        Waits for at most this time until the worker serves or has failed to start.
-        """
+    def status(self, wait_s: float) -> WorkerStatus:
+        """The worker's status. Waits for at most this time until the worker serves or has failed to start."""
         with self._changed:
             self._changed.wait_for(lambda: self._url or self._failure or self._stopping, wait_s)
-            return {
-                "url": self._url,
-                "pid": None if self._process is None else self._process.pid,
-                "restarts": max(0, self._starts - 1),
-                "failure": self._failure,
-            }
+            return WorkerStatus(self._url, max(0, self._starts - 1), self._failure)
 
     def wait(self) -> None:
         """Wait until the worker has been told to end."""
@@ -156,11 +158,11 @@ class LocalWorkers:
         """Wait until all workers serve. Raises CommandFailed, with the end of its log, if one does not."""
         deadline = time.monotonic() + READY_S
         for number, worker in enumerate(self._workers):
-            found = worker.describe(max(0.0, deadline - time.monotonic()))
-            if found["url"] is None:
-                reason = found["failure"] or f"it does not serve after {READY_S:.0f} s"
+            found = worker.status(max(0.0, deadline - time.monotonic()))
+            if found.url is None:
+                reason = found.failure or f"it does not serve after {READY_S:.0f} s"
                 raise CommandFailed(f"worker worker-{number} does not start: {reason}")
-            logs.progress(f"worker {number + 1} of {len(self._workers)} serves at {found['url']}")
+            logs.progress(f"worker {number + 1} of {len(self._workers)} serves at {found.url}")
 
     def stop(self) -> None:
         """Stop the workers, whose programs get ``drain_s`` seconds to finish."""
