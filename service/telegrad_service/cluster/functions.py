@@ -123,32 +123,25 @@ class ClusterLibrary(Library):
         if not self._refreshing.acquire(timeout=WAIT_S):
             return
         try:
-            self._refresh()
+            row = FunctionRow
+            with self._database.transaction() as session:
+                found = {name: number for number, name in session.execute(select(row.number, row.name))}
+                if found == self._numbers:
+                    return
+                missing = [number for name, number in found.items() if self._numbers.get(name) != number]
+                new = session.scalars(select(row).where(row.number.in_(missing)).order_by(row.number)).all()
+            for name in [name for name, number in self._numbers.items() if found.get(name) != number]:
+                super().remove(name)
+                del self._numbers[name]
+            for each in new:
+                self._numbers[each.name] = each.number
+                try:
+                    super().add(self.read(json.loads(each.definition)))
+                except TelegradError as error:
+                    del self._numbers[each.name]
+                    logger.warning("the function %r of another worker cannot be used here: %s", each.name, error.detail)
         finally:
             self._refreshing.release()
-
-    def _refresh(self) -> None:
-        row = FunctionRow
-        with self._database.transaction() as session:
-            found = {name: number for number, name in session.execute(select(row.number, row.name))}
-        if found == self._numbers:
-            return
-        for name in [name for name, number in self._numbers.items() if found.get(name) != number]:
-            super().remove(name)
-            del self._numbers[name]
-        missing = sorted(number for name, number in found.items() if name not in self._numbers)
-        with self._database.transaction() as session:
-            new = session.scalars(select(row).where(row.number.in_(missing)).order_by(row.number)).all()
-        for each in new:
-            self._take_over(each)
-
-    def _take_over(self, row: FunctionRow) -> None:
-        self._numbers[row.name] = row.number
-        try:
-            super().add(self.read(json.loads(row.definition)))
-        except TelegradError as error:
-            del self._numbers[row.name]
-            logger.warning("the function %r of another worker cannot be used here: %s", row.name, error.detail)
 
 
 def _busy() -> ServerBusy:

@@ -131,32 +131,31 @@ def connect(ray: Any, address: str) -> None:
 
 def start(ray: Any, specs: Sequence[WorkerSpec]) -> dict[str, Any]:
     """Ask Ray for these workers; handles of their actors by name. A worker that is there already is left as it is."""
-    return {spec.name: _start(ray, spec) for spec in specs}
+    actors = {}
+    for spec in specs:
+        strategy: Any = "SPREAD"
+        if spec.node is not None:
+            from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-
-def _start(ray: Any, spec: WorkerSpec) -> Any:
-    strategy: Any = "SPREAD"
-    if spec.node is not None:
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        strategy = NodeAffinitySchedulingStrategy(node_id=spec.node, soft=False)
-    options = {
-        "name": spec.name,
-        "namespace": NAMESPACE,
-        "lifetime": "detached",
-        "get_if_exists": not spec.exclusive,
-        "max_restarts": -1,
-        "max_task_retries": 0,
-        "max_concurrency": 8,  # a call that waits holds up no other
-        "num_cpus": spec.cpus,
-        "num_gpus": spec.gpus,
-        "resources": spec.resources,
-        "scheduling_strategy": strategy,
-    }
-    try:
-        return ray.remote(WorkerActor).options(**options).remote(spec.environment, spec.log)
-    except ValueError as error:  # it checks the resources, and whether the name is free
-        raise RayError(f"Ray takes no worker {spec.name}: {str(error)[:500]}") from error
+            strategy = NodeAffinitySchedulingStrategy(node_id=spec.node, soft=False)
+        try:
+            actor = ray.remote(WorkerActor).options(
+                name=spec.name,
+                namespace=NAMESPACE,
+                lifetime="detached",
+                get_if_exists=not spec.exclusive,
+                max_restarts=-1,
+                max_task_retries=0,
+                max_concurrency=8,  # a call that waits holds up no other
+                num_cpus=spec.cpus,
+                num_gpus=spec.gpus,
+                resources=spec.resources,
+                scheduling_strategy=strategy,
+            )
+            actors[spec.name] = actor.remote(spec.environment, spec.log)
+        except ValueError as error:  # it checks the resources, and whether the name is free
+            raise RayError(f"Ray takes no worker {spec.name}: {str(error)[:500]}") from error
+    return actors
 
 
 def wait_ready(

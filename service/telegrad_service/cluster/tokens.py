@@ -93,19 +93,15 @@ class Secrets:
         if self._own:
             return OPERATOR, self._own
         now = datetime.now(UTC)
-        found = self._newest()
+        with self._database.transaction() as session:
+            found = session.scalar(select(ClusterSecret).order_by(ClusterSecret.number.desc()).limit(1))
         if found is None or found.created_at < now - ROTATION:
+            found = ClusterSecret(secret=secrets.token_urlsafe(48), created_at=now)
             with self._database.transaction(writes=True) as session:
-                session.add(ClusterSecret(secret=secrets.token_urlsafe(48), created_at=now))
+                session.add(found)
                 session.execute(delete(ClusterSecret).where(ClusterSecret.created_at < now - 2 * ROTATION))
-            found = self._newest()
-            assert found is not None
         self._known[str(found.number)] = found.secret
         return str(found.number), found.secret
-
-    def _newest(self) -> ClusterSecret | None:
-        with self._database.transaction() as session:
-            return session.scalar(select(ClusterSecret).order_by(ClusterSecret.number.desc()).limit(1))
 
     def find(self, secret_id: str) -> str | None:
         """The secret of this id; None if there is none any more."""
