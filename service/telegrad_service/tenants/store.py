@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import ForeignKey, LargeBinary, String, insert, select
+from sqlalchemy import ForeignKey, LargeBinary, String, insert, select, update
 from sqlalchemy.orm import Mapped, mapped_column
 
 from telegrad_engine.errors import InvalidValue
@@ -149,21 +149,19 @@ class KeyStore:
         ):
             try:
                 with self._database.transaction(writes=True) as session:
-                    session.merge(key).last_used_at = now()
+                    session.execute(update(ApiKey).where(ApiKey.id == key_id).values(last_used_at=now()))
             except DatabaseUnavailable as error:  # it may be possible to read the database, but not to write to it
                 logger.warning("the use of key %s could not be noted: %s", key_id, error)
         return key
 
     def revoke(self, key_id: str, tenant: str | None = None) -> bool:
         """Revoke a key for good. Return whether there is one with this id, in this tenant if one is given."""
-        if not _ID.match(key_id):
+        if self.find(key_id, tenant) is None:
             return False
+        valid = update(ApiKey).where(ApiKey.id == key_id, ApiKey.revoked_at.is_(None))
         with self._database.transaction(writes=True) as session:
-            key = session.scalar(select(ApiKey).where(ApiKey.id == key_id))
-            if key is None or tenant not in (None, key.tenant):
-                return False
-            key.revoked_at = key.revoked_at or now()
-            return True
+            session.execute(valid.values(revoked_at=now()))
+        return True
 
 
 def _checked(tenant: str, scopes: Iterable[str], expires_days: float | None) -> list[str]:
