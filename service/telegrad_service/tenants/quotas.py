@@ -35,7 +35,8 @@ class Quotas:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.memory = Quota(settings.max_process_bytes, _process_memory)
+        too_much = _too_much(ServerBusy, "the server's sessions", " at the moment", "; or try again later")
+        self.memory = Quota(settings.max_process_bytes, too_much)
         self.queue = Quota(settings.max_queued, _full(ServerBusy, "run or wait, as many as this server takes"))
         self._tenants: dict[str, TenantQuotas] = {}
 
@@ -44,7 +45,7 @@ class Quotas:
         found = self._tenants.get(tenant)
         if found is None:
             most = math.inf if tenant == ANYONE.tenant else self._settings.max_tenant_bytes
-            memory = Quota(most, _tenant_memory, self.memory)
+            memory = Quota(most, _too_much(SessionLimit, "the sessions of this tenant"), self.memory)
             found = self._tenants[tenant] = TenantQuotas(
                 memory,
                 Quota(TENANT_SHARE * self._settings.max_queued, _full(SessionLimit, OF_TENANT), self.queue),
@@ -63,21 +64,16 @@ class Quotas:
         return Quota(self._settings.max_queued_per_session, refusal, self.of(tenant).queue)
 
 
-def _process_memory(limit: float, nbytes: int) -> TelegradError:
-    text = (
-        f"the server's sessions together may take {limit:.0f} bytes of memory; {nbytes} more are too many at the moment"
-    )
-    return _memory(ServerBusy, f"{text}. {ADVICE}; or try again later.", limit, nbytes)
+def _too_much(error: type[TelegradError], whose: str, now: str = "", then: str = "") -> Callable[..., TelegradError]:
+    """The error for memory, with ``Retry-After`` unless the limit is too small in any case. ``whose`` says of whom."""
 
+    def refusal(limit: float, nbytes: int) -> TelegradError:
+        text = (
+            f"{whose} together may take {limit:.0f} bytes of memory; {nbytes} more are too many{now}. {ADVICE}{then}."
+        )
+        return error(text, quota="memory", **{} if nbytes <= limit else {"retry_after_s": None})
 
-def _tenant_memory(limit: float, nbytes: int) -> TelegradError:
-    text = f"the sessions of this tenant together may take {limit:.0f} bytes of memory; {nbytes} more are too many"
-    return _memory(SessionLimit, f"{text}. {ADVICE}.", limit, nbytes)
-
-
-def _memory(error: type[TelegradError], text: str, limit: float, nbytes: int) -> TelegradError:
-    """The error for memory, with ``Retry-After`` unless the limit is too small in any case."""
-    return error(text, quota="memory", **{} if nbytes <= limit else {"retry_after_s": None})
+    return refusal
 
 
 def _full(error: type[TelegradError], text: str) -> Callable[[float, int], TelegradError]:
