@@ -69,6 +69,7 @@ class ArrayValues(Values):
 
     F = RAW
     xp: Any = NUMPY
+    """The array library."""
     raw = True
 
     def __init__(self, cls: type[Any]) -> None:
