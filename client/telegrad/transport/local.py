@@ -84,18 +84,7 @@ class LocalTransport:
 
     def devices(self) -> list[dict[str, Any]]:
         """The devices of this machine."""
-        return [
-            {
-                "name": info.name,
-                "kind": "gpu" if info.is_gpu else "cpu",
-                "backend": info.library,
-                "description": info.description,
-                "cores": os.cpu_count() or 1,
-                "total_bytes": info.total_bytes if info.is_gpu else None,
-                "used_bytes": info.used_bytes if info.is_gpu else None,
-            }
-            for info in available()
-        ]
+        return [info.described(os.cpu_count() or 1) for info in available()]
 
     def another(self) -> LocalTransport:
         """Open a new session with the same options in this process."""

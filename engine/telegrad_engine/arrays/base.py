@@ -30,6 +30,18 @@ class DeviceInfo(NamedTuple):
     used_bytes: int
     """The part of it that arrays of this process take at this moment."""
 
+    def described(self, cores: int) -> dict[str, Any]:
+        """Return the device as ``GET /v1/devices`` describes it; ``cores`` of the host's processors may be used."""
+        return {
+            "name": self.name,
+            "kind": "gpu" if self.is_gpu else "cpu",
+            "backend": self.library,
+            "description": self.description,
+            "cores": cores,
+            "total_bytes": self.total_bytes if self.is_gpu else None,
+            "used_bytes": self.used_bytes if self.is_gpu else None,
+        }
+
 
 class Queue(nullcontext[Any]):
     """What the work of one session is queued in within its block; this one is of a library that works at once."""

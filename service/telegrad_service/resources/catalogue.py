@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
-from telegrad_engine.arrays import DeviceInfo, available
+from telegrad_engine.arrays import available
 from telegrad_engine.optim.algorithms import INITIAL, OPTIMIZERS, REDUCED, SCALARS, Optimizer
 from telegrad_engine.program import VERBS
 from telegrad_engine.program.registered_functions import Applicable, Library
@@ -205,19 +205,7 @@ async def list_devices(page: Paged) -> DevicePage:
     """The possible values of `device` of a new session, ordered by name; `cuda` is `cuda:0`, and `gpu` is any GPU."""
     devices = sorted(await asyncio.to_thread(available), key=attrgetter("name"))
     found, following = page.of("devices", devices, attrgetter("name"))
-    return DevicePage(items=[*map(_device, found)], next_cursor=following)
-
-
-def _device(info: DeviceInfo) -> DeviceEntry:
-    return DeviceEntry(
-        name=info.name,
-        kind="gpu" if info.is_gpu else "cpu",
-        backend=info.library,
-        description=info.description,
-        cores=usable_cores(),
-        total_bytes=info.total_bytes if info.is_gpu else None,
-        used_bytes=info.used_bytes if info.is_gpu else None,
-    )
+    return DevicePage(items=[DeviceEntry(**info.described(usable_cores())) for info in found], next_cursor=following)
 
 
 @cache
