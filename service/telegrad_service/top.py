@@ -25,31 +25,31 @@ class Sample(NamedTuple):
     at: float
     metrics: Mapping[str, float]
     """The value of each metric, summed over its labels."""
-    labels: Mapping[str, Mapping[str, str]]
-    """The labels of its last series."""
+    version: str
+    """The server's version."""
     tenants: list[dict[str, Any]]
 
     @property
     def started(self) -> Sample:
         """The same server when it had just started."""
         at = self.metrics.get("process_start_time_seconds", self.at - 1.0)
-        return Sample(min(at, self.at - 1e-3), {}, {}, [])
+        return Sample(min(at, self.at - 1e-3), {}, self.version, [])
 
 
 def sample(server: Server) -> Sample:
     """Ask a server. Raises NoAnswer."""
     values: dict[str, float] = defaultdict(float)
-    labels = {}
+    version = "?"
     try:
         for family in text_string_to_metric_families(server.request("/metrics")):
             for each in family.samples:
                 values[each.name] += each.value
-                labels[each.name] = each.labels
+                version = each.labels.get("version", version)  # only telegrad_build_info has it
     except ValueError:
         values.clear()
     if "telegrad_sessions" not in values:
         raise NoAnswer(f"{server.url}/metrics does not answer as a Telegrad server")
-    return Sample(time.time(), values, labels, server.items("/v1/usage"))
+    return Sample(time.time(), values, version, server.items("/v1/usage"))
 
 
 # The table ---------------------------------------------------------------------------------------
@@ -75,9 +75,8 @@ def _lines(server: Server, now: Sample, before: Sample) -> Iterator[str]:
     def of(name: str) -> float:
         return value.get(f"telegrad_{name}", 0.0)
 
-    version = now.labels.get("telegrad_build_info", {}).get("version", "?")
     up = int(now.at - now.started.at)
-    yield f"{server.url}  Telegrad {version}, up {up // 3600}:{up // 60 % 60:02}:{up % 60:02}"
+    yield f"{server.url}  Telegrad {now.version}, up {up // 3600}:{up // 60 % 60:02}:{up % 60:02}"
     requests, problems = rate("telegrad_http_requests_total"), rate("telegrad_problems_total")
     served = f"requests {requests:.1f}/s, problems {problems:.1f}/s"
     resident = f"memory {size(value.get('process_resident_memory_bytes', 0.0))} resident"
