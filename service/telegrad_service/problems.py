@@ -35,7 +35,7 @@ MEDIA_TYPE = "application/problem+json"
 RETRIED = frozenset(error.status for error in ERRORS.values() if error.retry_after_s is not None)
 """Statuses that may carry ``Retry-After``."""
 RETRY_AFTER_S = "retry_after_s"
-"""The member with the seconds of ``Retry-After``, in problem documents and in the context of errors."""
+"""The member, of problem documents and of the context of errors, with the seconds after which repeating may help."""
 OWN_FAULT = "the server met an error of its own; it is in the server's log"
 
 
@@ -70,7 +70,7 @@ class Problem(BaseModel):
 
 def content(error: TelegradError) -> dict[str, Any]:
     """The members of an error's problem document."""
-    seconds = _retry_after_s(error)
+    seconds: int | None = error.context.get(RETRY_AFTER_S, error.retry_after_s)
     request = REQUEST.get()
     return {
         "type": TYPE_PREFIX + error.slug,
@@ -88,17 +88,10 @@ def content(error: TelegradError) -> dict[str, Any]:
     }
 
 
-def _retry_after_s(error: TelegradError) -> int | None:
-    """The seconds after which a request that failed so may be repeated; None if repeating does not help."""
-    seconds: int | None = error.context.get(RETRY_AFTER_S, error.retry_after_s)
-    return seconds
-
-
 def problem(error: TelegradError, headers: Mapping[str, str] | None = None, **members: Any) -> Response:
     """The problem document of an error as a response; ``members`` are added to the document."""
-    seconds = _retry_after_s(error)
-    extra = {} if seconds is None else {"retry-after": str(seconds)}
     found = content(error) | members
+    extra = {"retry-after": str(found[RETRY_AFTER_S])} if RETRY_AFTER_S in found else {}
     request = REQUEST.get()
     if request is None:  # it is refused before it is watched
         extra[HEADER] = found["request_id"]

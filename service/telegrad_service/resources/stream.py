@@ -23,9 +23,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from telegrad_engine.cancellation import CancellationToken
 from telegrad_engine.errors import ServerBusy, SessionLimit, TelegradError, TooLarge
-from telegrad_engine.program import compression, wire
+from telegrad_engine.program import compression
 from telegrad_engine.program.frames import CLIENT_HEADER, QUOTA_USED_UP, TAKEN_OVER, is_loopback
-from telegrad_engine.program.result import Lent, whole
+from telegrad_engine.program.result import whole
 from telegrad_engine.session.memory_accounting import Accounts
 from telegrad_engine.session.session import NotAtOnce
 
@@ -360,7 +360,7 @@ class Stream:
         message = self._plain(done)
         if message is None or done.error is not None or not self._compressed:
             return message
-        compressed = await asyncio.to_thread(_compressed, done.answer)
+        compressed = await asyncio.to_thread(lambda: compression.compress(whole(done.answer)))
         self._account.sent += len(compressed) - len(done.answer)
         return {**message, "bytes": compressed}
 
@@ -398,10 +398,6 @@ def _cancel_streamed(handle: ref[SessionHandle]) -> None:
     session = handle()
     if session is not None:
         session.cancel_streamed()
-
-
-def _compressed(answer: wire.Container | Lent) -> wire.Container:
-    return compression.compress(whole(answer))
 
 
 def _text(data: Mapping[str, Any]) -> Message:

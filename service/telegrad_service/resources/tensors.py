@@ -149,14 +149,7 @@ def _creation(body: TensorFromData | TensorFromFactory) -> list[Instruction]:
     if isinstance(body, TensorFromData):
         attrs: dict[str, Any] = {"data": body.data, "dtype": body.dtype, "requires_grad": body.requires_grad}
         return [Instruction("tensor", (), outputs, attrs)]
-    program = [Instruction(body.factory, (), outputs, _factory_attrs(body.factory, body))]
-    if body.requires_grad:
-        program.append(Instruction("requires_grad_"))
-    return program
-
-
-def _factory_attrs(factory: str, body: TensorFromFactory) -> dict[str, Any]:
-    attrs = dict(body.attrs)
+    factory, attrs = body.factory, dict(body.attrs)
     if body.shape is not None:
         attrs["size"] = body.shape
     if body.dtype is not None:
@@ -167,7 +160,10 @@ def _factory_attrs(factory: str, body: TensorFromFactory) -> dict[str, Any]:
     for name in ("size", "dtype"):
         if name in attrs and all(param.name != name for param in op.params):
             raise InvalidArgument(f"{factory} takes no {'shape' if name == 'size' else name}; it is {op.signature}")
-    return attrs
+    program = [Instruction(factory, (), outputs, attrs)]
+    if body.requires_grad:
+        program.append(Instruction("requires_grad_"))
+    return program
 
 
 def _decoded(content: Content, media_type: str) -> Any:
