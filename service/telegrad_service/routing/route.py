@@ -186,7 +186,7 @@ class Route(APIRoute):
                 scope["telegrad.accept"] = media.accept(accepted, options.writes)
             with CancelledOnDisconnect(request) if self.sequenced else nullcontext():
                 if self.creates and (key := media.header(request, b"idempotency-key")) is not None:
-                    response = await idempotency.once(request, key, self._answer)
+                    response = await scope["app"].state.idempotency_keys.once(request, key, self._answer)
                 else:
                     response = await self._answer(request)
             if options.tagged == "content":
