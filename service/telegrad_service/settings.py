@@ -22,12 +22,9 @@ def _split(value: Any) -> Any:
     return [item.strip() for text in texts for item in text.split(",") if item.strip()]
 
 
-def _path_text(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value
-
-
 Names = Annotated[list[str], NoDecode, BeforeValidator(_split)]
 """A repeatable flag, or a comma-separated environment variable."""
+Folder = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, Path) else value)]
 
 
 def default_database_path() -> Path:
@@ -220,7 +217,7 @@ class ComputeSettings(EnvironmentSettings):
 class DurabilitySettings(EnvironmentSettings):
     """Durable sessions."""
 
-    data_dir: Annotated[str, BeforeValidator(_path_text)] | None = Field(
+    data_dir: Folder | None = Field(
         default=None,
         description="folder in which durable sessions are kept, or an object store such as s3://bucket/prefix; without "
         "it there are none",

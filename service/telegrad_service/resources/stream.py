@@ -263,11 +263,14 @@ class Stream:
     def _ran_at_once(self, body: memoryview) -> Running | None:
         """Run a short program and return its finished future, or None, with nothing done, if it may take long."""
         try:
-            return _finished(self._run_at_once(body))
+            done = self._run_at_once(body)
         except NotAtOnce:
             return None
         except Exception as error:  # _answer handles it
             return _failed(error)
+        finished: Running = asyncio.get_running_loop().create_future()
+        finished.set_result(done)
+        return finished
 
     def _run_at_once(self, body: memoryview) -> StreamAnswer:
         """Run a short program on the event loop. Raises NotAtOnce, with nothing done, if it may take long."""
@@ -378,12 +381,6 @@ class Stream:
         message = _text(problems.content(error) | {"sequence": number, "request_id": request_id})
         self._account.sent += len(message["text"])
         return message
-
-
-def _finished(done: StreamAnswer) -> Running:
-    finished: Running = asyncio.get_running_loop().create_future()
-    finished.set_result(done)
-    return finished
 
 
 def _failed(error: Exception) -> Running:
