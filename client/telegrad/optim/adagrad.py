@@ -10,10 +10,8 @@ from telegrad_engine.errors import InvalidValue
 from .optimizer import Optimizer, options_in, settings_of
 
 
-class Adagrad(Optimizer):
+class Adagrad(Optimizer, algorithm="adagrad"):
     """Divide by the root of the sum of all squared gradients: Duchi, Hazan and Singer 2011."""
-
-    algorithm_name = "adagrad"
 
     def __init__(
         self,
@@ -38,10 +36,8 @@ class Adagrad(Optimizer):
                 self._state(param, "sum", group)
 
 
-class Adadelta(Optimizer):
+class Adadelta(Optimizer, algorithm="adadelta"):
     """Scale the gradient by the ratio of the RMS of past updates to that of past gradients: Zeiler 2012."""
-
-    algorithm_name = "adadelta"
 
     def __init__(
         self,
@@ -84,10 +80,8 @@ class Rprop(Optimizer):
         return settings_of("rprop", group, weight_decay=0.0)
 
 
-class RMSprop(Optimizer):
+class RMSprop(Optimizer, algorithm="rmsprop"):
     """Divide by the root mean square of recent gradients (Tieleman and Hinton 2012); ``centered``: Graves 2013."""
-
-    algorithm_name = "rmsprop"
 
     def __init__(
         self,

@@ -63,10 +63,8 @@ class AdamW(Adam):
         super().__init__(params, **options_in(locals()), decoupled_weight_decay=True)
 
 
-class Adamax(Optimizer):
+class Adamax(Optimizer, algorithm="adamax"):
     """Adam with the infinity norm of the gradients: Kingma and Ba 2015, algorithm 2."""
-
-    algorithm_name = "adamax"
 
     def __init__(
         self,
@@ -84,10 +82,8 @@ class Adamax(Optimizer):
         super().__init__(params, options_in(locals()))
 
 
-class NAdam(Optimizer):
+class NAdam(Optimizer, algorithm="nadam"):
     """Adam with Nesterov's momentum: Dozat 2016."""
-
-    algorithm_name = "nadam"
 
     def __init__(
         self,
@@ -107,10 +103,8 @@ class NAdam(Optimizer):
         super().__init__(params, options_in(locals()))
 
 
-class RAdam(Optimizer):
+class RAdam(Optimizer, algorithm="radam"):
     """Adam with a rectified adaptive learning rate: Liu et al. 2020."""
-
-    algorithm_name = "radam"
 
     def __init__(
         self,

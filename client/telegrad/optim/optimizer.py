@@ -88,7 +88,8 @@ class Optimizer:
     unsaved: ClassVar[tuple[str, ...]] = ()
     """State that torch's optimizer of this name does not have; the state dict omits it."""
     algorithm_name: ClassVar[str | None] = None
-    """The name of the engine's algorithm, if its settings are exactly the options."""
+    """The name of the engine's algorithm, if its settings are exactly the options; the class statement's keyword
+    ``algorithm``."""
     initial: Mapping[str, float | str] = algorithms.INITIAL
     """The initial values of states that do not start at 0: a number, or the name of an option."""
     _opt_called = False
@@ -98,8 +99,10 @@ class Optimizer:
     _condition: Tensor | None = None
     """The tensor that decides in the session whether the recorded step is applied."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, algorithm: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if algorithm is not None:
+            cls.algorithm_name = algorithm
         if "step" in vars(cls):
             cls.step = _with_hooks(cls.step)  # type: ignore[method-assign]
 

@@ -46,10 +46,8 @@ class SGD(Optimizer):
                 own[STEP] = param.new_tensor(1.0, dtype="float32")
 
 
-class ASGD(Optimizer):
+class ASGD(Optimizer, algorithm="asgd"):
     """Averaged stochastic gradient descent: Polyak and Juditsky 1992. The state ``ax`` is the average."""
-
-    algorithm_name = "asgd"
 
     def __init__(
         self,
