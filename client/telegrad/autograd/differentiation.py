@@ -153,7 +153,7 @@ def _grad_rows(
     stops = bool(recorder.stops) and new_pass(derive()).may_stop
     if create_graph or stops or state.anomaly is not None:
         keep = create_graph if retain_graph is None else retain_graph
-        return tuple(one_by_one(grad, outs, ins, gradients, count, keep, create_graph, **unused))
+        return tuple(one_by_one(outs, ins, gradients, count, keep, create_graph, **unused))
     found = derive().run()
     names = [recorder.new_id() for _ in ins]
     options = _options({"retain_graph": retain_graph, **unused, "is_grads_batched": True})

@@ -1,4 +1,4 @@
-"""What this thread does with the ops that it records: a function that is being traced or differentiated."""
+"""The function that this thread is tracing or differentiating, by which the ops that it records are handled."""
 
 from __future__ import annotations
 

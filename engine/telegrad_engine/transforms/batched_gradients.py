@@ -8,7 +8,7 @@ over the rows as they are. Any other derivative sees one row, as under ``create_
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -62,9 +62,7 @@ def grad(
     count = check_rows(outputs, grad_outputs)
     keep = create_graph if retain_graph is None else retain_graph
     if create_graph or not _serves(outputs, inputs):
-        results = one_by_one(
-            differentiation.grad, outputs, inputs, grad_outputs, count, keep, create_graph, allow_unused=True
-        )
+        results = one_by_one(outputs, inputs, grad_outputs, count, keep, create_graph, allow_unused=True)
     else:
         results = _in_batches(outputs, inputs, [g._data for g in grad_outputs], count, keep)
     for index, (tensor, result) in enumerate(zip(inputs, results, strict=True)):
@@ -159,7 +157,6 @@ def check_rows(outputs: Sequence[Any], grad_outputs: Sequence[Any]) -> int:
 
 
 def one_by_one(
-    grad: Callable[..., Sequence[Any]],
     outputs: Sequence[Any],
     inputs: Sequence[Any],
     seeds: Sequence[Any],
@@ -168,7 +165,8 @@ def one_by_one(
     create_graph: bool,
     **options: Any,
 ) -> list[Any]:
-    """Compute each row in a pass of its own, by the function ``grad`` with these options."""
+    """Compute each row in a pass of its own, by ``grad`` with these options."""
+    grad = type(outputs[0])._autograd.grad
     found = [
         grad(outputs, inputs, [s[i] for s in seeds], keep or i + 1 < count, create_graph, **options)
         for i in range(count)
