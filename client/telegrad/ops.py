@@ -21,10 +21,9 @@ from .functions.tracer import Tracer
 from .functions.variants import VARIANT, Variants
 from .sessions import session as sessions
 from .tape.recorder import Recorder
-from .tape.thread_state import active
+from .tape.thread_state import active, levels
 from .tape.value_checks import raise_here
 from .tensor.handle import recorder_of
-from .transforms.batched_tensor import levels
 
 _functions: dict[str, Variants] = {}
 """The functions that this process registered, by name."""

@@ -17,9 +17,8 @@ from telegrad_engine.autograd.suspension import ClientNode
 from telegrad_engine.errors import InvalidOperation
 
 from ..ops import register_function
-from ..tape.thread_state import active
+from ..tape.thread_state import active, levels
 from ..tensor.handle import Tensor, recorder_of, refs
-from ..transforms.batched_tensor import levels
 from ..transforms.vmap_errors import EXTENDING
 
 

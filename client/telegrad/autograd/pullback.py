@@ -14,9 +14,9 @@ from telegrad_engine.graph.node import walk
 from telegrad_engine.tensor.base import ONLY_FLOATING
 from telegrad_engine.transforms.batched_gradients import basis_rows
 
-from ..tape.thread_state import active
+from ..tape.thread_state import active, levels
 from ..tensor.handle import Tensor, functions
-from ..transforms.batched_tensor import Batched, Level, levels, outside, unwrapped, wrapped
+from ..transforms.batched_tensor import Batched, Level, outside, unwrapped, wrapped
 from .differentiation import grad
 
 

@@ -1,10 +1,11 @@
-"""The function that this thread is tracing or differentiating, by which the ops that it records are handled."""
+"""The function that this thread is tracing or differentiating, and the levels of ``vmap`` around it."""
 
 from __future__ import annotations
 
 import threading
 from typing import Any
 
+from telegrad_engine.context import chain, state
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.schema.op import Op
 
@@ -19,6 +20,11 @@ class _Active(threading.local):
 
 
 active = _Active()
+
+
+def levels() -> tuple[Any, ...]:
+    """Return the active levels of ``vmap`` of this thread, from the outermost to the innermost."""
+    return tuple([observer for observer in chain(state.observer) if observer.batches])[::-1]
 
 
 def refuse_captured(tensor: Any, op: Op, inputs: tuple[Any, ...]) -> None:

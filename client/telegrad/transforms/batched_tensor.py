@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
-from telegrad_engine.context import below, chain, observed_by, state
+from telegrad_engine.context import below, observed_by
 from telegrad_engine.errors import DataDependentShape, GradRequired, InvalidOperation
 from telegrad_engine.graph.differentiation import listed
 from telegrad_engine.instrumentation import Observer, Run
@@ -18,6 +18,7 @@ from telegrad_engine.schema.op import CATALOGUE, Op
 from telegrad_engine.shapes import Spec
 
 from ..pytree import broadcast_prefix, described, tree_map, tree_structure, tree_unflatten
+from ..tape.thread_state import levels
 from ..tensor.handle import OPS, Tensor, functions
 from .vmap_errors import (
     BACKWARD,
@@ -177,7 +178,7 @@ class Batched(Tensor):
 class Level(Observer):
     """One ``vmap``: its batch size, and the behavior of random ops."""
 
-    sees_ops = True
+    sees_ops = batches = True
 
     def __init__(self, size: int, randomness: str) -> None:
         self.size = size
@@ -381,11 +382,6 @@ def _say_that_it_loops(name: str) -> None:
 
 
 # All levels --------------------------------------------------------------------------------------
-
-
-def levels() -> tuple[Level, ...]:
-    """Return the active levels of ``vmap`` of this thread, from the outermost to the innermost."""
-    return tuple([observer for observer in chain(state.observer) if isinstance(observer, Level)])[::-1]
 
 
 def unwrapped(tensor: Tensor, within: Sequence[Level]) -> Tensor:
