@@ -10,17 +10,13 @@ from telegrad_engine.errors import InvalidChoice, InvalidOperation, InvalidValue
 from telegrad_engine.graph.differentiation import place, spec_of
 from telegrad_engine.graph.node import Node as EngineNode
 from telegrad_engine.graph.node import accumulator
+from telegrad_engine.transforms.saved_tensor_hooks import disable_saved_tensors_hooks
 
 from ..exclusions import attribute_of
 from ..tensor.handle import Tensor, handle
 from ..tensor.nodes import shown
 from . import suspension
-from .saved_tensors import (
-    allow_mutation_on_saved_tensors,
-    disable_saved_tensors_hooks,
-    save_on_cpu,
-    saved_tensors_hooks,
-)
+from .saved_tensors import allow_mutation_on_saved_tensors, save_on_cpu, saved_tensors_hooks
 
 
 class Node(ABC):

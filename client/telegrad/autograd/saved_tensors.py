@@ -22,7 +22,7 @@ from telegrad_engine.schema.nesting import flattened, mapped, nested
 from telegrad_engine.schema.op import CATALOGUE, Op
 from telegrad_engine.tensor.gradient_values import GraphValues
 from telegrad_engine.transforms import saved_tensor_hooks as engine_saved
-from telegrad_engine.transforms.saved_tensor_hooks import Packed
+from telegrad_engine.transforms.saved_tensor_hooks import Packed, Packing
 
 from ..tensor.handle import OPS, Tensor
 from .function import Function
@@ -134,7 +134,7 @@ def _unpacked(kept: Any) -> Any:
     return kept.unpack() if isinstance(kept, Packed) else kept
 
 
-class _Hooks(Observer):
+class _Hooks(Packing):
     """The transform that packs the tensors ops save."""
 
     sees_ops = True
@@ -178,15 +178,6 @@ class save_on_cpu(saved_tensors_hooks):
 
     def _packing(self) -> AbstractContextManager[None]:
         return nullcontext()
-
-
-@contextmanager
-def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
-    """Within the block, using :class:`saved_tensors_hooks` raises RuntimeError with this text."""
-    if observer_of(_Hooks) is not None:
-        raise InvalidOperation(error_message)
-    with engine_saved.disable_saved_tensors_hooks(error_message):
-        yield
 
 
 # Mutation ------------------------------------------------------------------------------------------------

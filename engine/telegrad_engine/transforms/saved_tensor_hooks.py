@@ -57,7 +57,7 @@ class saved_tensors_hooks:
 def _packing(pair: tuple[Pack, Pack]) -> Iterator[None]:
     before, state.saved_hooks = state.saved_hooks, pair
     try:
-        with observed_by(_Packing()):
+        with observed_by(Packing()):
             yield
     finally:
         state.saved_hooks = before
@@ -67,7 +67,7 @@ def _packing(pair: tuple[Pack, Pack]) -> Iterator[None]:
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
     """Within the block, using :class:`saved_tensors_hooks` raises RuntimeError with this text."""
     before = state.saved_hooks_refused, state.saved_hooks
-    if state.saved_hooks is not None:
+    if observer_of(Packing) is not None:
         raise InvalidOperation(error_message)
     state.saved_hooks_refused = error_message
     try:
@@ -117,12 +117,13 @@ class Packed:
         return tensor
 
 
-class _Packing(Observer):
-    """Packs the saved tensors of each node with the innermost pair of hooks only."""
+class Packing(Observer):
+    """The observer of a pair of hooks, which packs the tensors that nodes save."""
 
     def node(self, node: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Pack the saved tensors of a node, unless there is an inner pair of hooks."""
         pair = state.saved_hooks
-        if pair is not None and node.plan.holds_tensors and observer_of(_Packing) is self:
+        if pair is not None and node.plan.holds_tensors and observer_of(Packing) is self:
             _pack(node, inputs, outputs, pair)
         super().node(node, inputs, outputs)
 
