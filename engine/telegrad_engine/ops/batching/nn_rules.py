@@ -70,7 +70,7 @@ def columns(call: BatchedCall) -> Any:
     """Merge the batch into the op's own batch dimension, or use it as that dimension if a sample has none."""
     (x,) = call.inputs
     batched = len(shape_of(x)) == (4 if call.op.key == "functional_unfold" else 3)
-    return unfolded(call, call.apply(folded(call, x), **call.attrs)) if batched else call.apply(x.value, **call.attrs)
+    return call.apply(folded(call, x) if batched else x.value, **call.attrs)
 
 
 @rule
@@ -221,8 +221,7 @@ def ctc_losses(call: BatchedCall) -> Any:
     F, (log_probs, targets, *lengths) = call.F, call.inputs
     steps, batch, classes = shape_of(log_probs)
     beside = F.reshape(F.movedim(call.lifted(log_probs), 0, 1), (steps, call.size * batch, classes))
-    losses = call.apply(beside, folded(call, targets), *[folded(call, x) for x in lengths], **call.attrs)
-    return unfolded(call, losses)
+    return call.apply(beside, folded(call, targets), *[folded(call, x) for x in lengths], **call.attrs)
 
 
 @rule
