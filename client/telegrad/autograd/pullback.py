@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from typing import Any
@@ -12,12 +12,11 @@ from telegrad_engine.dtypes import FLOATING
 from telegrad_engine.errors import DTypeMismatch, InvalidOperation, InvalidValue
 from telegrad_engine.graph.node import walk
 from telegrad_engine.tensor.base import ONLY_FLOATING
-from telegrad_engine.transforms.batched_gradients import basis_rows
+from telegrad_engine.transforms.batched_gradients import basis_rows, tracked_gradients
 
 from ..tape.thread_state import active, levels
 from ..tensor.handle import Tensor, functions
 from ..transforms.batched_tensor import Batched, Level, outside, unwrapped, wrapped
-from .differentiation import grad
 
 
 class Arguments:
@@ -94,13 +93,15 @@ class Outputs:
         now = levels()
         rows = tuple([level for level in now if level not in own and _batched_by(cotangents or (), level)])
         first, behind = tuple(range(len(rows))), tuple(range(len(own), len(own) + len(rows)))
-        seeds = None if cotangents is None else [unwrapped(c, (*own, *rows)) for c in cotangents]
+        seeds: Any = None if cotangents is None else [unwrapped(c, (*own, *rows)) for c in cotangents]
         create = create or self._needs_history(seeds)
         with outside(now), set_grad_enabled(create):
-            if seeds is not None and rows:
+            if seeds is None:
+                seeds = [functions.ones_like(raw) if raw.requires_grad else None for raw in self.raws]
+            elif rows:
                 seeds = [functions.movedim(seed, behind, first).flatten(0, len(rows) - 1) for seed in seeds]
             options = {"retain_graph": retain or create, "create_graph": create, "is_grads_batched": bool(rows)}
-            found = self._gradients(seeds or [None] * len(self.raws), options)
+            found = tracked_gradients(self.raws, arguments.raws, seeds, **options)
             results: list[Tensor] = []
             for gradient, raw in zip(found, arguments.raws, strict=True):
                 if gradient is None:
@@ -111,16 +112,6 @@ class Outputs:
                     gradient = functions.movedim(unfolded, first, behind)
                 results.append(wrapped(gradient, (*own, *rows)))
         return results
-
-    def _gradients(self, seeds: Sequence[Any], options: Mapping[str, Any]) -> Sequence[Any]:
-        """The gradients of the arguments, or None for an unused one, from one seed per output; None stands for ones."""
-        pairs = [(raw, seed) for raw, seed in zip(self.raws, seeds, strict=True) if raw.requires_grad]
-        roots = [(raw, functions.ones_like(raw) if seed is None else seed) for raw, seed in pairs]
-        if not roots:
-            return [None] * len(self.arguments.raws)
-        outputs, given = zip(*roots, strict=True)
-        found: Sequence[Any] = grad(outputs, self.arguments.raws, given, allow_unused=True, **options)
-        return found
 
     def _needs_history(self, seeds: Sequence[Tensor] | None) -> bool:
         return state.grad_enabled and (self.connected or any(seed.requires_grad for seed in seeds or ()))
@@ -161,7 +152,7 @@ class Pullback:
                 functions.zeros_like(raw.detach()).requires_grad_() if raw.requires_grad else None
                 for raw in outputs.raws
             ]
-            found = outputs._gradients(duals, {"create_graph": True})
+            found = tracked_gradients(outputs.raws, arguments.raws, duals, create_graph=True)
         self.used = [i for i, g in enumerate(found) if g is not None and g.requires_grad]
         dual, self.graph = copy(arguments), copy(outputs)
         dual.raws, dual.connected = [duals[i] for i in self.chosen], outputs.connected

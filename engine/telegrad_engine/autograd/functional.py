@@ -21,7 +21,7 @@ from ..errors import (
     ShapeMismatch,
 )
 from ..shapes import torch_size
-from ..transforms.batched_gradients import basis_rows
+from ..transforms.batched_gradients import basis_rows, tracked_gradients
 
 Tensors = tuple[Any, ...]
 OUTPUTS = "outputs of the user-provided function"
@@ -412,12 +412,8 @@ def hessian(
 
 def _grad(outputs: Tensors, inputs: Tensors, v: Tensors | None, create_graph: bool) -> Tensors:
     """Return the gradients of the outputs that have a history; None for an input that none of them depends on."""
-    seeds = [None] * len(outputs) if v is None else v
-    tracked = [(o, s) for o, s in zip(outputs, seeds, strict=True) if o is not None and o.requires_grad]
-    if not tracked:
-        return (None,) * len(inputs)
-    roots, grads = zip(*tracked, strict=True)
-    return tuple(type(roots[0])._autograd.grad(roots, inputs, grads, create_graph=create_graph, allow_unused=True))
+    seeds = (None,) * len(outputs) if v is None else v
+    return tuple(tracked_gradients(outputs, inputs, seeds, create_graph=create_graph))
 
 
 def _pullback(outputs: Tensors, inputs: Tensors, like: Tensors | None = None) -> tuple[Tensors, Tensors]:

@@ -73,6 +73,21 @@ def grad(
     return tuple(results)
 
 
+def tracked_gradients(
+    outputs: Sequence[Any], inputs: Sequence[Any], seeds: Sequence[Any], **options: Any
+) -> Sequence[Any]:
+    """Return the gradients of the outputs that have a history; None for an input that none of them depends on.
+
+    There is a seed for each output, which may be None; so may an output.
+    """
+    tracked = [(o, s) for o, s in zip(outputs, seeds, strict=True) if o is not None and o.requires_grad]
+    if not tracked:
+        return [None] * len(inputs)
+    roots, grads = zip(*tracked, strict=True)
+    found: Sequence[Any] = type(roots[0])._autograd.grad(roots, inputs, grads, allow_unused=True, **options)
+    return found
+
+
 def basis_rows(
     output: Any,
     inputs: Sequence[Any],
