@@ -124,17 +124,8 @@ class Derivation(NamedTuple):
         wanted = [place(t) for t in inputs]
 
         def finish(captured: dict[Place, Any]) -> tuple[Any, ...]:
-            results = []
-            for index, (tensor, target) in enumerate(zip(inputs, wanted, strict=True)):
-                if target in captured:
-                    results.append(values.wrap(captured[target]))
-                elif materialize_grads:
-                    results.append(tensor._zeros_like().requires_grad_(create_graph))
-                elif allow_unused:
-                    results.append(None)
-                else:
-                    raise unused(index)
-            return tuple(results)
+            results = [values.wrap(captured[target]) if target in captured else None for target in wanted]
+            return completed(inputs, results, create_graph, allow_unused, materialize_grads)
 
         return cls(roots, values, keep, wanted, False, len(inputs), finish)
 
@@ -180,12 +171,22 @@ def check_grad(
     return outputs, inputs, grad_outputs, values
 
 
-def unused(index: int) -> GradRequired:
-    """The error for an input that the outputs do not depend on."""
-    return GradRequired(
-        f"The differentiated Tensor at index {index} appears to not have been used in the graph. "
-        "Set allow_unused=True if this is the desired behavior."
-    )
+def completed(
+    inputs: Sequence[Any], results: list[Any], create_graph: bool, allow_unused: bool | None, materialize_grads: bool
+) -> tuple[Any, ...]:
+    """Return the results of ``grad``, where None stands for an unused input, with zeros for it if they are wanted.
+
+    Raises GradRequired for an unused input that is not allowed.
+    """
+    for index, (tensor, result) in enumerate(zip(inputs, results, strict=True)):
+        if result is None and materialize_grads:
+            results[index] = tensor._zeros_like().requires_grad_(create_graph)
+        elif result is None and not allow_unused:
+            raise GradRequired(
+                f"The differentiated Tensor at index {index} appears to not have been used in the graph. "
+                "Set allow_unused=True if this is the desired behavior."
+            )
+    return tuple(results)
 
 
 def listed(tensors: Any) -> list[Any]:

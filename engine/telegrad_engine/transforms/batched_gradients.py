@@ -65,12 +65,7 @@ def grad(
         results = one_by_one(outputs, inputs, grad_outputs, count, keep, create_graph, allow_unused=True)
     else:
         results = _in_batches(outputs, inputs, [g._data for g in grad_outputs], count, keep)
-    for index, (tensor, result) in enumerate(zip(inputs, results, strict=True)):
-        if result is None and materialize_grads:
-            results[index] = tensor._zeros_like().requires_grad_(create_graph)
-        elif result is None and not allow_unused:
-            raise differentiation.unused(index)
-    return tuple(results)
+    return differentiation.completed(inputs, results, create_graph, allow_unused, materialize_grads)
 
 
 def tracked_gradients(
