@@ -23,6 +23,10 @@ _O = TypeVar("_O", bound=Observer)
 class MemoryBudget(Protocol):
     """Grants memory: ``session.memory_accounting.Accounts``, whose module imports this one."""
 
+    @property
+    def room(self) -> int:
+        """The number of bytes that the session's own limit leaves."""
+
     def reserve(self, nbytes: int) -> None:
         """Reserve bytes. Raises TooLarge if there is no room for them."""
 

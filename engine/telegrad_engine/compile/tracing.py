@@ -164,9 +164,6 @@ class TracedBudget(Budget):
         """Raise Untraceable."""
         raise Untraceable(f"{name} is Python that was installed on the server")
 
-    def hold(self, array: Any) -> None:
-        """Do nothing."""
-
     def anew(self) -> Budget:
         """Return a new budget of this class."""
         return TracedBudget()

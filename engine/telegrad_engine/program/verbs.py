@@ -274,7 +274,7 @@ def apply(
     order, which branches were taken and whether loops continued.
     """
     with autocast_to(session.device, autocast):
-        outputs, decided = session.functions.apply(function, tensors, attrs, session.accounts)
+        outputs, decided = session.functions.apply(function, tensors, attrs)
     return [*outputs, upload(np.array(decided, bool))] if decisions else outputs
 
 

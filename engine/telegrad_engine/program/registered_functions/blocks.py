@@ -6,9 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...cancellation import running
-from ...errors import TelegradError
+from ...context import state
+from ...errors import TelegradError, TooLarge
+from ...tensor.abstract import Meta
 from .expressions import evaluate
 from .limits import NAMES_PER_STEP, Budget
+
+NO_ROOM = "what a registered function has made so far takes more memory than there is room for"
 
 
 class Call:
@@ -66,12 +70,15 @@ class Step(NamedTuple):
     """Whether it changes a tensor in place."""
 
     def run_in(self, scope: Scope) -> None:
-        """Run, and add the results to the scope. They count against the room for results while they are alive."""
+        """Run, and add the results to the scope. They count as memory of the session, if there is one."""
+        memory = state.memory
         try:
             for name, tensor in zip(self.outputs, self.run(scope), strict=False):
                 scope.tensors[name] = tensor
-                if tensor._base is None and not self.writes:
-                    scope.call.budget.hold(tensor._data)
+                if memory is not None and tensor._base is None and not self.writes and type(tensor) is not Meta:
+                    memory.count(tensor._data)
+                    if memory.room < 0:
+                        raise TooLarge(NO_ROOM)
         except TelegradError as error:
             error.context.setdefault("where", {"path": self.path, "op": self.op})
             raise
@@ -91,13 +98,15 @@ class Block(NamedTuple):
     def run(self, scope: Scope) -> list[Any]:
         """Run in ``scope``, which already has the inputs. An error has the path of its step in the context."""
         scope.call.budget.spend(1 + len(self.steps))
-        token = running.token
+        token, memory = running.token, state.memory
         for step, done in zip(self.steps, self.done, strict=True):
             if token is not None:
                 token.check()
             step.run_in(scope)
             for name in done:
                 scope.tensors.pop(name, None)
+            if memory is not None:
+                state.room = memory.room  # of which the next result may take all
         return [None if name is None else scope.value(name) for name in self.outputs]
 
     def run_inside(self, scope: Scope, given: Sequence[Any] = ()) -> list[Any]:

@@ -129,14 +129,8 @@ class FunctionProgram(Applicable):
 
     def call(self, tensors: Sequence[Any], parameters: Mapping[str, Any], budget: Budget | None = None) -> list[Any]:
         """Apply it to tensors and parameters by name. Return the outputs. Raises the error of a failing instruction."""
-        if budget is None:
-            budget = Budget()
-            try:
-                return self.call(tensors, parameters, budget)
-            finally:
-                budget.close()
         given, values = self.check_arguments(tensors, parameters)
-        tensors, call = [given[name] for name in self.forward.inputs], Call(values, budget)
+        tensors, call = [given[name] for name in self.forward.inputs], Call(values, budget or Budget())
         if self.backward is None and self.jvp is None:
             return self.forward.run(call.scope(self.forward, tensors))
         outputs = list(self.Function.apply(*tensors, call))
@@ -170,10 +164,7 @@ def _make(program: FunctionProgram, once: bool) -> type[Function]:
 
     def derivative(block: Block, ctx: Any, given: Sequence[Any]) -> tuple[Any, ...]:
         call = Call(ctx.call.parameters, ctx.call.budget.anew())
-        try:
-            return tuple(block.run(call.scope(block, (*ctx.saved_tensors, *given))))
-        finally:
-            call.budget.close()
+        return tuple(block.run(call.scope(block, (*ctx.saved_tensors, *given))))
 
     members: dict[str, Any] = {"forward": staticmethod(forward), "program": program}
     if (backward := program.backward) is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Lock, local
 from typing import Any
 
-from ...context import MemoryBudget, state
+from ...context import state
 from ...devices import on
 from ...errors import FunctionExists, InvalidFunction, InvalidValue, LimitExceeded, MissingScope, UnknownFunction
 from ...schema.op import CATALOGUE
@@ -143,15 +143,8 @@ class SessionLibrary(Library):
         library.add(function)
 
     def apply(
-        self, name: str, tensors: Sequence[Tensor], parameters: Mapping[str, Any], memory: MemoryBudget
+        self, name: str, tensors: Sequence[Tensor], parameters: Mapping[str, Any]
     ) -> tuple[Sequence[Tensor], list[bool]]:
-        """Call a function. Return its outputs, and the decisions that depended on values.
-
-        The tensors that it made and that are still alive count as the session's memory.
-        """
+        """Call a function. Return its outputs, and the decisions that depended on values."""
         budget = self.new_budget()
-        try:
-            return self.find(name).call(tensors, parameters, budget), budget.decisions
-        finally:
-            for array in budget.close():
-                memory.count(array)
+        return self.find(name).call(tensors, parameters, budget), budget.decisions

@@ -1,17 +1,14 @@
-"""Limits on the size of a registered function, and the budget of one call: its work and its memory.
+"""Limits on the size of a registered function, and the budget of one call.
 
 A definition comes from an untrusted client, so all work that it causes on the server is bounded here.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...context import state
-from ...errors import LimitExceeded, TooLarge
-from ...shapes import Spec
+from ...errors import LimitExceeded
 from ...tensor.abstract import Meta
 from ...tensor.base import Tracked
 from ...tensor.conversion import NumberList
@@ -72,13 +69,13 @@ def weight(definition: Any) -> int:
 
 
 class Budget:
-    """The work that one call may still do, the memory of its results, and the decisions that depended on values.
+    """The work that one call may still do, and the decisions that depended on values.
 
     ``known`` are the decisions of the same call made elsewhere, for abstract tensors, which have no values. Without
     them, ``asking`` is true if the caller can find them out. ``shared`` means for several calls and their backwards.
     """
 
-    __slots__ = ("_held", "_known", "_shared", "asking", "decisions", "left")
+    __slots__ = ("_known", "_shared", "asking", "decisions", "left")
 
     def __init__(self, *, asking: bool = False, known: Sequence[int] | None = None, shared: bool = False) -> None:
         self.left = MAX_STEPS
@@ -87,7 +84,6 @@ class Budget:
         self.decisions: list[bool] = []
         """Which branches were taken and whether loops continued, in order."""
         self._known = None if known is None else iter(known)
-        self._held: dict[int, tuple[weakref.ref[Any], int]] = {}
 
     def decide(self, predicate: Any) -> bool | None:
         """Return whether a predicate holds; None for an abstract tensor whose value is not known."""
@@ -108,29 +104,6 @@ class Budget:
 
     def admit(self, name: str) -> None:
         """Allow a call of the installed Python function of this name; subclasses may refuse."""
-
-    def hold(self, array: Any) -> None:
-        """Count an array against the room for results while it is alive. Raises TooLarge."""
-        if type(array) is Spec or id(array) in self._held:
-            return
-        key, nbytes = id(array), array.nbytes
-        held = self._held
-
-        def release(_: Any) -> None:
-            if held.pop(key, None) is not None:
-                state.room += nbytes
-
-        held[key] = weakref.ref(array, release), nbytes
-        state.room -= nbytes
-        if state.room < 0:
-            raise TooLarge("what a registered function has made so far takes more memory than there is room for")
-
-    def close(self) -> list[Any]:
-        """Stop counting. Return the arrays that are alive, as outputs or in the graph, for the caller to count."""
-        state.room += sum(nbytes for _, nbytes in self._held.values())
-        arrays = [reference() for reference, _ in self._held.values()]
-        self._held.clear()
-        return [array for array in arrays if array is not None]
 
     def anew(self) -> Budget:
         """Return the budget of a backward through this call, which may run many times if the graph is retained."""

@@ -31,9 +31,7 @@ def verify(
     given, budget = parameters or {}, Budget(shared=True)
 
     def call(*tensors: Any) -> tuple[Any, ...]:
-        outputs = function.call(tensors, given, budget)
-        budget.close()  # memory is limited for each call, not for all together
-        return tuple(outputs)
+        return tuple(function.call(tensors, given, budget))
 
     inputs = _inputs(function, shapes, call)
     try:
