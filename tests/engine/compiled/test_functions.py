@@ -13,7 +13,7 @@ import torch
 
 import telegrad as tg
 from telegrad_engine.autograd import Function
-from telegrad_engine.program.registered_functions.installed import Installed
+from telegrad_engine.program.registered_functions.function import Installed
 from telegrad_engine.schema.parameters import Array
 
 from .remembering import Remembering, last, numbers, runs_planned

@@ -2,11 +2,10 @@
 
 The server never runs client code. A definition (:mod:`.function`) has programs, which are read once (:mod:`.reader`)
 into blocks of steps that run in a scope (:mod:`.blocks`); :mod:`.steps` declares each instruction. A session finds
-functions by name (:mod:`.library`), including those that the operator installed (:mod:`.installed`).
+functions by name (:mod:`.library`), including those that the operator installed.
 """
 
-from .function import Applicable, FunctionProgram
-from .installed import Foreign, Installed, from_entry
+from .function import Applicable, Foreign, FunctionProgram, Installed, from_entry
 from .library import SHARED, Library, SessionLibrary, installed_library, permissions
 from .limits import Budget
 from .steps import WRITES_TO_INPUT

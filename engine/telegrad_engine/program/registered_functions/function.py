@@ -1,4 +1,4 @@
-"""Functions that can be applied by name: registered as data, or installed by the operator.
+"""Functions that can be applied by name: registered as data, or Python that the operator of a server installed.
 
 A registered function is applied as an autograd Function: its forward runs the forward program, its backward the
 backward program, on any kind of tensors. So it is differentiated, checkpointed and profiled like a user's own Function.
@@ -7,15 +7,18 @@ Without a backward program the forward is recorded op by op.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from ...autograd.custom_function import Function, once_differentiable
 from ...autograd.custom_function.ctx import is_tensor
 from ...autograd.custom_function.node import FunctionNode, _plan
-from ...errors import InvalidArgument, InvalidFunction, LimitExceeded
+from ...errors import DataDependentShape, InvalidArgument, InvalidFunction, LimitExceeded
 from ...graph.node import camel
-from ...schema.signature import Signature
+from ...schema.parameters import Kind, TensorKind
+from ...schema.signature import REQUIRED, Param, Signature, read_params
 from ..members import Members
 from .blocks import Block, Call
 from .limits import MAX_DOC, MAX_TENSORS, Budget, weight
@@ -187,3 +190,54 @@ def _names(data: Any, key: str, known: set[str]) -> tuple[str, ...]:
             if not isinstance(name, str) or name not in known:
                 raise InvalidFunction(f"{name!r:.60} is no tensor of forward")
     return tuple(names)
+
+
+# Functions in Python ---------------------------------------------------------------------------------
+
+
+class Installed(Applicable):
+    """An autograd Function with a name, whose ``forward`` declares its parameters like an op's kernel::
+
+        class Swish(Function):
+            '''``x * sigmoid(beta * x)``.'''
+
+            @staticmethod
+            def forward(ctx, x: Array, beta: Number = 1.0): ...
+
+    If a Function returns several tensors, the class attribute ``outputs`` is their number.
+    """
+
+    def __init__(self, name: str, cls: type[Function]) -> None:
+        self.cls = cls
+        separate = cls.setup_context is not Function.setup_context
+        signature = Signature(name, read_params(cls.forward, skip=0 if separate else 1))
+        super().__init__(signature, inspect.getdoc(cls) or "", int(getattr(cls, "outputs", 1)))
+
+    def call(self, tensors: Sequence[Any], parameters: Mapping[str, Any], budget: Budget | None = None) -> list[Any]:
+        """Apply it to tensors and parameters by name. Return the outputs."""
+        if budget is not None:
+            budget.admit(self.name)
+        given, values = self.check_arguments(tensors, parameters)
+        values.update(given)
+        result = self.cls.apply(*[values[p.name] for p in self.signature.params])
+        return list(result) if isinstance(result, (list, tuple)) else [result]
+
+
+class Foreign(Applicable):
+    """A function that is installed on a server, of which a client knows the signature alone."""
+
+    def __init__(self, entry: Mapping[str, Any]) -> None:
+        params = []
+        for each in sorted([*entry["inputs"], *entry["attrs"]], key=itemgetter("position")):
+            kind = TensorKind() if each["source"] == "input" else Kind()
+            params.append(Param(each["name"], kind, REQUIRED if each["required"] else each["default"], False))
+        super().__init__(Signature(entry["name"], tuple(params)), entry["doc"], entry["outputs"])
+
+    def call(self, tensors: Sequence[Any], parameters: Mapping[str, Any], budget: Budget | None = None) -> list[Any]:
+        """Raise DataDependentShape: the outputs are known only where the function is installed."""
+        raise DataDependentShape(f"what {self.name} gives is known only where it is installed")
+
+
+def from_entry(entry: Mapping[str, Any], find: Find) -> Applicable:
+    """Return the function in a response of ``GET …/functions/{name}``; ``find`` returns the functions it applies."""
+    return Foreign(entry) if entry["definition"] is None else FunctionProgram(entry["definition"], find)
