@@ -18,7 +18,7 @@ from telegrad_engine.schema.op import CATALOGUE
 from .aten import aten as aten
 from .functions import registered
 from .functions.tracer import Tracer
-from .functions.variants import VARIANT, Variants
+from .functions.tracing import VARIANT, Variants
 from .sessions import session as sessions
 from .tape.recorder import Recorder
 from .tape.thread_state import active, levels

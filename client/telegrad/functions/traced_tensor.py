@@ -14,7 +14,7 @@ from typing import Any
 
 from telegrad_engine.dtypes import DType, from_numpy
 from telegrad_engine.errors import InvalidOperation, NeedsExample
-from telegrad_engine.program.registered_functions.expressions import CALCULATIONS
+from telegrad_engine.program.registered_functions.expressions import CALCULATIONS, FACTS
 from telegrad_engine.schema.op import NO_ATTRS, Op
 from telegrad_engine.tensor.abstract import Meta
 
@@ -193,22 +193,22 @@ class Traced(Tensor):
     def __format__(self, spec: str) -> str:
         return repr(self)
 
-    def _symbol(self, word: str, of: Callable[[Any], Any]) -> Any:
-        return Symbol(self.tracer, {word: self._id}, UNKNOWN if self.hint is UNKNOWN else of(self.hint))
+    def _symbol(self, word: str) -> Any:
+        return Symbol(self.tracer, {word: self._id}, UNKNOWN if self.hint is UNKNOWN else FACTS[word](self.hint._data))
 
     @property
     def shape(self) -> Any:
         """The shape, known only in a call."""
-        return self._symbol("shape", lambda hint: tuple(hint.shape))
+        return self._symbol("shape")
 
     @property
     def dtype(self) -> Any:
         """The dtype, known only in a call."""
-        return self._symbol("dtype", lambda hint: hint.dtype)
+        return self._symbol("dtype")
 
     def numel(self) -> Any:
         """The number of elements, known only in a call."""
-        return self._symbol("numel", lambda hint: hint.numel())
+        return self._symbol("numel")
 
     def size(self, dim: int | None = None) -> Any:
         """The shape, or the size of one dimension."""

@@ -163,38 +163,26 @@ class Procedure:
         return Program(steps, self._text, digest(f"{self._digest} {kinds} {grad_mode}"), tenant)
 
 
-class Procedures:
+class Procedures(dict[str, Procedure]):
     """The procedures of one session, by name."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, Procedure] = {}
 
     def define(self, name: str, definition: Mapping[str, Any]) -> None:
         """Store a procedure. Raises ProcedureExists if the name is taken, LimitExceeded if there are too many."""
-        if check_id(name) in self._known:
+        if check_id(name) in self:
             raise ProcedureExists(f"there is a procedure {name!r} already; undefine it first")
-        if len(self._known) >= MAX_PROCEDURES:
+        if len(self) >= MAX_PROCEDURES:
             raise LimitExceeded(f"a session keeps at most {MAX_PROCEDURES} procedures; undefine some")
         procedure = Procedure(definition)
-        if sum([each.size for each in self._known.values()]) + procedure.size > MAX_BYTES:
+        if sum([each.size for each in self.values()]) + procedure.size > MAX_BYTES:
             raise LimitExceeded(
                 f"the procedures of a session take at most {MAX_BYTES} bytes; {procedure.size} more are too many"
             )
-        self._known[name] = procedure
-
-    def definitions(self) -> dict[str, Mapping[str, Any]]:
-        """Return the definitions of all procedures, by name."""
-        return {name: procedure.definition for name, procedure in self._known.items()}
-
-    def undefine(self, name: str) -> None:
-        """Remove a procedure. Raises UnknownResource."""
-        self.find(name)
-        del self._known[name]
+        self[name] = procedure
 
     def find(self, name: str) -> Procedure:
         """Return the procedure of this name. Raises UnknownResource."""
         try:
-            return self._known[name]
+            return self[name]
         except KeyError:
             raise UnknownResource(f"no procedure {name!r:.140} in this session; define it first") from None
 
@@ -250,4 +238,5 @@ def call(session: Any, out: Sequence[str], inputs: Values = (), *, name: Str) ->
 @verb
 def undefine(session: Any, out: Sequence[str], *, name: Str) -> None:
     """Remove a procedure."""
-    session.procedures.undefine(name)
+    session.procedures.find(name)
+    del session.procedures[name]

@@ -113,7 +113,7 @@ def _define(session: Session, name: str, program: Any) -> bytes:
 @query
 def list_procedures(session: InSession, page: Paged) -> ProcedurePage:
     """The procedures of the session, ordered by name, without their instructions."""
-    found, following = page.of("procedures", sorted(session.procedures.definitions()), str)
+    found, following = page.of("procedures", sorted(session.procedures), str)
     return ProcedurePage(items=[Procedure(**_entry(session, name)) for name in found], next_cursor=following)
 
 

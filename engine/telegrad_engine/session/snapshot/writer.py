@@ -99,8 +99,8 @@ class Writer:
             "names": [[name, self.tensor(tensor)] for name, tensor in session.tensors.items()],
             "own_functions": [[name, self.function(f)] for name, f in session.functions.own.items()],
             "procedures": [
-                [name, json_codec.dumps(definition).decode()]
-                for name, definition in session.procedures.definitions().items()
+                [name, json_codec.dumps(procedure.definition).decode()]
+                for name, procedure in session.procedures.items()
             ],
             "open": [
                 [name, self._sections.of(section), self._frames.of(frame)] for name, section, frame in sections.open
