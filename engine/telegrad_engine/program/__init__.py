@@ -2,6 +2,7 @@
 
 from . import checkpoint_sections as checkpoint_sections
 from . import procedures as procedures
+from . import registered_functions as registered_functions
 from .instructions import Instruction, parse_program
 from .verbs import VERBS
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from .. import autograd, random_state
-from ..amp.autocast import autocast_to
 from ..autograd.anomaly import located, under
 from ..context import generator
 from ..dtypes import FLOATING, from_numpy
@@ -30,7 +29,6 @@ from ..schema.parameters import (
     Ints,
     OptionalBool,
     OptionalDType,
-    OptionalItems,
     Str,
 )
 from ..schema.promotion import default_float
@@ -40,7 +38,7 @@ from ..tensor.eager import upload
 from .json_codec import from_lists
 from .members import Members
 from .uploads import uploaded
-from .verb_params import Data, Names, OptionalId, Options, Settings, States, Tensors
+from .verb_params import Data, Names, OptionalId, Options, States, Tensors
 
 Handler = Callable[..., Sequence[Any] | None]
 NONE: Mapping[str, str] = {}
@@ -234,55 +232,6 @@ def set_rng_state(session: Any, out: Sequence[str], state: Array) -> None:
 def set_default_dtype(session: Any, out: Sequence[str], *, dtype: DTypeArg) -> None:
     """Set the default dtype of new floating-point tensors."""
     session.environment.set_default_dtype(dtype)
-
-
-# Registered functions -------------------------------------------------------------------------------
-
-
-@verb_with(local=True)
-def register_function(
-    session: Any,
-    out: Sequence[str],
-    *,
-    definition: Settings,
-    scope: Str = "session",
-    verify: Bool = False,
-    shapes: OptionalItems = None,
-) -> None:
-    """Register a function that is defined as data: in this session, or with the scope "server" for all sessions.
-
-    ``verify`` first checks its derivative on random inputs, of the given ``shapes`` or of shapes that it accepts.
-    """
-    session.functions.register(definition, scope, verify, shapes)
-    session.note_overhead()
-
-
-@verb_with(local=True, repeatable=True, may_raise=True, deprecated={"params": "attrs"})
-def apply(
-    session: Any,
-    out: Sequence[str],
-    tensors: Arrays,
-    *,
-    function: Str,
-    attrs: Settings = {},  # noqa: B006
-    autocast: OptionalDType = None,
-    decisions: Bool = False,
-) -> Sequence[Any]:
-    """Apply a registered function to tensors, with its ``attrs`` (deprecated: ``params``).
-
-    Its forward runs under autocast to the dtype ``autocast``, if given. With ``decisions`` one more output lists, in
-    order, which branches were taken and whether loops continued.
-    """
-    with autocast_to(session.device, autocast):
-        outputs, decided = session.functions.apply(function, tensors, attrs)
-    return [*outputs, upload(np.array(decided, bool))] if decisions else outputs
-
-
-@verb_with(local=True)
-def remove_function(session: Any, out: Sequence[str], *, name: Str, scope: Str = "session") -> None:
-    """Remove a registered function. Graphs that contain it keep it."""
-    session.functions.of_scope(scope).remove(name)
-    session.note_overhead()
 
 
 # Gradients ------------------------------------------------------------------------------------------

@@ -8,16 +8,22 @@ from operator import attrgetter
 from threading import Lock, local
 from typing import Any
 
+import numpy as np
+
+from ...amp.autocast import autocast_to
 from ...autograd.custom_function import Function
-from ...context import state
 from ...devices import on
 from ...errors import FunctionExists, InvalidFunction, InvalidValue, LimitExceeded, MissingScope, UnknownFunction
 from ...schema.op import CATALOGUE
-from ...tensor.eager import Tensor
+from ...schema.parameters import Arrays, Bool, OptionalDType, OptionalItems, Str
+from ...tensor.eager import upload
+from ..verb_params import Settings
+from ..verbs import verb_with
 from .function import Applicable, FunctionProgram, Installed
 from .limits import MAX_FUNCTIONS, MAX_LIBRARY_WEIGHT, WEIGHT_BYTES, Budget
 from .reader import STEPS
-from .verify import verify
+from .steps import APPLY
+from .verify import verify as check_derivative
 
 GROUP = "telegrad.functions"
 """The group of the entry points of installed functions."""
@@ -146,20 +152,58 @@ class SessionLibrary(Library):
             raise MissingScope(permissions.refusals[scope])
         return self if scope == "session" else self.shared
 
-    def register(self, definition: Any, scope: str, verified: bool, shapes: Any) -> None:
-        """Add a function to the library of a scope, after checking its derivative if ``verified``."""
-        library = self.of_scope(scope)
-        function = library.read(definition)
-        if state.memory is not None:
-            state.memory.check_room(WEIGHT_BYTES * function.weight)
-        if verified:
-            with on("cpu"):
-                verify(function, shapes)
-        library.add(function)
 
-    def apply(
-        self, name: str, tensors: Sequence[Tensor], parameters: Mapping[str, Any]
-    ) -> tuple[Sequence[Tensor], list[bool]]:
-        """Call a function. Return its outputs, and the decisions that depended on values."""
-        budget = self.new_budget()
-        return self.find(name).call(tensors, parameters, budget), budget.decisions
+# Verbs --------------------------------------------------------------------------------------------
+
+
+@verb_with(local=True)
+def register_function(
+    session: Any,
+    out: Sequence[str],
+    *,
+    definition: Settings,
+    scope: Str = "session",
+    verify: Bool = False,
+    shapes: OptionalItems = None,
+) -> None:
+    """Register a function that is defined as data: in this session, or with the scope "server" for all sessions.
+
+    ``verify`` first checks its derivative on random inputs, of the given ``shapes`` or of shapes that it accepts.
+    """
+    library = session.functions.of_scope(scope)
+    function = library.read(definition)
+    session.accounts.check_room(WEIGHT_BYTES * function.weight)
+    if verify:
+        with on("cpu"):
+            check_derivative(function, shapes)
+    library.add(function)
+    session.note_overhead()
+
+
+@verb_with(local=True, repeatable=True, may_raise=True, deprecated=APPLY.deprecated)
+def apply(
+    session: Any,
+    out: Sequence[str],
+    tensors: Arrays,
+    *,
+    function: Str,
+    attrs: Settings = {},  # noqa: B006
+    autocast: OptionalDType = None,
+    decisions: Bool = False,
+) -> Sequence[Any]:
+    """Apply a registered function to tensors, with its ``attrs`` (deprecated: ``params``).
+
+    Its forward runs under autocast to the dtype ``autocast``, if given. With ``decisions`` one more output lists, in
+    order, which branches were taken and whether loops continued.
+    """
+    budget = session.functions.new_budget()
+    with autocast_to(session.device, autocast):
+        outputs: Sequence[Any] = session.functions.find(function).call(tensors, attrs, budget)
+    return [*outputs, upload(np.array(budget.decisions, bool))] if decisions else outputs
+
+
+@verb_with(local=True)
+def remove_function(session: Any, out: Sequence[str], *, name: Str, scope: Str = "session") -> None:
+    """Remove a registered function. Graphs that contain it keep it."""
+    session.functions.of_scope(scope).remove(name)
+    session.note_overhead()

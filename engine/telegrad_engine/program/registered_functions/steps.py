@@ -32,7 +32,7 @@ from .expressions import has_expressions
 from .limits import MAX_CONSTANT, MAX_ITERATIONS
 from .reader import STEPS, Item, is_tensor_output, step
 
-APPLY = Members("apply", ("function", "attrs"), VERBS["apply"].deprecated)
+APPLY = Members("apply", ("function", "attrs"), {"params": "attrs"})
 WRITES_TO_INPUT = "a registered function cannot modify its inputs in place; clone them first"
 
 # Ops, constants and indexing -----------------------------------------------------------------------
