@@ -6,7 +6,7 @@ a function registered by another client, in any language, is fetched from the se
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from telegrad_engine.errors import FunctionExists, InvalidValue, UnknownFunction
@@ -18,15 +18,12 @@ from telegrad_engine.schema.op import CATALOGUE
 from .aten import aten as aten
 from .functions import registered
 from .functions.tracer import Tracer
-from .functions.tracing import VARIANT, Variants
+from .functions.tracing import Variants
 from .sessions import session as sessions
 from .tape.recorder import Recorder
 from .tape.thread_state import active, levels
 from .tape.value_checks import raise_here
 from .tensor.handle import recorder_of
-
-_functions: dict[str, Variants] = {}
-"""The functions that this process registered, by name."""
 
 
 def register_function(
@@ -61,28 +58,19 @@ def register_function(
     variants = Variants(name, function, scope, example)
     if verify:
         _verify(variants, shapes, example)
-    before = _functions.get(name)
-    _set(name, variants)
+    before = registered.own.get(name)
+    registered.define(name, variants)
     try:
         if variants.first is not None:
             if scope == "server":
-                _find(sessions.current().recorder, name)
+                _find(name)
                 sessions.current().flush()
             elif (session := sessions.known()) is not None:
-                _find(session.recorder, name)
+                registered.find(session.recorder, name)
     except BaseException:
-        _set(name, before)
+        registered.define(name, before)
         raise
     return function
-
-
-def _set(name: str, variants: Variants | None) -> None:
-    """Replace or remove the function that this process registered under a name."""
-    if variants is None:
-        _functions.pop(name, None)
-    else:
-        _functions[name] = variants
-    registered.forget(name)
 
 
 def remove_function(name: str, *, scope: str = "session") -> None:
@@ -90,7 +78,6 @@ def remove_function(name: str, *, scope: str = "session") -> None:
 
     Graphs and functions that use it keep it. Raises UnknownFunction if it is not registered there.
     """
-    _functions.pop(name, None)
     registered.remove(sessions.current().recorder, name, scope)
     sessions.current().flush()
 
@@ -99,7 +86,7 @@ def _verify(variants: Variants, shapes: Any, example: Sequence[Any] | None) -> N
     """Check the gradients in this process: a definition gives the same results everywhere."""
     if variants.first is None:
         raise InvalidValue(f"{variants.name} is traced when it is called first; to verify it before, give an example")
-    program = FunctionProgram(variants.first.definition, lambda name: _find(sessions.current().recorder, name))
+    program = FunctionProgram(variants.first.definition, _find)
     given = dict(zip((p.name for p in program.signature.params), example or (), strict=False))
     if shapes is None and example is not None:
         shapes = [tuple(given[name].shape) for name in program.forward.inputs]
@@ -107,15 +94,9 @@ def _verify(variants: Variants, shapes: Any, example: Sequence[Any] | None) -> N
     custom.verify(program, shapes, parameters)
 
 
-def _lookup(name: str) -> tuple[Mapping[str, Any], str] | None:
-    """The definition that this process registered under a name, and its scope, or None."""
-    variants = _functions.get(name) or _functions.get(name.partition(VARIANT)[0])
-    definition = None if variants is None else variants.definition(name)
-    return None if definition is None or variants is None else (definition, variants.scope)
-
-
-def _find(recorder: Recorder, name: str) -> Applicable:
-    return registered.find(recorder, name, _lookup)
+def _find(name: str) -> Applicable:
+    """Return a function of the current session."""
+    return registered.find(sessions.current().recorder, name)
 
 
 class Registered:
@@ -132,7 +113,7 @@ class Registered:
 
     def __repr__(self) -> str:
         try:
-            found = _find(sessions.current().recorder, self.__name__)
+            found = _find(self.__name__)
         except UnknownFunction:
             return f"<telegrad function {self.__name__}, which is not registered>"
         return f"<telegrad function {found.signature.signature}>"
@@ -146,7 +127,7 @@ def __getattr__(name: str) -> Registered:
 
 def __dir__() -> list[str]:
     """List the functions that this process or the current session knows, and those that register them."""
-    names = set(_functions)
+    names = set(registered.own)
     if (session := sessions.known()) is not None:
         names |= registered.names(session.recorder)
     return sorted({*names, "aten", "register_function", "remove_function"})
@@ -159,10 +140,10 @@ def _call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[
             found: Sequence[Any] = level.loop(name, lambda *args, **kwargs: _call(name, args, kwargs), args, kwargs)
             return found
     recorder = recorder_of((*args, *kwargs.values()))
-    variants = _functions.get(name)
+    variants = registered.own.get(name)
     if variants is not None:
         name = variants.fitting(args, kwargs).definition["name"]
-    function = _find(recorder, name)
+    function = registered.find(recorder, name)
     tensors, parameters = function.signature.bind(args, kwargs)
     made = registered.FunctionCall(recorder, function, tensors, parameters).record()
     raise_here(recorder, VERBS["apply"])
@@ -171,10 +152,10 @@ def _call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[
 
 def _write(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
     """Write a call of the function as an instruction of the function that is being traced."""
-    found = _lookup(name)
-    outer = tracer.outer
-    if found is not None:
-        function: Applicable = FunctionProgram(found[0], lambda other: _find(outer().recorder, other))
-    else:
-        function = _find(outer().recorder, name)
+
+    def find(name: str) -> Applicable:
+        return registered.find(tracer.outer().recorder, name)
+
+    found = registered.lookup(name)
+    function = find(name) if found is None else FunctionProgram(found[0], find)
     return tracer.apply_function(function, *function.signature.bind(args, kwargs))

@@ -19,6 +19,7 @@ import pytest
 import torch
 
 import telegrad as tg
+from telegrad.functions import registered
 
 FOLDER = Path(__file__).parents[2] / "examples" / "functions"
 CURL = shutil.which("curl") is not None and shutil.which("sh") is not None
@@ -114,7 +115,7 @@ def test_from_the_sdk_to_a_shell(server: str) -> None:
     finally:
         if CURL:
             assert shell(server, "remove", "traced_softsign") == []
-        tg.ops._functions.pop("traced_softsign")
+        registered.own.pop("traced_softsign")
 
 
 @pytest.mark.skipif(not CURL, reason="the script needs sh and curl")

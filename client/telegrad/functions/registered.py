@@ -7,8 +7,9 @@ graph is cached as a pattern, by which later calls with such tensors join a lazy
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from telegrad_engine.amp.autocast import autocast_dtype_on, autocast_to
@@ -26,7 +27,10 @@ from ..tape.graph_pattern import Unrepeatable, pattern_since
 from ..tape.lazy_graph import NodeBuilder, join
 from ..tape.recorder import Recorder
 from ..tensor.handle import Tensor, handle, refs
+from .tracing import VARIANT, Variants
 
+own: dict[str, Variants] = {}
+"""The functions that this process registered, by name."""
 _known: weakref.WeakKeyDictionary[Recorder, dict[str, Applicable]] = weakref.WeakKeyDictionary()
 """The known functions of each session."""
 _sent: weakref.WeakKeyDictionary[Recorder, set[str]] = weakref.WeakKeyDictionary()
@@ -38,12 +42,14 @@ PLAIN = (None, None, None, None)
 PATTERNS = 64
 """The number of patterns kept per function, by last use."""
 Definition = Mapping[str, Any]
-Lookup = Callable[[str], tuple[Definition, str] | None]
-"""Return the definition that this process registered under a name, and its scope, or None."""
 
 
-def forget(name: str) -> None:
-    """Make every session look up this function again, after it was registered again."""
+def define(name: str, variants: Variants | None) -> None:
+    """Replace or remove the function that this process registered under a name; sessions look it up again."""
+    if variants is None:
+        own.pop(name, None)
+    else:
+        own[name] = variants
     for found in _known.values():
         found.pop(name, None)
 
@@ -53,7 +59,14 @@ def names(recorder: Recorder) -> set[str]:
     return set(_known.get(recorder, ()))
 
 
-def find(recorder: Recorder, name: str, lookup: Lookup) -> Applicable:
+def lookup(name: str) -> tuple[Definition, str] | None:
+    """Return the definition that this process registered under a name, and its scope, or None."""
+    variants = own.get(name) or own.get(name.partition(VARIANT)[0])
+    definition = None if variants is None else variants.definition(name)
+    return None if definition is None or variants is None else (definition, variants.scope)
+
+
+def find(recorder: Recorder, name: str) -> Applicable:
     """Return a session's function by name, after sending it if this process registered it and the session lacks it.
 
     Raises UnknownFunction.
@@ -65,12 +78,12 @@ def find(recorder: Recorder, name: str, lookup: Lookup) -> Applicable:
             recorder.flush()  # a program that registers it may not be sent yet
             found[name] = recorder.transport.function(name)
         else:
-            found[name] = _send(recorder, name, *ours, lookup)
+            found[name] = _send(recorder, name, *ours)
     return found[name]
 
 
-def _send(recorder: Recorder, name: str, definition: Definition, scope: str, lookup: Lookup) -> Applicable:
-    program = FunctionProgram(definition, lambda other: find(recorder, other, lookup))
+def _send(recorder: Recorder, name: str, definition: Definition, scope: str) -> Applicable:
+    program = FunctionProgram(definition, partial(find, recorder))
     sent = _sent.setdefault(recorder, set())
     if scope == "server":
         recorder.flush()
@@ -88,10 +101,10 @@ def _send(recorder: Recorder, name: str, definition: Definition, scope: str, loo
 
 
 def remove(recorder: Recorder, name: str, scope: str) -> None:
-    """Remove a function from a session, or from its server."""
+    """Remove a function in this process and from a session, or from its server."""
     recorder.emit("remove_function", attrs={"name": name, "scope": scope})
     _sent.get(recorder, set()).discard(name)
-    forget(name)
+    define(name, None)
 
 
 class FunctionCall(NamedTuple):
@@ -162,9 +175,9 @@ class FunctionCall(NamedTuple):
         counters = [id(tensor._version_counter) for tensor in tensors]
         if len({*counters}) != len(counters) or len({*places}) != len(places):
             return None  # two of them are the same
-        own = repr(function.signature.encode_attrs(self.parameters)) if self.parameters else ""
+        values = repr(function.signature.encode_attrs(self.parameters)) if self.parameters else ""
         kinds = [(x._data.shape, x._data.dtype, x._requires_grad, x._output_nr) for x in tensors]
-        return (*kinds, own, state.grad_enabled, state.inference, state.default_dtype)
+        return (*kinds, values, state.grad_enabled, state.inference, state.default_dtype)
 
     def _record_and_ask(self) -> list[Tensor]:
         """Run a call whose outputs depend on values at once, and fetch its decisions, or else the results' specs."""
