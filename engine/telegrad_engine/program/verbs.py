@@ -47,38 +47,33 @@ MAX_EVENTS, MAX_RANGES = 200_000, 1_000
 
 
 class Verb(Signature):
-    """A declared verb: its name, parameters, documentation and handler, and what the SDK's recorder knows about it."""
+    """A declared verb: its name, parameters, documentation and handler, and what the SDK's recorder knows about it.
 
-    def __init__(
-        self,
-        handler: Handler,
-        local: bool = False,
-        repeatable: bool = False,
-        quiet: bool = False,
-        aliases: bool = False,
-        ending: bool = False,
-        may_raise: bool = False,
-        deprecated: Mapping[str, str] = NONE,
-    ) -> None:
+    ``traits`` are those of the attributes below that are true.
+    """
+
+    local = False
+    """Whether the recorder knows what it depends on and changes: the tensors that it names, with their memory and
+    gradients. If another verb fails, nothing recorded after it runs."""
+    repeatable = False
+    """Whether it depends only on tensors and graphs: plans, procedures and compiled functions may contain it."""
+    quiet = False
+    """Whether it neither reads the graph of ops nor changes saved tensors."""
+    aliases = False
+    """Whether its output shares the memory of its input."""
+    ending = False
+    """Whether it is part of a message's ending, and not sent again after an error."""
+    may_raise = False
+    """Whether values may make it raise an error."""
+
+    def __init__(self, handler: Handler, deprecated: Mapping[str, str] = NONE, **traits: bool) -> None:
         super().__init__(handler.__name__, read_params(handler, skip=2))
+        vars(self).update(traits)
         self.deprecated = deprecated
         """The deprecated names of attributes, each with the current one."""
         self._members = Members(self.name, [p.name for p in self.attr_params], deprecated)
         self.handler = handler
         self.doc = inspect.getdoc(handler) or ""
-        self.local = local
-        """Whether the recorder knows what it depends on and changes: the tensors that it names, with their memory and
-        gradients. If another verb fails, nothing recorded after it runs."""
-        self.repeatable = repeatable
-        """Whether it depends only on tensors and graphs: plans, procedures and compiled functions may contain it."""
-        self.quiet = quiet
-        """Whether it neither reads the graph of ops nor changes saved tensors."""
-        self.aliases = aliases
-        """Whether its output shares the memory of its input."""
-        self.ending = ending
-        """Whether it is part of a message's ending, and not sent again after an error."""
-        self.may_raise = may_raise
-        """Whether values may make it raise an error."""
 
     def check_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """Check attributes given by name, current or deprecated."""
