@@ -13,7 +13,14 @@ from telegrad_engine.program import Instruction
 from telegrad_engine.program.instructions import names_in
 from telegrad_engine.program.program import BoundProgram
 from telegrad_engine.program.program_cache import ProgramCache
-from telegrad_engine.program.template import TAKES_DATA, Structure, Structures, instruction_text, stand_in, template_of
+from telegrad_engine.program.template import (
+    TAKES_DATA,
+    Structure,
+    instruction_text,
+    stand_in,
+    structure_of,
+    template_of,
+)
 from telegrad_engine.program.wire import Call
 
 
@@ -22,10 +29,10 @@ def structures_of(
 ) -> tuple[list[tuple[str, Structure, tuple[int, ...], str | None]], list[str]]:
     """What the instructions of a program have in common with others of its template, and the ids."""
     slots: dict[str, int] = {}
-    structures, found = Structures(), []
+    found = []
     for i in program:
         attrs = {k: v for k, v in i.attrs.items() if k != "data" or i.op not in TAKES_DATA}
-        structure = structures.of(i.op, i.inputs, attrs)
+        structure = structure_of(i.op, i.inputs, attrs)
         places = tuple([slots.setdefault(name, len(slots)) for name in (*names_in(i.inputs), *(i.outputs or ()))])
         found.append((i.op, structure, places, i.grad_mode))
     return found, [*slots]

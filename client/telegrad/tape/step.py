@@ -13,7 +13,7 @@ from typing import Any, Self
 from telegrad_engine.lru import LRU
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.instructions import names_in
-from telegrad_engine.program.template import TAKES_DATA, Structures, instruction_text
+from telegrad_engine.program.template import TAKES_DATA, instruction_text, structure_attrs, structure_of
 from telegrad_engine.program.verbs import VERBS
 from telegrad_engine.schema.op import CATALOGUE, NO_ATTRS
 
@@ -68,7 +68,7 @@ class Step:
     @property
     def settings(self) -> str:
         """The attributes as part of a template; the empty string if there are none."""
-        return _structures.encode(self.op, self.attrs)[0].partition("\n")[0] if self.attrs else ""
+        return structure_attrs(self.op, self.attrs)[0].partition("\n")[0] if self.attrs else ""
 
     def __repr__(self) -> str:
         return f"<step {self.op}{tuple(self.inputs)} {self.attrs}>"
@@ -93,7 +93,6 @@ def is_quiet(op: str, attrs: Mapping[str, Any]) -> bool:
 
 MAX_KINDS = 4096
 _kinds: LRU[Any, Step] = LRU(MAX_KINDS)
-_structures = Structures()
 
 
 def step_of(op: str, inputs: Sequence[Any], outputs: int, attrs: Mapping[str, Any], mode: str | None) -> Step:
@@ -104,7 +103,7 @@ def step_of(op: str, inputs: Sequence[Any], outputs: int, attrs: Mapping[str, An
         key: Any = (op, mode, outputs, len(inputs))
         operands: Sequence[float] = ()
     else:
-        structure = _structures.of(op, inputs, attrs)
+        structure = structure_of(op, inputs, attrs)
         key, operands = (op, mode, outputs, structure.inputs, structure.attrs), structure.operands
     kind: Step | None = _kinds.get(key)
     if kind is not None and not operands:

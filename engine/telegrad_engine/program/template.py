@@ -26,8 +26,8 @@ TAKES_DATA = frozenset(name for name, verb in VERBS.items() if any(p.name == "da
 
 OPERAND = "operand"
 """The prefix of the string for an operand among a structure's inputs; the operand's type follows it."""
-ENCODED_ATTRS = 1024
-"""The number of encoded attributes that are cached, most recently used."""
+_encoded: LRU[tuple[str, str], tuple[str, list[float]]] = LRU(1024)
+"""The encoded attributes that were used last, with their operands."""
 _stand_ins: list[str] = []
 
 
@@ -122,33 +122,28 @@ def _lifted_attrs(name: str, attrs: Mapping[str, Any], operands: Operands) -> Ma
     return signature.lift_attrs(signature.encode_attrs(attrs), operands.take)
 
 
-class Structures:
-    """Finds the structures of instructions. Attributes that are equal are encoded once."""
+def structure_of(op: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Structure:
+    """Return the structure of an instruction whose attributes have no array."""
+    operands: list[float] = []
+    pattern = _pattern(inputs, op not in VERBS, operands)
+    if not attrs:
+        return Structure(pattern, "", operands)
+    text, own = structure_attrs(op, attrs)
+    return Structure(pattern, text, operands + own if own else operands)
 
-    def __init__(self) -> None:
-        self._encoded: LRU[tuple[str, str], tuple[str, list[float]]] = LRU(ENCODED_ATTRS)
 
-    def of(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Structure:
-        """Return the structure of an instruction whose attributes have no array."""
-        operands: list[float] = []
-        pattern = _pattern(inputs, op not in VERBS, operands)
-        if not attrs:
-            return Structure(pattern, "", operands)
-        text, own = self.encode(op, attrs)
-        return Structure(pattern, text, operands + own if own else operands)
-
-    def encode(self, op: str, attrs: Mapping[str, Any]) -> tuple[str, list[float]]:
-        """Return the text for an instruction's attributes in its structure, and their operands."""
-        key = op, repr(attrs)
-        try:
-            return self._encoded[key]
-        except KeyError:
-            pass
-        operands = Operands()
-        text = json_codec.dumps(_lifted_attrs(op, attrs, operands)).decode()
-        text += "".join([f"\n{type(value).__name__}" for value in operands.values])
-        found = self._encoded[key] = text, operands.values
-        return found
+def structure_attrs(op: str, attrs: Mapping[str, Any]) -> tuple[str, list[float]]:
+    """Return the text for an instruction's attributes in its structure, and their operands."""
+    key = op, repr(attrs)
+    try:
+        return _encoded[key]
+    except KeyError:
+        pass
+    operands = Operands()
+    text = json_codec.dumps(_lifted_attrs(op, attrs, operands)).decode()
+    text += "".join([f"\n{type(value).__name__}" for value in operands.values])
+    found = _encoded[key] = text, operands.values
+    return found
 
 
 def _pattern(values: Sequence[Any], lifts: bool, operands: list[float]) -> tuple[Any, ...]:
