@@ -79,10 +79,6 @@ class PythonHooks(ClientHook):
         self.leaf: Callable[[], Tensor | None] = lambda: None
         """Return the leaf that post-accumulate hooks are called with."""
 
-    def around(self, grads: tuple[Any, ...], outer: tuple[Any, ...]) -> list[Any]:
-        """Run the hooks of a node on gradients; hooks after its derivatives also get the outputs' gradients."""
-        return list(run_around(self.functions, grads, *(() if self.kind == NODE_PREHOOK else (outer,))))
-
 
 class _Current(threading.local):
     shadow: Any = None
@@ -214,9 +210,11 @@ class _Dialogue:
                 return source._backward(grads)
             if source.kind == HOOK:
                 return [run_hooks(source.functions, grads[0])]
-            if source.kind in (NODE_PREHOOK, NODE_HOOK):
-                after: list[Any] = source.around(tuple(grads[: stop.replaced]), tuple(grads[stop.replaced :]))
-                return after
+            given, outer = tuple(grads[: stop.replaced]), tuple(grads[stop.replaced :])
+            if source.kind == NODE_PREHOOK:
+                return list(run_around(source.functions, given))
+            if source.kind == NODE_HOOK:
+                return list(run_around(source.functions, given, outer))
             run_stored(source.leaf(), source.functions)
             return []
         finally:

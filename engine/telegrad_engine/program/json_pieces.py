@@ -52,18 +52,22 @@ def loads(text: bytes, max_depth: int, decoder: json.JSONDecoder, convert: Conve
         if isinstance(error, TelegradError):
             raise
         reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        raise MalformedRequest(f"the body is not JSON: {reason}, in bytes {document.place}") from None
+        place = f"bytes {document.begin} to {document.end}"
+        raise MalformedRequest(f"the body is not JSON: {reason}, in {place}") from None
 
 
-def check_depth(text: bytes, limit: int) -> None:
-    """Raise MalformedRequest if the brackets outside strings nest too deep, before any parser recurses."""
-    if text.count(b"[") + text.count(b"{") <= limit:
+def check_depth(text: bytes, limit: int, depth: int = 0) -> None:
+    """Raise MalformedRequest if the brackets outside strings nest too deep, before any parser recurses.
+
+    ``depth`` is how many are open before the text.
+    """
+    if depth + text.count(b"[") + text.count(b"{") <= limit:
         return
     # Without escapes, every second part between quotes is outside strings.
     outside = _STRINGS.sub(b"", text) if b"\\" in text else b"".join(text.split(b'"')[::2])
     brackets = np.frombuffer(outside.translate(None, _NOT_BRACKETS), np.uint8)
     opening = (brackets == ord("[")) | (brackets == ord("{"))
-    if np.cumsum(np.where(opening, 1, -1)).max(initial=0) > limit:
+    if depth + np.cumsum(np.where(opening, 1, -1)).max(initial=0) > limit:
         raise MalformedRequest(f"JSON nested more than {limit} levels deep")
 
 
@@ -75,7 +79,7 @@ class _Document:
         self._parse, self._convert = decoder.raw_decode, convert
         self._depth = 0
         """How many lists and objects are open that are longer than a window."""
-        self._begin = self._end = 0
+        self.begin = self.end = 0
         """The position of the window in the text, in bytes."""
         self._window = ""
         self._at = 0
@@ -84,13 +88,8 @@ class _Document:
         """The beginning of the last window of which many items were to be parsed in one call."""
 
     @property
-    def place(self) -> str:
-        """The bytes in which an error was found."""
-        return f"{self._begin} to {self._end}"
-
-    @property
     def _is_last(self) -> bool:
-        return self._end == len(self._text)
+        return self.end == len(self._text)
 
     def read(self) -> Any:
         """Return the document. Raises ValueError."""
@@ -103,15 +102,12 @@ class _Document:
         """Move the window to what has not been read."""
         time.sleep(PAUSE_S)
         read = self._window[: self._at]
-        self._begin += self._at if read.isascii() else len(read.encode())
-        self._end = min(self._begin + size, len(self._text))
-        content = self._text[self._begin : self._end]
-        try:
-            check_depth(content, self._max_depth - self._depth)
-        except MalformedRequest:
-            raise MalformedRequest(f"JSON nested more than {self._max_depth} levels deep") from None
+        self.begin += self._at if read.isascii() else len(read.encode())
+        self.end = min(self.begin + size, len(self._text))
+        content = self._text[self.begin : self.end]
+        check_depth(content, self._max_depth, self._depth)
         self._window, length = codecs.utf_8_decode(content, "strict", self._is_last)
-        self._end, self._at = self._begin + length, 0
+        self.end, self._at = self.begin + length, 0
 
     def _next(self) -> str:
         """Return the next character that is not white space; an empty string at the end."""
@@ -171,7 +167,7 @@ class _Document:
         found = _List(self._convert if numbers else None)
         ending = self._next()
         while ending != "]":
-            found.extend(self._items() or [self._value(found.takes_numbers)], self._begin)
+            found.extend(self._items() or [self._value(found.convert is not None)], self.begin)
             ending = self._take(",]")
         self._depth -= 1
         return found.value()
@@ -179,9 +175,9 @@ class _Document:
     def _items(self) -> list[Any]:
         """Read most of the window's items in one call; return an empty list if that fails."""
         first = self._next()
-        if self._tried == self._begin or not first:
+        if self._tried == self.begin or not first:
             return []
-        self._tried = self._begin
+        self._tried = self.begin
         ending = _ENDS.get(first, ",")
         end = self._window.rfind(ending, self._at) + len(ending) - 1
         text = f"[{self._window[self._at : max(self._at, end)]}]"
@@ -200,17 +196,12 @@ class _List:
     """The items of a long list. With ``convert``, they become arrays as long as all of them are numbers."""
 
     def __init__(self, convert: Convert | None) -> None:
-        self._convert = convert
+        self.convert = convert
         self._blocks: list[Any] = []
         """Arrays of the items before those in ``_items``."""
         self._items: list[Any] = []
         self._place = 0
         """Where in the text those begin, within a window."""
-
-    @property
-    def takes_numbers(self) -> bool:
-        """Whether the list may become an array."""
-        return self._convert is not None
 
     def extend(self, items: list[Any], place: int) -> None:
         """Add items of the window at this place."""
@@ -225,10 +216,10 @@ class _List:
 
     def _pack(self) -> None:
         """Convert the items to an array if that is possible without loss."""
-        if self._convert is None or not self._items:
+        if self.convert is None or not self._items:
             return
         try:
-            block = np.array(self._convert(self._items))
+            block = np.array(self.convert(self._items))
         except (ValueError, TypeError, OverflowError):
             block = None
         items, self._items = self._items, []
@@ -236,12 +227,12 @@ class _List:
 
     def _append(self, block: Any, items: list[Any] | None = None) -> None:
         """Add an array of ``items``. If it is None, or shaped unlike the others, convert everything to a list."""
-        fits = self._convert is not None and block is not None
+        fits = self.convert is not None and block is not None
         if fits and all(block.shape[1:] == other.shape[1:] for other in self._blocks[:1]):
             self._blocks.append(block)
             return
         self._items += self._as_list() + (block.tolist() if items is None else items)
-        self._blocks, self._convert = [], None
+        self._blocks, self.convert = [], None
 
     def _as_list(self) -> list[Any]:
         return [item for block in self._blocks for item in block.tolist()]
