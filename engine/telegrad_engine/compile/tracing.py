@@ -20,8 +20,7 @@ from ..dtypes import DType
 from ..errors import TelegradError
 from ..graph.data import NOWHERE, Constant, Container, NodeData, Placeholder, folded, node_data, template
 from ..graph.node import FREED, walk
-from ..program.instructions import Instruction
-from ..program.operands import BOUNDS, OperandRef, fill
+from ..program.instructions import BOUNDS, Instruction, OperandRef, fill
 from ..program.program import Program, Step
 from ..program.registered_functions import Budget, Library, SessionLibrary
 from ..program.result import describe

@@ -20,8 +20,7 @@ from ..lru import LRU
 from ..schema.op import Op
 from ..tensor.eager import apply
 from . import json_codec
-from .instructions import Instruction, names_in, parse_program
-from .operands import OperandRef, fill, refs_in
+from .instructions import Instruction, OperandRef, fill, names_in, parse_program, refs_in
 from .overloads import find_op
 from .template import TAKES_DATA, Ending, digest, slot_of, stand_in, stand_ins
 from .uploads import keep_apart

@@ -1,8 +1,8 @@
 """Templates: programs without their ids, and without the numbers that affect no shape.
 
 In a template ``_0``, ``_1``, … (slots) stand for the ids of tensors, in the order in which these first appear, and
-``{"operand": 3}`` stands for a number (:mod:`.operands`). A call of a template provides the ids, the numbers and the
-uploaded arrays (:mod:`.wire`). The SDK writes templates; a server identifies them by the digest of their text.
+``{"operand": 3}`` stands for a number. A call of a template provides the ids, the numbers and the uploaded arrays
+(:mod:`.wire`). The SDK writes templates; a server identifies them by the digest of their text.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from ..lru import LRU
 from ..schema.parameters import encode_number
 from . import json_codec
-from .instructions import Instruction
-from .operands import Operands
+from .instructions import Instruction, Operands
 from .overloads import find_op
 from .verbs import VERBS
 

@@ -28,7 +28,7 @@ class Misfit(TypeError):
 
 
 Take = Callable[[float], dict[str, int]]
-"""Returns the operand, as JSON data, that replaces a number in a template (program/operands.py)."""
+"""Returns the operand, as JSON data, that replaces a number in a template (program/instructions.py)."""
 
 
 class Kind:
