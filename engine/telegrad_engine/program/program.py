@@ -11,9 +11,11 @@ from its first run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..errors import MalformedRequest, TelegradError
 from ..lru import LRU
@@ -23,7 +25,6 @@ from . import json_codec
 from .instructions import Instruction, OperandRef, fill, names_in, parse_program, refs_in
 from .overloads import find_op
 from .template import TAKES_DATA, Ending, digest, slot_of, stand_in, stand_ins
-from .uploads import keep_apart
 from .verb_params import IdKind
 from .verbs import VERBS
 
@@ -230,6 +231,15 @@ class BoundProgram(Sequence[Instruction]):
 
     def __getitem__(self, index: Any) -> Any:
         return self.instructions[index]
+
+
+def keep_apart(uploads: Iterable[Any]) -> None:
+    """Make arrays that several instructions upload read-only, so that each instruction copies them."""
+    seen: set[int] = set()
+    for array in uploads:
+        if id(array) in seen and isinstance(array, np.ndarray):
+            array.flags.writeable = False
+        seen.add(id(array))
 
 
 def renamed(values: Sequence[Any], names: Mapping[str, Any]) -> list[Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from .. import autograd, random_state
 from ..autograd.anomaly import located, under
 from ..context import generator
-from ..dtypes import FLOATING, from_numpy
+from ..dtypes import FLOATING, DType, from_numpy
 from ..errors import DTypeMismatch, GradRequired, InvalidArgument, InvalidOperation, InvalidValue
 from ..graph.differentiation import Derivation, node_at, spec_of
 from ..optim import algorithms
@@ -37,7 +37,7 @@ from ..tensor.conversion import as_array
 from ..tensor.eager import upload
 from .json_codec import from_lists
 from .members import Members
-from .uploads import uploaded
+from .safetensors import LARGE
 from .verb_params import Data, Names, OptionalId, Options, States, Tensors
 
 Handler = Callable[..., Sequence[Any] | None]
@@ -118,10 +118,30 @@ def tensor(
         data = from_lists(data)
         if requires_grad and dtype is None and as_array(data).dtype == np.int64:
             dtype = from_numpy(default_float())
-    result = uploaded(data, dtype, session.accounts)
+    stays = _stays(data, dtype)
+    array = data if stays else as_array(data, dtype)
+    session.accounts.check_room(array.nbytes)
+    result = upload(array)
+    if stays and result._data is array:
+        session.accounts.count(array.base, lent=True)
     if requires_grad:
         result.requires_grad_()
     return [result]
+
+
+def _stays(array: Any, dtype: DType | None) -> bool:
+    """Return whether a tensor of this dtype may use the array itself: it is large, writable and most of its message.
+
+    An array is writable if its message was read into memory of its own, which nothing else uses.
+    """
+    if type(array) is not np.ndarray or array.nbytes < LARGE or not array.flags.writeable:
+        return False
+    message = getattr(array.base, "base", None)
+    return (
+        isinstance(message, memoryview)
+        and 2 * array.nbytes >= message.nbytes
+        and (dtype is None or dtype.numpy == array.dtype)
+    )
 
 
 @verb

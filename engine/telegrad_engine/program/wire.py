@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 from ..errors import LimitExceeded, MalformedRequest, TelegradError
 from . import json_codec, safetensors
 from .instructions import MAX_INSTRUCTIONS, Instruction, check_all, parse_program, program_of
-from .program import NUMBERS
+from .program import NUMBERS, keep_apart
 from .program_cache import MEMORY, Programs
 from .result import LEAST, Answer, Lent, Value
 from .template import TAKES_DATA, Ending, Template
-from .uploads import keep_apart
 
 JSON, SAFETENSORS = "application/json", safetensors.MEDIA_TYPE
 Container = safetensors.Container
