@@ -64,7 +64,11 @@ class Section:
             raise InvalidOperation(f"a checkpoint has at most {MAX_STEPS} instructions")
         for name in names_in(instruction.inputs):
             if name not in self._made and name not in self._arguments and name not in self._outside:
-                self._note_outside(name, tensors[name])
+                place = next((place for place, x in enumerate(self._inputs) if x is tensors[name]), None)
+                if place is None:
+                    self._outside[name] = tensors[name]
+                else:
+                    self._arguments[name] = place
         self._made.update(instruction.outputs or ())
         self._steps.append(instruction)
 
@@ -76,13 +80,6 @@ class Section:
         op, in_place = find_op(instruction.op)
         if not in_place and can_save(op) and len(tensors) == len(instruction.outputs or ()):
             self._saved[len(self._steps) - 1] = SavedResults(op, tensors, packed, allow_mutation)
-
-    def _note_outside(self, name: str, tensor: Any) -> None:
-        for place, argument in enumerate(self._inputs):
-            if argument is tensor:
-                self._arguments[name] = place
-                return
-        self._outside[name] = tensor
 
     def close(self) -> None:
         """Release the arguments, and find the last use of each tensor now that all instructions are known."""

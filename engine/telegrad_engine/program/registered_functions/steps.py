@@ -148,7 +148,8 @@ def index_set(item: Item) -> Run:
         tensor, index = scope.value(name), _index(parts, scope)
         _check_writable(tensor, scope)
         value = scope.value(given)
-        if len(index) == 1 and _is_mask(index[0]) and (not hasattr(value, "_data") or not value._data.shape):
+        mask = getattr(index[0], "_data", None) if len(index) == 1 else None
+        if mask is not None and mask.dtype == bool and (not hasattr(value, "_data") or not value._data.shape):
             # Like masked_fill, so that the shapes are known even if the values are not.
             tensor.masked_fill_(_aligned(index[0], tensor), value)
         else:
@@ -178,10 +179,6 @@ def _index(parts: Sequence[Any], scope: Scope) -> tuple[Any, ...]:
         for p in parts
     ]
     return tuple(found)
-
-
-def _is_mask(value: Any) -> bool:
-    return hasattr(value, "_data") and value._data.dtype == bool
 
 
 def _aligned(mask: Any, tensor: Any) -> Any:
