@@ -22,7 +22,7 @@ from ..graph.data import NOWHERE, Constant, Container, NodeData, Placeholder, fo
 from ..graph.node import FREED, walk
 from ..program.instructions import BOUNDS, Instruction, OperandRef, fill
 from ..program.program import Program, Step
-from ..program.registered_functions import Budget, Library, SessionLibrary
+from ..program.registered_functions import Library, SessionLibrary
 from ..program.result import describe
 from ..program.template import slot_of, stand_in
 from ..program.verbs import VERBS
@@ -57,7 +57,7 @@ class Trace(Session):
         self.accounts = TracedAccounts()
         self.functions = SessionLibrary(Library())
         self.functions.own.update(zip(program.functions, signature.functions, strict=True))
-        self.functions.new_budget = TracedBudget
+        self.functions.runs_python = False  # it may depend on more than its arguments
         self.program, self.arrays = program, arrays
         self.fetches: list[tuple[int, dict[str, Any], list[int], Any]] = []
         """For each fetched tensor its id, its description at that point, its version counter and its array."""
@@ -152,20 +152,6 @@ class TracedAccounts(Accounts):
     def count(self, array: Any, lent: bool = False) -> None:
         """Add the memory of a result."""
         self.used_bytes += math.prod(array.shape) * array.dtype.itemsize
-
-
-class TracedBudget(Budget):
-    """The budget of a traced call. It rejects installed Python, which may depend on more than its arguments."""
-
-    __slots__ = ()
-
-    def admit(self, name: str) -> None:
-        """Raise Untraceable."""
-        raise Untraceable(f"{name} is Python that was installed on the server")
-
-    def anew(self) -> Budget:
-        """Return a new budget of this class."""
-        return TracedBudget()
 
 
 # Effects --------------------------------------------------------------------------------------

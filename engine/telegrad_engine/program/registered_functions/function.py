@@ -15,7 +15,7 @@ from typing import Any
 from ...autograd.custom_function import Function, once_differentiable
 from ...autograd.custom_function.ctx import is_tensor
 from ...autograd.custom_function.node import FunctionNode, _plan
-from ...errors import DataDependentShape, InvalidArgument, InvalidFunction, LimitExceeded
+from ...errors import DataDependentShape, InvalidArgument, InvalidFunction, LimitExceeded, NotSupported
 from ...graph.node import camel
 from ...schema.parameters import Kind, TensorKind
 from ...schema.signature import REQUIRED, Param, Signature, read_params
@@ -215,8 +215,8 @@ class Installed(Applicable):
 
     def call(self, tensors: Sequence[Any], parameters: Mapping[str, Any], budget: Budget | None = None) -> list[Any]:
         """Apply it to tensors and parameters by name. Return the outputs."""
-        if budget is not None:
-            budget.admit(self.name)
+        if budget is not None and not budget.python:
+            raise NotSupported(f"{self.name} is Python that was installed on the server")
         given, values = self.check_arguments(tensors, parameters)
         values.update(given)
         result = self.cls.apply(*[values[p.name] for p in self.signature.params])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from threading import Lock, local
 from typing import Any
@@ -138,8 +138,8 @@ class SessionLibrary(Library):
     def __init__(self, shared: Library) -> None:
         super().__init__(shared)
         self.shared = shared
-        self.new_budget: Callable[[], Budget] = Budget
-        """Makes the budget of a call."""
+        self.runs_python = True
+        """Whether functions in Python may be applied."""
 
     def of_scope(self, scope: str) -> Library:
         """Return the library of a scope, "session" or "server", to change it.
@@ -196,7 +196,7 @@ def apply(
     Its forward runs under autocast to the dtype ``autocast``, if given. With ``decisions`` one more output lists, in
     order, which branches were taken and whether loops continued.
     """
-    budget = session.functions.new_budget()
+    budget = Budget(python=session.functions.runs_python)
     with autocast_to(session.device, autocast):
         outputs: Sequence[Any] = session.functions.find(function).call(tensors, attrs, budget)
     return [*outputs, upload(np.array(budget.decisions, bool))] if decisions else outputs

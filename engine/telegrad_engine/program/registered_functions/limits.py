@@ -73,13 +73,16 @@ class Budget:
 
     ``known`` are the decisions of the same call made elsewhere, for abstract tensors, which have no values. Without
     them, ``asking`` is true if the caller can find them out. ``shared`` means for several calls and their backwards.
+    Without ``python`` the call must not run Python that the operator installed.
     """
 
-    __slots__ = ("_known", "_shared", "asking", "decisions", "left")
+    __slots__ = ("_known", "_shared", "asking", "decisions", "left", "python")
 
-    def __init__(self, *, asking: bool = False, known: Sequence[int] | None = None, shared: bool = False) -> None:
+    def __init__(
+        self, *, asking: bool = False, known: Sequence[int] | None = None, shared: bool = False, python: bool = True
+    ) -> None:
         self.left = MAX_STEPS
-        self.asking = asking
+        self.asking, self.python = asking, python
         self._shared = shared
         self.decisions: list[bool] = []
         """Which branches were taken and whether loops continued, in order."""
@@ -102,9 +105,6 @@ class Budget:
                 f"a call of a registered function runs at most {MAX_STEPS} instructions; have its loops end earlier"
             )
 
-    def admit(self, name: str) -> None:
-        """Allow a call of the installed Python function of this name; subclasses may refuse."""
-
     def anew(self) -> Budget:
         """Return the budget of a backward through this call, which may run many times if the graph is retained."""
-        return self if self._shared else Budget()
+        return self if self._shared else Budget(python=self.python)
