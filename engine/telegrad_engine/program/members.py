@@ -35,10 +35,6 @@ class Members:
             found[current] = value
         return found
 
-    def outputs(self, data: Mapping[str, Any]) -> Any:
-        """Return the outputs of an object that may be of another kind."""
-        return next((data[name] for name in ("outputs", "out") if name in data), ())
-
 
 def no_member(name: Any, names: Iterable[str], what: str = "member") -> str:
     """Say that there is no member of this name, which one is probably meant, and which ones there are."""

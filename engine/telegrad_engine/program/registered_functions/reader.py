@@ -217,7 +217,8 @@ def _words(data: Any) -> set[str]:
         if isinstance(data, str):
             found.add(data)
         elif isinstance(data, Mapping):
-            waiting.extend([INSTRUCTION.outputs(data)] if data.get("op") == "tensor" else data.values())
+            own = data.get("outputs", data.get("out"))  # "out" is the deprecated name
+            waiting.extend([own] if data.get("op") == "tensor" else data.values())
         elif is_list(data):
             waiting.extend(data)
     return found
