@@ -32,7 +32,6 @@ from ..hosting import handover_files
 from ..hosting.host import Endpoint, SessionHost
 from ..hosting.session_handle import GOING_AWAY, SessionHandle, SessionOptions
 from ..journal.files import DataFolder
-from ..journal.store import Manifest
 from ..resources.sessions import Session, members
 from ..settings import WorkerSettings
 from ..tenants.principal import ANYONE, Principal
@@ -96,36 +95,32 @@ class WorkerHost(SessionHost):
         if self._data is None or any(each.alive and each.overdue_s < 0 for each in self._directory.workers()):
             return
         begun, known, count = time.time(), self._directory.epochs(), 0
+        same = ("id", "tenant", "name", "device", "dtype", "created_at", "last_used_at", "ttl_s")
         for manifest in self._data.manifests():
             # A session with a known epoch is as its last worker left it. A new one is about to be added by its worker.
-            if manifest.epoch > known.get(manifest.id, -1) and manifest.created_at < begun:
-                count += self._add_found(manifest)
+            if manifest.epoch <= known.get(manifest.id, -1) or manifest.created_at >= begun:
+                continue
+            facts = {name: getattr(manifest, name) for name in same}
+            facts["expires_at"] = manifest.last_used_at + manifest.ttl_s
+            description = Session(
+                **facts,
+                heartbeat_ttl_s=self._settings.heartbeat_ttl_s if manifest.heartbeats else None,
+                durable=True,
+                sequence=0,  # its journal has it, which is read when the session is used
+            ).model_dump(mode="json")
+            found = Placed(manifest.id, manifest.tenant, None, manifest.epoch, True, manifest.device, description)
+            try:
+                self._directory.add_found(found, manifest.name)
+                count += 1
+            except SessionExists:
+                logger.error(
+                    "session %.6s… in the data folder is not in the directory, which has another one of its tenant "
+                    "that is called %r; `telegrad serve` on this folder can rename it",
+                    manifest.id,
+                    manifest.name,
+                )
         if count:
             logger.info("%s durable sessions in the data folder are now in the directory", count)
-
-    def _add_found(self, manifest: Manifest) -> bool:
-        """Add a session of the data folder to the directory. Return whether its name was free."""
-        same = ("id", "tenant", "name", "device", "dtype", "created_at", "last_used_at", "ttl_s")
-        facts = {name: getattr(manifest, name) for name in same}
-        facts["expires_at"] = manifest.last_used_at + manifest.ttl_s
-        description = Session(
-            **facts,
-            heartbeat_ttl_s=self._settings.heartbeat_ttl_s if manifest.heartbeats else None,
-            durable=True,
-            sequence=0,  # its journal has it, which is read when the session is used
-        ).model_dump(mode="json")
-        found = Placed(manifest.id, manifest.tenant, None, manifest.epoch, True, manifest.device, description)
-        try:
-            self._directory.add_found(found, manifest.name)
-        except SessionExists:
-            logger.error(
-                "session %.6s… in the data folder is not in the directory, which has another one of its tenant that is "
-                "called %r; `telegrad serve` on this folder can rename it",
-                manifest.id,
-                manifest.name,
-            )
-            return False
-        return True
 
     def report(self) -> Report:
         """What the directory is told of this worker. Any thread may call it."""
