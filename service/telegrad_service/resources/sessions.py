@@ -151,7 +151,8 @@ def members(handle: SessionHandle) -> dict[str, Any]:
 
 
 async def _status(handle: SessionHandle) -> SessionStatus:
-    return SessionStatus(**members(handle), **await handle.call(_counts), version=__version__)
+    counts = await handle.call(_counts)  # first: it loads a durable session, which has the last sequence number
+    return SessionStatus(**members(handle), **counts, version=__version__)
 
 
 @query
