@@ -254,13 +254,8 @@ def _allowed(tolerance: float, any_tolerance: float) -> str:
 
 # Making tensors --------------------------------------------------------------------------------------------
 
-_LIMITS = {
-    bool_: (0, 2),
-    uint8: (0, 2**8),
-    int8: (-(2**7), 2**7),
-    int16: (-(2**15), 2**15),
-    int32: (-(2**31), 2**31),
-    int64: (-(2**63), 2**63 - 1),
+_LIMITS = {bool_: (0, 2), int64: (-(2**63), 2**63 - 1)} | {
+    dtype: (int(np.iinfo(dtype.numpy).min), int(np.iinfo(dtype.numpy).max) + 1) for dtype in (uint8, int8, int16, int32)
 }
 _FLOATS: dict[DType, Any] = {
     dtype: ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]

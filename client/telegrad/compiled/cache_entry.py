@@ -78,7 +78,8 @@ class CacheEntry:
             now = State.of(tensor)
             if now.history != before.history:
                 raise Unrepeatable("it changes the history of a tensor from outside")
-            if now.version_counter is not before.version_counter or not _same_spec(now.data, before.data):
+            same_spec = (now.data.shape, now.data.dtype) == (before.data.shape, before.data.dtype)
+            if now.version_counter is not before.version_counter or not same_spec:
                 raise Unrepeatable("it gives a tensor from outside other memory or another shape")
             if tensor._hooks is not None or tensor._grad_history is not None:
                 raise Unrepeatable("a tensor from outside has a hook, or a gradient with a history")
@@ -139,7 +140,7 @@ class CacheEntry:
         places = {tensor._id: place for place, tensor in reversed(list(enumerate(trace.inputs.tensors)))}
         self._block, ids = trace.segment.block, [*trace.segment.slots]
         unbound = {name for i, *_ in trace.segment.program() if i.op == "grad" for name in i.outputs}
-        unbound -= trace.created_ids
+        unbound -= trace.handles.keys()
         """Ids that were assigned to gradients that do not exist."""
         taken = [name for name in ids if name not in trace.made]
         if not places.keys() >= {*taken}:
@@ -242,15 +243,11 @@ def _rebuilding(result: Any, place: Callable[[Tensor], int]) -> Callable[[Sequen
     return lambda tensors: tree_unflatten([leaf if at is None else tensors[at] for at, leaf in parts], structure)
 
 
-def _same_spec(a: Any, b: Any) -> bool:
-    return a is b or (a.shape == b.shape and a.dtype == b.dtype)
-
-
 def _check_leaks(trace: TraceRecorder, results: list[Tensor]) -> None:
     """Raise Unrepeatable if a tensor that the function made is still alive and is not a result."""
     kept = {t._id for t in results} | {t._base._id for t in results if isinstance(t._base, Tensor)}
-    left = trace.made - kept
-    if not left.isdisjoint(trace.handles):
+    left = [handle for name, handle in trace.handles.items() if name in trace.made and name not in kept]
+    if any(handle() is not None for handle in left):
         gc.collect()  # frees tensors that only reference cycles keep
-    if not left.isdisjoint(trace.handles):
+    if any(handle() is not None for handle in left):
         raise Unrepeatable("it keeps a tensor that it makes")

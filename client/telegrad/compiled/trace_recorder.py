@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Self
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from telegrad_engine.context import state
 from telegrad_engine.graph.node import next_sequence
@@ -127,10 +127,8 @@ class TraceRecorder:
         self.segment = Segment()
         """The instructions, with their effects on the shadow graph."""
         self.made: set[str] = set()
-        self.created_ids: set[str] = set()
-        """The ids of the tensors whose handles were created."""
-        self.handles: WeakValueDictionary[str, Any] = WeakValueDictionary()
-        """The handles among them that are alive, by id."""
+        self.handles: dict[str, ref[Any]] = {}
+        """The handles that were created, by the tensor's id."""
         self.broken: str | None = None
         """What cannot be repeated, and at which line of the user's; None if all can."""
 
@@ -170,8 +168,7 @@ class TraceRecorder:
 
     def created(self, tensor: Any) -> None:
         """Note a handle."""
-        self.created_ids.add(tensor._id)
-        self.handles[tensor._id] = tensor
+        self.handles[tensor._id] = ref(tensor)
 
     def requested(self) -> None:
         """Give up: the function waits for the session."""

@@ -84,7 +84,6 @@ class Tracer:
         inputs: Sequence[Any] = (),
         outputs: Sequence[str] = (),
         attrs: Any = NO_ATTRS,
-        nbytes: int = 0,
         effect: Any = None,
     ) -> None:
         """Write an instruction that an SDK tensor records itself."""

@@ -51,10 +51,10 @@ class FlushPolicy:
         self._began = 0.0
         self._steps = self._stride = 0
         """The number of steps since the last wait for a value, and between the last two waits."""
-        self._gathered, self._first = 0, True
-        """The number of steps in the current message, and whether it is the first message with steps since a wait."""
-        self._in_segment = self._alike = 0
-        """The number of steps in the segment, and of segments in a row that began with the same step."""
+        self._gathered = 0
+        """The number of steps in the current message: if it is the first with steps since a wait, all since then."""
+        self._alike = 0
+        """The number of segments in a row that began with the same step."""
         self._first_step: Sequence[object] = ()
         """The kinds of the tape's steps up to the end of the last segment's first training step."""
         self._messages = TRAINING
@@ -77,20 +77,15 @@ class FlushPolicy:
             self._steps += 1
             self._gathered += 1
             self._messages = 0
-            self._in_segment += 1
-            if self._in_segment == 1:
+            segment.training_steps += 1
+            if segment.training_steps == 1:
                 step = [step.kind for step in segment.steps]
                 self._alike = self._alike + 1 if step == self._first_step else 0
                 self._first_step = step
 
-    @property
-    def ends_segment(self) -> bool:
+    def ends(self, segment: Segment) -> bool:
         """Whether the segment ends with the step that has just ended."""
-        return self._alike < ALIKE or self._in_segment >= GATHER_STEPS
-
-    def end_segment(self) -> None:
-        """Note that the next segment begins."""
-        self._in_segment = 0
+        return self._alike < ALIKE or segment.training_steps >= GATHER_STEPS
 
     def go_on(self) -> None:
         """Note that the next step begins."""
@@ -99,14 +94,12 @@ class FlushPolicy:
     def end_message(self) -> None:
         """Note that a message has ended; the first instruction of the next one may come later."""
         self.enough = AHEAD_INSTRUCTIONS
-        if self._gathered:
-            self._first = False
         self._gathered = 0
         self._messages += 1
 
     def note_wait(self) -> None:
         """Note a wait for a value: a loop that waits after each step gains nothing by another message."""
-        self._stride, self._steps, self._first = self._steps, 0, True
+        self._stride, self._steps = self._steps, 0
 
     def is_time(self, length: int, nbytes: int, in_flight: InFlight) -> bool:
         """Whether to send the recording, which has ``length`` instructions and uploads ``nbytes``, to a server now."""
@@ -122,7 +115,8 @@ class FlushPolicy:
 
     def _is_lead(self, nbytes: int) -> bool:
         """Whether enough steps have gathered to be sent together."""
-        if self._first or self._gathered >= GATHER_STEPS or nbytes + nbytes // self._gathered > MAX_BYTES:
+        is_first = self._gathered == self._steps
+        if is_first or self._gathered >= GATHER_STEPS or nbytes + nbytes // self._gathered > MAX_BYTES:
             return True
         return monotonic() > self._began + GATHER_S
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-from weakref import ref
 
 from telegrad_engine.errors import ProgramNotRun, TelegradError, TooLarge
 from telegrad_engine.memory_layout import memory_of
@@ -19,7 +18,6 @@ from telegrad_engine.schema.op import CATALOGUE
 
 from .segment import Recorded
 
-FEW = 256
 ENDING = frozenset(name for name, verb in VERBS.items() if verb.ending)
 """The verbs that are not sent again: no one waits for the values any more, and the next message frees dead tensors."""
 SETTING = frozenset({"set_grad", "zero_grad"})
@@ -69,40 +67,13 @@ def _copy(error: TelegradError) -> TelegradError:
     return copied
 
 
-class Sharing:
-    """The handles of one session's tensors that share memory with another tensor. It keeps none of them alive."""
-
-    def __init__(self) -> None:
-        self._handles: dict[str, ref[Any]] = {}
-        self._enough = FEW
-        """The number of handles at which dead ones are removed."""
+class Sharing(dict[str, list[int]]):
+    """What identifies the memory of tensors that share it with another tensor, by id. It keeps no tensor alive."""
 
     def add(self, tensor: Any, source: Any) -> None:
         """Note a view or another tensor that shares the memory of ``source``."""
-        handles = self._handles
-        handles[tensor._id] = ref(tensor)
-        if tensor._base is None and source._id not in handles:
-            handles[source._id] = ref(source)
-        if len(handles) > self._enough:
-            self._remove_dead()
-
-    def _remove_dead(self) -> None:
-        handles = self._handles
-        for name, handle in [*handles.items()]:
-            if handle() is None:
-                del handles[name]
-        self._enough = max(FEW, 2 * len(handles))
-
-    def memory(self) -> dict[str, int]:
-        """The identity of the memory of each tensor with such a handle, by tensor id."""
-        found: dict[str, int] = {}
-        for handle in [*self._handles.values()]:
-            tensor = handle()
-            if tensor is not None:
-                found[tensor._id] = id(memory_of(tensor))
-                if tensor._base is not None:
-                    found[tensor._base._id] = found[tensor._id]
-        return found
+        memory = self[tensor._id] = memory_of(tensor)
+        self.setdefault((source if tensor._base is None else tensor._base)._id, memory)
 
 
 class Outcome(NamedTuple):
@@ -162,7 +133,7 @@ class _Spread:
     """The tensors, memory and gradients that are poisoned so far."""
 
     def __init__(self, sharing: Sharing, dead: set[str], before: Sequence[Instruction]) -> None:
-        self._shared, self._dead = sharing.memory(), dead
+        self._shared, self._dead = sharing, dead
         self._lost: set[str] = set()
         """Tensors that were never created."""
         self._memory: set[object] = set()
@@ -224,7 +195,7 @@ class _Spread:
         if source in self._owners:
             return source
         shared = self._shared.get(name) or self._shared.get(source)
-        return shared or (None if source in self._dead else source)
+        return id(shared) if shared is not None else None if source in self._dead else source
 
     def _is_poisoned(self, name: str) -> bool:
         if name in self._lost:

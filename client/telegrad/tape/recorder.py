@@ -172,12 +172,13 @@ class Recorder:
     def emit_block(
         self, block: Block, ids: tuple[str, ...], dropped: Sequence[str], effects: Mapping[int, Effect]
     ) -> None:
-        """Record a block on these ids; the arguments are those of :meth:`.Segment.add_block`."""
+        """Record a block as :meth:`.Segment.add_block` does; ``dropped`` are tensors that it makes without a handle."""
         with self.lock:
             if self.segment.watched:
                 self._check_usable(ids)
             self.make_way()
-            self.segment.add_block(block, ids, dropped, effects)
+            self.segment.add_block(block, ids, effects)
+            self.dead += dropped
             if block.has(STEP):
                 self.note_step()
 
@@ -272,7 +273,7 @@ class Recorder:
     def relieve(self) -> None:
         """Send what is recorded if it is time to, without waiting for a server's answer."""
         length, nbytes = self.waiting, self._nbytes
-        if self.flush_policy.stepped and self.flush_policy.ends_segment:
+        if self.flush_policy.stepped and self.flush_policy.ends(self.segment):
             self.free_dead()
         if not self.transport.remote:
             if is_full(length, nbytes):
@@ -316,6 +317,8 @@ class Recorder:
         """End the segment with a fetch of tensors and the freeing of dead ones, which no later instruction can use."""
         with self.lock:
             dead = [self.dead.pop() for _ in range(len(self.dead))]
+            for name in self.sharing.keys() & dead:
+                del self.sharing[name]
             if self.failed:
                 dead = [name for name in dead if self.failed.pop(name, None) is None]
             segment = self.segment
@@ -326,7 +329,6 @@ class Recorder:
             ended, after = [*self.segments, segment], Segment(self._watched)
             # In one statement, so that a Ctrl-C neither loses a segment nor has it sent twice.
             self.segments, self.segment = ended, after
-            self.flush_policy.end_segment()
 
     def close(self) -> None:
         """End the session; a second call does nothing. What is recorded is discarded, but sent to a durable session.

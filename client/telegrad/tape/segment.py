@@ -57,8 +57,8 @@ class Segment:
         """Their size in bytes."""
         self.effects: dict[int, Effect] = {}
         """The effects on the shadow graph, by the instruction's index."""
-        self.dropped: list[str] = []
-        """The ids of tensors that blocks created and that have no handle."""
+        self.training_steps = 0
+        """The number of training steps that have ended in it."""
         self.lazy: LazyGraph | None = None
         """The lazy graph of the last calls, as long as more calls may join it."""
         self.ending = Ending()
@@ -90,13 +90,8 @@ class Segment:
         slots = self.slots
         self.recorded.extend((step, tuple([slots[name] for name in (*names_in(inputs), *outputs)]), position))
 
-    def add_block(
-        self, block: Block, ids: Sequence[str], dropped: Sequence[str], effects: Mapping[int, Effect]
-    ) -> None:
-        """Add a block on these ids, with the effects of its steps on the shadow graph, by index.
-
-        ``dropped`` are the tensors that it creates and that have no handle.
-        """
+    def add_block(self, block: Block, ids: Sequence[str], effects: Mapping[int, Effect]) -> None:
+        """Add a block on these ids, with the effects of its steps on the shadow graph, by index."""
         start = len(self)
         for index, effect in effects.items():
             self.effects[start + index] = effect
@@ -104,7 +99,6 @@ class Segment:
             self.lazy = None
         self._more += len(block) - 1
         self.recorded.extend((block, tuple([self.slots[name] for name in ids]), None))
-        self.dropped += dropped
 
     def watch(self, watched: bool) -> None:
         """Set whether each instruction must be recorded by :meth:`add` from now on."""
@@ -136,7 +130,7 @@ class Segment:
         self.template = templates.of(self.key, len(self.slots))
         slots = self.slots
         fetched = tuple([slots.setdefault(name, len(slots)) for name in fetch])
-        freed = sorted([slots[name] for name in (*self.dropped, *dead) if name in slots])
+        freed = sorted([slots[name] for name in dead if name in slots])
         self.ending = Ending(fetched, values, tuple(freed))
         return [name for name in dead if name not in slots]
 

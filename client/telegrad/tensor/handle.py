@@ -293,15 +293,14 @@ class Tensor(HostValues, Tracked):
 
     def detach(self) -> Tensor:
         """Return a tensor outside the graph that shares the memory."""
-        return self._over_memory("detach")
+        result = handle(self._recorder, self._data)
+        result._show_memory_of(self)
+        self._recorder.emit("detach", [self._id], [result._id])
+        return result
 
     def _apart(self) -> Tensor:
         # The session uses the tensor itself here; only the client graph could form a reference cycle.
-        return self._over_memory("alias")
-
-    def _over_memory(self, verb: str, attrs: Mapping[str, Any] = NO_ATTRS) -> Tensor:
-        """Record a verb that returns a tensor over the same memory, outside the graph."""
-        result = result_of(self._recorder, verb, [self._id], self._data, attrs)
+        result = result_of(self._recorder, "alias", [self._id], self._data)
         result._show_memory_of(self)
         return result
 
@@ -317,7 +316,8 @@ class Tensor(HostValues, Tracked):
 
         The result has its own version counter: autograd does not notice in-place changes through it.
         """
-        result = self._over_memory("detach", {"shares_version": False})
+        result = result_of(self._recorder, "detach", [self._id], self._data, {"shares_version": False})
+        result._show_memory_of(self)
         if not is_marked(self):
             result._version_counter = [0]
         return result

@@ -1,7 +1,7 @@
 """A graph as data: its nodes without the objects that they refer to, from which nodes are made again.
 
-Plans, compiled functions, snapshots and forks make nodes here. Tensors, version counters, and nodes outside of the
-graph have numbers in the data; whoever makes the nodes says what these are.
+Plans, the patterns of calls in the SDK, snapshots and forks make nodes here. Tensors, version counters, and nodes
+outside of the graph have numbers in the data; whoever makes the nodes says what these are.
 """
 
 from __future__ import annotations
