@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from telegrad_engine.errors import InvalidChoice, InvalidOperation, InvalidValue
 from telegrad_engine.graph.differentiation import place, spec_of
+from telegrad_engine.graph.hooks import Handle
 from telegrad_engine.graph.node import Node as EngineNode
 from telegrad_engine.graph.node import accumulator
 from telegrad_engine.transforms.saved_tensor_hooks import disable_saved_tensors_hooks
@@ -109,7 +111,7 @@ def increment_version(tensor: Any) -> None:
 # Hooks on several tensors ----------------------------------------------------------------------------
 
 
-class MultiHandle:
+class MultiHandle(Handle):
     """The handle of a hook on several tensors; ``remove()`` removes the hook."""
 
     def __init__(self, handles: Sequence[Any]) -> None:
@@ -119,12 +121,6 @@ class MultiHandle:
         """Remove the hook; a second call does nothing."""
         for each in self._handles:
             each.remove()
-
-    def __enter__(self) -> MultiHandle:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.remove()
 
 
 def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[[Any], None], *, mode: str = "all") -> MultiHandle:
@@ -141,41 +137,28 @@ def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[[Any], None], 
         tensors = [tensor for tensor in tensors if tensor.requires_grad]
     if not all(tensor.requires_grad for tensor in tensors):
         raise InvalidChoice("Expected gradient function to be set")
-    hooks = _SeveralTensors(tensors, fn, mode == "all")
-    return MultiHandle([tensor.register_hook(hooks.of(i)) for i, tensor in enumerate(tensors)])
+    nodes = [place(tensor)[0] for tensor in tensors]
+    running: Any = None
+    waiting: set[int] = set()
+    grads: list[Any] = []
 
-
-class _SeveralTensors:
-    """Calls a hook once per pass: with the first gradient, or with ``every`` with all that the pass computes."""
-
-    def __init__(self, tensors: Sequence[Any], fn: Callable[[Any], None], every: bool) -> None:
-        self.places = [place(tensor)[0] for tensor in tensors]
-        self.fn = fn
-        self.every = every
-        self.shadow: Any = None
-        self.waiting: set[int] = set()
-        self.grads: list[Any] = []
-
-    def of(self, index: int) -> Callable[[Any], None]:
-        """The hook on one tensor."""
-
-        def hook(grad: Any) -> None:
-            shadow = suspension.current.shadow
-            is_first, self.shadow = self.shadow is not shadow, shadow
-            if not self.every:
-                if is_first:
-                    self.fn(grad)
-                return
+    def hook(index: int, grad: Any) -> None:
+        nonlocal running, waiting, grads
+        shadow = suspension.current.shadow
+        is_first, running = running is not shadow, shadow
+        if mode == "any":
             if is_first:
-                gets_gradient = {*shadow.order, *shadow.waiting} & (shadow.needed or {*self.places})
-                self.waiting = {i for i, place in enumerate(self.places) if place in gets_gradient}
-                self.grads = [None] * len(self.places)
-            self.grads[index] = grad
-            self.waiting.discard(index)
-            if not self.waiting:
-                self.fn(list(self.grads))
+                fn(grad)
+            return
+        if is_first:
+            reached = {*shadow.order, *shadow.waiting} & (shadow.needed or {*nodes})
+            waiting, grads = {i for i, node in enumerate(nodes) if node in reached}, [None] * len(nodes)
+        grads[index] = grad
+        waiting.discard(index)
+        if not waiting:
+            fn(list(grads))
 
-        return hook
+    return MultiHandle([tensor.register_hook(partial(hook, i)) for i, tensor in enumerate(tensors)])
 
 
 __getattr__ = attribute_of("autograd.graph")
