@@ -59,11 +59,11 @@ def may_stop(tensor: Tensor) -> bool:
     return any(not node.plain or node.evaluate is not None or node in recorder.whole for node in nodes)
 
 
-def check_partial(recorder: Recorder, roots: Sequence[Tensor], inputs: Tensor | Sequence[Tensor]) -> None:
+def check_partial(recorder: Recorder, roots: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
     """Raise InvalidOperation if a node from :func:`mark_whole` is between the roots and the inputs."""
     if not recorder.whole:
         return
-    ends = {place(t)[0] for t in ([inputs] if isinstance(inputs, Tensor) else inputs)}
+    ends = {place(t)[0] for t in inputs}
     for root in roots:
         for node in walk(root.grad_fn) if root.grad_fn is not None else ():
             if node in recorder.whole and any(not ends.isdisjoint(reached.next_edges) for reached in walk(node)):
