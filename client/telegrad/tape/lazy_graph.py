@@ -192,6 +192,21 @@ class LazyGraph:
         return tuple([indices[id(leaf)] for leaf in reached])
 
 
+class LazyNode:
+    """The attribute of a handle that is its node, before it is set: built on access from the lazy graph, or None."""
+
+    def __get__(self, tensor: Any, _: type[Any]) -> Any:
+        found = vars(tensor)
+        lazy = tensor._lazy
+        if lazy is None:
+            return found.setdefault("_node", None)
+        with tensor._recorder.lock:
+            if "_node" not in found:  # another thread may have set it meanwhile
+                tensor._node = lazy.node(tensor)
+                tensor._lazy = None
+        return found["_node"]
+
+
 def join(
     segment: Any, builder: NodeBuilder, tensors: Sequence[Any], outputs: Sequence[Any], before: LazyGraph | None
 ) -> None:

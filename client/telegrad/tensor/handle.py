@@ -38,7 +38,7 @@ from ..sessions.session import COPIES, current
 from ..tape.dispatch import preparing_calls, recording
 from ..tape.effects import change_of
 from ..tape.in_flight import FULL_BYTES
-from ..tape.lazy_graph import LazyGraph
+from ..tape.lazy_graph import LazyGraph, LazyNode
 from ..tape.recorder import Recorder
 from ..tape.shadow import RecordedGraphValues, ShadowValues
 from ..tape.thread_state import active, refuse_captured
@@ -50,21 +50,6 @@ from .nodes import shown
 from .notebook import show_values, tensor_html
 
 _new = object.__new__
-
-
-class _LazyNode:
-    """A tensor's node in the client graph before it is set: built on access from the lazy graph, or None."""
-
-    def __get__(self, tensor: Tensor, _: type[Tensor]) -> Any:
-        found = vars(tensor)
-        lazy = tensor._lazy
-        if lazy is None:
-            return found.setdefault("_node", None)
-        with tensor._recorder.lock:
-            if "_node" not in found:  # another thread may have set it meanwhile
-                tensor._node = lazy.node(tensor)
-                tensor._lazy = None
-        return found["_node"]
 
 
 async def in_worker_thread(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -96,7 +81,7 @@ class Tensor(HostValues, Tracked):
     """Whether the session's tensor has a gradient; its handle is created on access."""
     _grad_history: Tracked | None = None
     """The position of that gradient in the graph, if it was computed with create_graph."""
-    _node: Node | None = _LazyNode()  # type: ignore[assignment]
+    _node: Node | None = LazyNode()  # type: ignore[assignment]
     _given: tuple[Any, list[int]] | None = None
     """The values of a small uploaded integer tensor, valid while this is its version counter, at 0."""
     _graph_class = Meta
