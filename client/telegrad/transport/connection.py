@@ -7,7 +7,6 @@ import os
 import random
 import re
 import ssl
-import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -176,16 +175,28 @@ def repeated(attempt: Callable[[], T], refused: Callable[[T], Refusal | None], w
     pauses are at least as long as the refusal says, and longer by a random time that grows exponentially. While it
     waits, a progress line says so.
     """
-    begun, found, most_further = time.monotonic(), attempt(), FIRST_S
-    if refused(found) is None:
-        return found
+    result = attempt()
+    if refused(result) is None:
+        return result
+    # Most processes never need it, and it imports asyncio.
+    from tenacity import RetryCallState, Retrying, retry_if_result, stop_before_delay, wait_exponential
+
+    most_further = wait_exponential(multiplier=FIRST_S, max=MAX_S)
+
+    def refusal_of(state: RetryCallState) -> Refusal:
+        return refused(state.outcome.result()) or Refusal(0.0)  # type: ignore[union-attr]
+
+    def is_enough(state: RetryCallState) -> bool:
+        most = min(seconds, QUOTA_S) if refusal_of(state).is_own_quota else seconds
+        return stop_before_delay(most)(state)
+
+    retrying = Retrying(
+        retry=retry_if_result(lambda found: refused(found) is not None),
+        wait=lambda state: refusal_of(state).after_s + JITTER.uniform(0.0, most_further(state)),
+        stop=is_enough,
+        retry_error_callback=lambda state: state.outcome.result(),  # type: ignore[union-attr]
+    )
+    known = [result]  # the first attempt is over
     with progress.waiting(f"{where} is busy, waiting"):
-        while (refusal := refused(found)) is not None:
-            delay = refusal.after_s + JITTER.uniform(0.0, most_further)
-            most = min(seconds, QUOTA_S) if refusal.is_own_quota else seconds
-            if time.monotonic() - begun + delay >= most:
-                break
-            time.sleep(delay)
-            most_further = min(MAX_S, 2 * most_further)
-            found = attempt()
+        found: T = retrying(lambda: known.pop() if known else attempt())
     return found
