@@ -17,7 +17,7 @@ import pytest
 from telegrad_engine.errors import TooLarge
 from telegrad_engine.program import parse_program
 from telegrad_engine.schema.op import CATALOGUE
-from telegrad_engine.session.quota import Quota
+from telegrad_engine.session.memory_accounting import Quota
 from telegrad_engine.session.session import Session
 from telegrad_engine.shapes import Spec
 

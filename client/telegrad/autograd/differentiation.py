@@ -20,9 +20,9 @@ from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
 from telegrad_engine.transforms.batched_gradients import check_rows, one_by_one
 
-from ..tape.effects import Effect
 from ..tape.lazy_graph import pass_over
 from ..tape.recorder import NO_ATTRS, Recorder
+from ..tape.segment import Effect
 from ..tensor.handle import Tensor, handle, recorder_of, refs
 from . import anomaly_mode, suspension
 

@@ -38,8 +38,8 @@ from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
 from telegrad_engine.tensor.base import Tracked
 
-from ..tape.effects import Effect
 from ..tape.recorder import NO_ATTRS, Recorder
+from ..tape.segment import Effect
 from ..tensor.handle import Tensor, handle, refs
 
 

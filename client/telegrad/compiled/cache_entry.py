@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from telegrad_engine.tensor import inference
 
 from ..pytree import tree_flatten, tree_unflatten
-from ..tape.effects import Effect
 from ..tape.graph_pattern import Unrepeatable
 from ..tape.lazy_graph import join
+from ..tape.segment import Effect
 from ..tape.value_checks import raise_here
 from ..tensor.handle import Tensor, handle
 from .compiled_graph import CompiledGraph

@@ -19,7 +19,7 @@ from telegrad_engine.graph.hooks import Handle, Hooks
 from telegrad_engine.optim import algorithms
 
 from ..nn.parameter import type_name, zero_grads
-from ..tape.effects import Effect
+from ..tape.segment import Effect
 from ..tensor.handle import Tensor, functions, recorder_of, upload
 from ..tensor.interop import in_session_of, is_array
 

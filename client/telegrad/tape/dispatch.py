@@ -36,8 +36,8 @@ from telegrad_engine.tensor.namespace import Apply, Resolve
 from telegrad_engine.tensor.prepared_calls import RecordedCall, promised
 
 from ..call_site import Position, is_ours, users_frame
-from .effects import Effect
 from .lazy_graph import NodeBuilder, enter
+from .segment import Effect
 from .step import Places, Step, step_of
 from .thread_state import active
 from .value_checks import check_values, raise_here

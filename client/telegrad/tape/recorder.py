@@ -28,11 +28,10 @@ from telegrad_engine.program.wire import Outgoing
 
 from ..call_site import users_line
 from ..transport.base import Transport
-from .effects import Effect, Received
 from .flush_policy import FlushPolicy, is_full
 from .in_flight import InFlight, Recording
 from .poisoning import Failed, Sharing, explain, poisoned_by, undo
-from .segment import FIELDS, Recorded, Segment
+from .segment import FIELDS, Effect, Received, Recorded, Segment
 from .step import Block
 from .templates import Templates
 

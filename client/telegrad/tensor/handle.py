@@ -36,10 +36,10 @@ from ..exclusions import explain_missing
 from ..late_bindings import bindings
 from ..sessions.session import COPIES, current
 from ..tape.dispatch import preparing_calls, recording
-from ..tape.effects import change_of
 from ..tape.in_flight import FULL_BYTES
 from ..tape.lazy_graph import LazyGraph, LazyNode
 from ..tape.recorder import Recorder
+from ..tape.segment import change_of
 from ..tape.shadow import RecordedGraphValues, ShadowValues
 from ..tape.thread_state import active, refuse_captured
 from ..tape.value_checks import check_values, raise_here

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, Self
 
 import ml_dtypes
@@ -30,10 +31,14 @@ class HostValues:
 
     def item(self: Any) -> Any:
         """Return the value of a one-element tensor as a Python number."""
-        return item(self._data if self.numel() != 1 else self._fetch())
+        return item(self._one())
+
+    def _one(self: Any) -> Any:
+        """The value of a one-element tensor; otherwise its spec, which errors describe."""
+        return self._fetch() if prod(self._data.shape) == 1 else self._data
 
     def __bool__(self: Any) -> bool:
-        return truth(self._data if self.numel() != 1 else self._fetch())
+        return truth(self._one())
 
     def __float__(self: Any) -> float:
         return float(self._one_number())
@@ -45,7 +50,7 @@ class HostValues:
         return complex(self._one_number())
 
     def _one_number(self: Any) -> Any:
-        return one_number(self._data if self.numel() != 1 else self._fetch())
+        return one_number(self._one())
 
     def __index__(self: Any) -> int:
         if self.numel() != 1 or self.dtype.is_floating_point:

@@ -6,14 +6,13 @@
     plan.py             a program as a list of NumPy calls
     change.py           applies the effects after a run
     tracing.py          runs a program once on traced arrays, to make its plan
-    reports.py          how programs ran
-    compiler.py         the plans of programs, when to make the next one, and the runs of programs as plans
+    differences.py      how the inputs of a program differ from those of its earlier runs
+    compiler.py         the plans of programs, when to make the next one, the runs of programs as plans, and reports
 
 A plan changes nothing. Its effects are applied to the session after it has returned and if its guards hold, so until
 then the program can run one instruction at a time instead.
 """
 
-from .compiler import Compiler
-from .reports import Report
+from .compiler import Compiler, Report
 
 __all__ = ["Compiler", "Report"]

@@ -24,9 +24,9 @@ from ..program.result import Answer
 from ..session.session import NotAtOnce, Session
 from ..session.statistics import PLANNED
 from .change import Change
+from .differences import difference
 from .input_signature import Inputs, InputSignature, find_inputs
 from .plan import Plan, PlannedRun
-from .reports import Report, difference, note
 from .tracing import plan_program
 
 logger = logging.getLogger(__name__)
@@ -55,6 +55,27 @@ MAX_PLANS = 8
 """The maximum number of plans for one signature, for different outcomes of guards: a last batch is shorter."""
 UNIT_BYTES, NODE_BYTES = 512, 4096
 """The estimated memory of a plan per call or node, and of a signature per node of its graph."""
+
+
+class Report(NamedTuple):
+    """How often a session's program ran as a plan, and why the last run was not one of a plan."""
+
+    digest: str
+    """The digest of its template, without the fetches and frees at its end."""
+    instructions: int
+    runs: int
+    planned_runs: int
+    reason: str | None
+    """Why its last run was not one of a plan; None if it was."""
+
+
+def note(session: Session, program: BoundProgram, reason: str | None, most: int) -> None:
+    """Count a run, which was one of a plan unless there is a ``reason``; keep the reports of the ``most`` newest."""
+    digest, reports = program.program.template, session.run_reports
+    _, _, runs, planned_runs, _ = reports.get(digest, (digest, 0, 0, 0, None))
+    reports[digest] = Report(digest, len(program), runs + 1, planned_runs + (reason is None), reason)
+    if len(reports) > most:
+        del reports[next(iter(reports))]
 
 
 class Key(NamedTuple):

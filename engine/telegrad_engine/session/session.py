@@ -43,8 +43,7 @@ from ..program.suspensions import Suspended, Suspensions
 from ..program.verbs import VERBS, Verb
 from ..tensor.eager import Tensor, apply
 from .environment import Environment
-from .memory_accounting import NODE_BYTES, Accounts
-from .quota import Quota
+from .memory_accounting import NODE_BYTES, Accounts, Quota
 from .statistics import INTERPRETED, Statistics
 
 logger = logging.getLogger(__name__)

@@ -327,7 +327,7 @@ class SessionHost:
                 await handle.give_up_waiting()
             if idle_s > self._settings.unload_s:
                 await handle.put_away()
-            if handle.feed:
+            if handle.feed.listeners:
                 handle.feed.warn_before(handle.expires_at, time.time())
         # While programs run, they would be slower without the memory that is kept.
         if self._has_freed and not self.workers.busy_count:

@@ -21,7 +21,7 @@ from telegrad_engine.cancellation import CancellationToken
 from telegrad_engine.errors import ServerBusy
 from telegrad_engine.lru import LRU
 from telegrad_engine.program import Instruction
-from telegrad_engine.session.quota import Quota
+from telegrad_engine.session.memory_accounting import Quota
 from telegrad_engine.session.session import NotAtOnce
 
 from ..observability.feed import Feed
@@ -229,7 +229,7 @@ class SessionHandle:
     async def _called(self, function: Callable[..., T], arguments: Sequence[Any]) -> T:
         """Return ``function(session, *arguments)``, run after all earlier calls."""
         task: Callable[..., T] = function
-        if self.feed:
+        if self.feed.listeners:
             task = partial(work.run_published, self.feed, asyncio.get_running_loop(), task)
         task = partial(run_for, REQUEST.get(), task)
         if not isinstance(self._state, Durable):

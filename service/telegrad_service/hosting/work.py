@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from telegrad_engine.errors import InternalError, ProgramNotRun, SequenceConflict, TelegradError, TooLarge
 from telegrad_engine.program import Instruction, compression, safetensors, wire
-from telegrad_engine.program.compression import Body
+from telegrad_engine.program.compression import Body, is_frame
 from telegrad_engine.program.overloads import find_op
 from telegrad_engine.program.result import Answer, Lent, Value
 from telegrad_engine.session.session import NotAtOnce, Session
@@ -80,7 +80,7 @@ def run_numbered(
     without it, the program continues where it stopped.
     """
     try:
-        body = opened(message, most)
+        body = opened(message, most) if is_frame(message) else message
         metadata, arrays = safetensors.decode(body)
         number = parse_number(metadata.get("sequence", ""), "sequence")
         seen = parse_number(metadata.get("seen", ""), "seen", least=0)

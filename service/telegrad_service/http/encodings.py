@@ -47,9 +47,7 @@ def check_available() -> None:
 
 
 def opened(body: Body, most: int) -> Body:
-    """Decompress a body if it is a zstd frame. Raises TooLarge, MalformedRequest, UnsupportedMediaType."""
-    if not compression.is_frame(body):
-        return body
+    """Decompress a body that is a zstd frame. Raises TooLarge, MalformedRequest, UnsupportedMediaType."""
     check_available()
     return compression.decompress(body, most)
 

@@ -80,9 +80,6 @@ class Feed:
         self.listeners: set[Listener] = set()
         self._warned = 0.0
 
-    def __bool__(self) -> bool:
-        return bool(self.listeners)
-
     def listen(self) -> Listener:
         """Add a listener. Raises LimitExceeded if there are too many."""
         if len(self.listeners) >= MAX_LISTENERS:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from telegrad_engine.errors import ServerBusy, SessionLimit, TelegradError
-from telegrad_engine.session.memory_accounting import Accounts
-from telegrad_engine.session.quota import Quota
+from telegrad_engine.session.memory_accounting import Accounts, Quota
 
 from ..settings import Settings
 from .principal import ANYONE

@@ -20,7 +20,7 @@ from telegrad_engine.program import Instruction
 from telegrad_engine.program.program_cache import ProgramCache
 from telegrad_engine.schema.op import CATALOGUE, Op
 from telegrad_engine.session import snapshot
-from telegrad_engine.session.quota import Quota
+from telegrad_engine.session.memory_accounting import Quota
 from telegrad_engine.session.session import Session
 from telegrad_engine.session.snapshot import sharing
 

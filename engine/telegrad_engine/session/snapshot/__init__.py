@@ -23,7 +23,7 @@ from ...errors import MalformedRequest, NotSupported, TelegradError, TooLarge
 from ...program.program_cache import Programs
 from ...program.registered_functions import Library
 from ...program.safetensors import Container
-from ..quota import Quota
+from ..memory_accounting import Quota
 from ..session import ProgramCompiler, Session
 from . import container
 from .reader import Reader, arrays_of

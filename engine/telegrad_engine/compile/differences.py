@@ -1,39 +1,13 @@
-"""Reports of how the programs of a session ran, and why a program did not run as a plan."""
+"""Differences between the inputs of a program and those of its earlier runs: why no plan of it could run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from ..program.instructions import names_in
-from ..program.program import BoundProgram, Program
+from ..program.program import Program
 from ..program.template import slot_of
-from ..session.session import Session
 from .input_signature import InputSignature, TensorSpec
-
-
-class Report(NamedTuple):
-    """How often a session's program ran as a plan, and why the last run was not one of a plan."""
-
-    digest: str
-    """The digest of its template, without the fetches and frees at its end."""
-    instructions: int
-    runs: int
-    planned_runs: int
-    reason: str | None
-    """Why its last run was not one of a plan; None if it was."""
-
-
-def note(session: Session, program: BoundProgram, reason: str | None, most: int) -> None:
-    """Count a run, which was one of a plan unless there is a ``reason``; keep the reports of the ``most`` newest."""
-    digest, reports = program.program.template, session.run_reports
-    _, _, runs, planned_runs, _ = reports.get(digest, (digest, 0, 0, 0, None))
-    reports[digest] = Report(digest, len(program), runs + 1, planned_runs + (reason is None), reason)
-    if len(reports) > most:
-        del reports[next(iter(reports))]
-
-
-# Differences between signatures --------------------------------------------------------------
 
 WORDS = {
     "shape": "shape",
