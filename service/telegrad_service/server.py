@@ -220,7 +220,7 @@ def serve(
         Server(app, settings, announce, streams).run()
     finally:
         tracing.shut_down()
-    if not app.state.host.workers.ended(ENDING_S):
+    if not app.state.host.ended(ENDING_S):
         # A kernel that cannot be interrupted would still run while the interpreter exits, and crash it.
         logging.shutdown()
         sys.stdout.flush()

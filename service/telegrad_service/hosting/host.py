@@ -346,6 +346,10 @@ class SessionHost:
             self._drained = asyncio.create_task(self._drain(seconds))
         return await asyncio.shield(self._drained)
 
+    def ended(self, seconds: float) -> bool:
+        """Whether all threads have ended; waits for each at most ``seconds`` seconds."""
+        return self.workers.ended(seconds)
+
     async def _drain(self, seconds: float) -> bool:
         if await self._idle(seconds):
             return True
