@@ -64,7 +64,7 @@ class ClusterLibrary(Library):
             try:
                 with self._database.transaction(writes=True) as session:
                     added = execute_unless_taken(session, insertion)
-                    number = None if added is None else added.scalar()
+                    number = None if added is None else added[0].number
             except DatabaseUnavailable as error:
                 super().remove(function.name)
                 raise _busy() from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from sqlalchemy import URL, Connection, DateTime, Dialect, Engine, MetaData, create_engine, event, make_url, text
-from sqlalchemy.engine import Result
+from sqlalchemy.engine import CursorResult
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.sql import Executable
@@ -185,14 +185,17 @@ class Database:
                 ) from error
 
 
-def execute_unless_taken(session: Session, statement: Executable) -> Result[Any] | None:
-    """Execute a statement that writes a row, and return its result; None if another row has one of its unique values.
+def execute_unless_taken(session: Session, statement: Executable) -> Sequence[Any] | None:
+    """Execute a statement that writes a row, and return the rows that it returns; None if a unique value is taken.
 
     The transaction goes on in both cases.
     """
     try:
         with session.begin_nested():
-            return session.execute(statement)
+            result = session.execute(statement)
+            if isinstance(result, CursorResult) and not result.returns_rows:
+                return []
+            return result.all()  # in the savepoint, which SQLite does not end while there are rows to read
     except IntegrityError:
         return None
 
