@@ -112,7 +112,6 @@ ON_DEMAND = {
 }
 """The submodules that are imported when these attributes are first used."""
 
-Tensor._autograd = autograd
 bindings.backward = autograd.backward
 bindings.register_hook = suspension.register
 bindings.register_post_accumulate_grad_hook = suspension.register_post_accumulate

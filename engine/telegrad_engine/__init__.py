@@ -26,7 +26,6 @@ warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"telegrad_eng
 
 remember(Tensor, functions, preparing(again, apply), {Tensor}, operators=False)
 remember(abstract.Meta, abstract.functions, abstract.prepare, abstract.KINDS)
-Tensor._autograd = autograd
 linalg = functions.linalg
 __version__ = "0.1.0"
 __all__ = ["CATALOGUE", "Tensor", "functions", "tensor"]

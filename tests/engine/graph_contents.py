@@ -1,4 +1,7 @@
-"""The edges, the leaves and the memory of a recorded graph, which tests look at."""
+"""The edges, the leaves and the memory of a recorded graph, which tests look at.
+
+Internals: nodes are walked as the backward pass does, and the arrays that they saved are measured.
+"""
 
 from __future__ import annotations
 

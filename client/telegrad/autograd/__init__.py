@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from telegrad_engine.context import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 
 from ..exclusions import attribute_of
-from ..tensor.handle import Tensor
 from . import anomaly_mode, function, grad_mode, graph
 from .anomaly_mode import detect_anomaly, set_detect_anomaly
 from .differentiation import backward, grad
@@ -33,5 +31,3 @@ __all__ += ["anomaly_mode", "forward_ad", "function", "functional", "grad_mode",
 __all__ += ["detect_anomaly", "set_detect_anomaly"]
 __all__ += ["enable_grad", "inference_mode", "is_grad_enabled", "no_grad", "set_grad_enabled"]
 __all__ += ["is_multithreading_enabled", "set_multithreading_enabled"]
-
-Tensor._autograd = sys.modules[__name__]

@@ -489,6 +489,6 @@ def debug(enabled: bool = True) -> None:
 
     Errors that only a session can detect are then raised on the line that caused them, at one message per instruction.
     """
-    Recorder.debugging = enabled
+    Recorder.debug(enabled)
     for recorder in [*_open]:
         recorder.watch()

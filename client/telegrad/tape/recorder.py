@@ -125,6 +125,11 @@ class Recorder:
     def _watched(self) -> bool:
         return self.observer is not None or self.debugging or self.closed or bool(self.failed)
 
+    @classmethod
+    def debug(cls, enabled: bool) -> None:
+        """Wait for every instruction as it is recorded, in all sessions, or stop doing so."""
+        cls.debugging = enabled
+
     @property
     def waiting(self) -> int:
         """The number of instructions that are recorded and not sent."""

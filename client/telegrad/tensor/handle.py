@@ -85,6 +85,7 @@ class Tensor(HostValues, Tracked):
     _given: tuple[Any, list[int]] | None = None
     """The values of a small uploaded integer tensor, valid while this is its version counter, at 0."""
     _graph_class = Meta
+    _autograd_name = "telegrad.autograd"
     _lazy: LazyGraph | None = None
     """The lazy graph that will build the node (tape/lazy_graph.py), or None."""
     _origin: str | None = None

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 from ..context import enable_grad, inference_mode, no_grad, set_grad_enabled
 from ..errors import GradcheckError
 from ..graph.differentiation import backward
-from ..tensor.eager import Tensor
 from ..transforms import forward_ad
 from ..transforms.batched_gradients import grad
 from . import custom_function as function
@@ -20,5 +17,3 @@ __all__ = ["Function", "backward", "forward_ad", "function", "functional", "grad
 __all__ += ["GradcheckError", "gradcheck", "gradgradcheck"]
 __all__ += ["detect_anomaly", "set_detect_anomaly"]
 __all__ += ["enable_grad", "inference_mode", "no_grad", "set_grad_enabled"]
-
-Tensor._autograd = sys.modules[__name__]

@@ -93,7 +93,7 @@ class Check:
         self.tolerance = tolerance
         self.outputs = outputs_of(func, inputs)
         self.tracked = tracked(inputs)
-        self.autograd = type(self.tracked[0])._autograd
+        self.autograd = type(self.tracked[0])._autograd()
         self.places = [position for position, x in enumerate(inputs) if _is_tracked(x)]
 
     def run(self, backward: bool, forward: bool, fast: bool) -> None:
@@ -406,7 +406,7 @@ def gradgradcheck(
     def gradients(*args: Any) -> Tensors:
         arguments = args[: len(inputs)]
         outputs = outputs_of(func, arguments)
-        grad = next(type(x)._autograd.grad for x in args if hasattr(x, "_data"))
+        grad = next(type(x)._autograd().grad for x in args if hasattr(x, "_data"))
         grads = grad(outputs, tracked(arguments), args[len(inputs) :], create_graph=True, allow_unused=True)
         return tuple([g for g in grads if g is not None])
 

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, ClassVar, Self
 
 from ..context import state
@@ -33,8 +34,13 @@ class Tracked(Changeable):
 
     _graph_class: ClassVar[type[Tracked]]
     """The class of the tensors that derivative rules compute on under ``create_graph``."""
-    _autograd: ClassVar[Any]
-    """The package with ``grad`` and ``forward_ad`` for these tensors: the engine's ``autograd`` or the SDK's."""
+    _autograd_name: ClassVar[str] = "telegrad_engine.autograd"
+    """The name of :meth:`_autograd`, which imports the class."""
+
+    @classmethod
+    def _autograd(cls) -> Any:
+        """The package with ``grad`` and ``forward_ad`` for these tensors: the engine's ``autograd`` or the SDK's."""
+        return import_module(cls._autograd_name)
 
     def _new_like(self, data: Any) -> Self:
         """Return a tensor of the same class over ``data``, outside the graph."""

@@ -79,7 +79,7 @@ def tracked_gradients(
     if not tracked:
         return [None] * len(inputs)
     roots, grads = zip(*tracked, strict=True)
-    found: Sequence[Any] = type(roots[0])._autograd.grad(roots, inputs, grads, allow_unused=True, **options)
+    found: Sequence[Any] = type(roots[0])._autograd().grad(roots, inputs, grads, allow_unused=True, **options)
     return found
 
 
@@ -96,7 +96,7 @@ def basis_rows(
     first ``levels`` dimensions of ``output`` are batches of ``vmap``: each row has a gradient for every sample.
     """
     F, shape = _functions_of(type(output)._apply), tuple(output.shape)[levels:]
-    grad = type(output)._autograd.grad
+    grad = type(output)._autograd().grad
     count = math.prod(shape)
     options = {"retain_graph": True, "create_graph": create_graph, "allow_unused": True}
     if count == 1:
@@ -176,7 +176,7 @@ def one_by_one(
     **options: Any,
 ) -> list[Any]:
     """Compute each row in a pass of its own, by ``grad`` with these options."""
-    grad = type(outputs[0])._autograd.grad
+    grad = type(outputs[0])._autograd().grad
     found = [
         grad(outputs, inputs, [s[i] for s in seeds], keep or i + 1 < count, create_graph, **options)
         for i in range(count)

@@ -162,7 +162,7 @@ class Level(Observer):
         """
         kind = next(type(x) for x, _ in moving(inputs, tangents))
         try:
-            found: tuple[Any, Any] = kind._autograd.forward_ad.push_tangents(execute, op, inputs, attrs, tangents)
+            found: tuple[Any, Any] = kind._autograd().forward_ad.push_tangents(execute, op, inputs, attrs, tangents)
             return found
         except InvalidOperation as error:
             if "not implemented" not in str(error):
