@@ -144,7 +144,7 @@ def test_a_slow_listener_is_told_how_much_it_lost() -> None:
         feed.publish("program", sequence=0)
         feed.end("ended", "of the test")
         found += [each.decode() async for each in sent]
-        assert not feed
+        assert not feed.listeners
         return found
 
     heard = asyncio.run(hear())
