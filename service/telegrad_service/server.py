@@ -1,4 +1,4 @@
-"""What a server, a worker and a gateway have in common: the parts of their applications, and uvicorn.
+"""Assembles the application of a server, a worker or a gateway, and serves it with uvicorn.
 
 uvicorn announces its address, stops gracefully while programs run, and has its requests watched.
 """

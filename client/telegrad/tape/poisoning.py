@@ -68,7 +68,7 @@ def _copy(error: TelegradError) -> TelegradError:
 
 
 class Sharing(dict[str, list[int]]):
-    """What identifies the memory of tensors that share it with another tensor, by id. It keeps no tensor alive."""
+    """The identity of the memory of each tensor that shares it with another, by id. It keeps no tensor alive."""
 
     def add(self, tensor: Any, source: Any) -> None:
         """Note a view or another tensor that shares the memory of ``source``."""

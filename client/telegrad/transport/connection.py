@@ -1,4 +1,4 @@
-"""What a session's stream and its requests share: certificates, proxies, answers, errors, and how they are repeated."""
+"""Certificates, proxies, errors and retries that a session's stream and its HTTP requests share."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from .directory import Worker
 
 CONNECT_S = 5.0
 HIGH_WATER = 2**18
-"""Bytes that one end of a connection may lag behind the other before its sender is held."""
+"""The bytes that may wait at one end of a connection before the other end is paused."""
 SWITCHING = 101
 """The status of an answer that makes the connection a stream."""
 LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
@@ -51,7 +51,7 @@ class Connection(asyncio.Protocol):
         self.lost = asyncio.Event()
         """Set when the connection has ended."""
         self._reason = "the worker closed the connection"
-        self._news, self._writable = asyncio.Event(), asyncio.Event()
+        self._arrived, self._writable = asyncio.Event(), asyncio.Event()
         self._writable.set()
         self._parser: Any = None
         """Reads the answer; None before the first request."""
@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
                 await self._wait()
 
     def take(self) -> bytes:
-        """What has arrived of the body, or of a stream, and was not taken yet."""
+        """Return the bytes of the body, or of a stream, that have arrived and were not taken yet."""
         found = b"".join(self._pieces)
         self._pieces.clear()
         if self._size > HIGH_WATER and self.is_open:
@@ -148,10 +148,10 @@ class Connection(asyncio.Protocol):
         """Wait until something has arrived. Raises Lost."""
         if self.lost.is_set():
             raise Lost(self._reason)
-        self._news.clear()
-        await self._news.wait()
+        self._arrived.clear()
+        await self._arrived.wait()
 
-    # What the transport and the parser call ------------------------------------------------------
+    # Callbacks of the transport and of the parser ------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Note the transport, or end it if the request was ended meanwhile."""
@@ -161,7 +161,7 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Parse a part of the answer. What a worker sends without being asked ends the connection."""
+        """Parse a part of the answer. Data that no request asked for ends the connection."""
         try:
             if self._parser is None or self._ended:
                 raise httptools.HttpParserError("nothing was asked")
@@ -172,7 +172,7 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._reason = f"not an HTTP answer: {error}"
             self.transport.abort()
-        self._news.set()
+        self._arrived.set()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Note a header."""
@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
         self._ends_with_connection = not LENGTHS.intersection(name for name, _ in self.headers)
 
     def on_body(self, piece: bytes) -> None:
-        """Note a part of the body, and read no more before enough of it is taken."""
+        """Keep a part of the body, and stop reading while too much of it waits."""
         self._pieces.append(piece)
         before, self._size = self._size, self._size + len(piece)
         if before <= HIGH_WATER < self._size:
@@ -200,11 +200,11 @@ class Connection(asyncio.Protocol):
         self._ended = self.status != 0
 
     def pause_writing(self) -> None:
-        """Hold who writes."""
+        """Suspend :meth:`write` until the worker reads more."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Let them go on."""
+        """Resume :meth:`write`."""
         self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -215,7 +215,7 @@ class Connection(asyncio.Protocol):
             self._ended = True
         self._parser = None
         self.lost.set()
-        self._news.set()
+        self._arrived.set()
         self._writable.set()
         if self._expiry is not None:
             self._expiry.cancel()

@@ -107,7 +107,7 @@ class Gateway:
         except ClientDisconnect:
             pass
 
-    # What the server asks of a session host ------------------------------------------------------
+    # The interface of a session host, as far as a server needs it --------------------------------
 
     def bodies(self, tenant: str) -> Accounts:
         """The memory account of the bodies that the gateway reads itself."""
@@ -128,7 +128,7 @@ class Gateway:
         return True
 
     def ended(self, seconds: float) -> bool:
-        """Whether nothing computes here."""
+        """Whether all threads have ended; a gateway has none that compute."""
         return True
 
     # Requests ------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class Gateway:
             await self.members.look()
 
     def _failure(self, error: Unreachable | Moved | Lost, is_safe: bool) -> TelegradError:
-        """What the client is told if a request is not repeated that a worker has not answered."""
+        """The error for a client whose request no worker has answered, and which is not repeated."""
         if isinstance(error, Unreachable):
             if error.refused:
                 self.members.refuses(error.worker)

@@ -29,13 +29,13 @@ HOP_BY_HOP = frozenset(
 CHECKED = frozenset(
     b"authorization content-length expect host origin sec-fetch-site sec-fetch-mode sec-fetch-dest".split()
 )
-"""Request headers that the gateway has checked, or sets itself, whatever the client says of them."""
+"""Request headers that the gateway checks or sets itself; those of the client are not passed on."""
 CLAIMED = frozenset({b"forwarded", b"telegrad-client", REQUEST_ID.lower().encode(), FENCED.encode()})
-"""Headers about the way of a request that only the gateway sets."""
+"""Headers about the origin of a request, which only the gateway may set."""
 OWN = frozenset({b"date", b"server", REQUEST_ID.lower().encode(), FENCED.encode()})
 """Headers of an answer that the gateway sets itself, or that are for it."""
 UNAUTHENTICATED = 401
-"""The status of an answer to a token that a worker does not accept. The client's own key is the gateway's business."""
+"""The status of an answer to a token that a worker does not accept. The gateway checks the client's own key."""
 ASKED_S = 5.0
 """Seconds that a worker gets to answer what the gateway itself asks."""
 HANDSHAKE_S = 60.0
@@ -243,7 +243,7 @@ def _length(scope: Scope) -> bytes | None:
 
 
 async def _follow_client(request: Request, connection: Connection) -> None:
-    """Send the body of a request as it arrives, then wait for the client to go away, which ends the connection."""
+    """Send the body of a request as it arrives, and end the connection when the client disconnects."""
     chunked = _length(request.scope) is None
     while (message := await request.receive())["type"] != "http.disconnect":
         if connection.is_sent:

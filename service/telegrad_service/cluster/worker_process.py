@@ -40,7 +40,7 @@ def inherited_environment() -> dict[str, str]:
 
 
 class WorkerStatus(NamedTuple):
-    """What is known of a worker's process."""
+    """The state of a worker's process."""
 
     url: str | None
     """Its address; None while it does not serve."""

@@ -1,4 +1,4 @@
-"""What routes find in requests: the host, the settings, the session, limits, headers and the body.
+"""Dependencies of routes: the host, the settings, the session, limits, headers and the body of a request.
 
 Dependencies are plain functions, which :class:`.arguments.Arguments` calls on the event loop.
 """
