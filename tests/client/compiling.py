@@ -22,6 +22,8 @@ OPTIMIZERS: dict[str, Callable[[Any, Any], Any]] = {
     "momentum": lambda lib, params: lib.optim.SGD(params, lr=0.1, momentum=0.9, weight_decay=0.01),
     "adam": lambda lib, params: lib.optim.Adam(params, lr=0.01),
     "amsgrad": lambda lib, params: lib.optim.Adam(params, lr=0.01, amsgrad=True),
+    "adafactor": lambda lib, params: lib.optim.Adafactor(params, lr=0.01),
+    "rprop": lambda lib, params: lib.optim.Rprop(params, lr=0.01),
 }
 
 

@@ -222,6 +222,8 @@ class Settings(NamedTuple):
 
     optimizer: Optimizer
     group: dict[str, Any]
+    params: list[Any]
+    """The parameters of the group that the step updates."""
     algorithm: str
     expected: dict[str, Any]
     numbers: tuple[str, ...]
@@ -229,7 +231,7 @@ class Settings(NamedTuple):
 
     def now(self) -> list[float] | None:
         """The current numbers; None if anything else has changed."""
-        algorithm, settings = _current(self.optimizer, self.group)
+        algorithm, settings = _current(self.optimizer, self.group, self.params)
         if algorithm != self.algorithm or settings.keys() != self.expected.keys():
             return None
         if any(value != self.expected[name] for name, value in settings.items() if name not in self.numbers):
@@ -238,9 +240,9 @@ class Settings(NamedTuple):
         return numbers if all(type(number) is float for number in numbers) else None
 
 
-def _current(optimizer: Optimizer, group: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The algorithm and the settings of a step of a parameter group."""
-    algorithm, given = optimizer.algorithm(group)
+def _current(optimizer: Optimizer, group: dict[str, Any], params: list[Any]) -> tuple[str, dict[str, Any]]:
+    """The algorithm and the settings of a step of some parameters of a group."""
+    algorithm, given = optimizer.algorithm(group, params)
     return algorithm, algorithms.get(algorithm).settings(given)
 
 
@@ -310,15 +312,15 @@ def _sources(
 ) -> list[Settings]:
     """The possible sources of a recorded step's settings, one for each parameter group."""
     algorithm, expected = instruction.attrs["algorithm"], instruction.attrs["settings"]
-    found = []
+    updated, found = set(instruction.inputs[0]), []
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            own = {param._id for param in group["params"]}
-            if own.issuperset(instruction.inputs[0]) and _current(optimizer, group) == (algorithm, expected):
+            params = [param for param in group["params"] if param._id in updated]
+            if len(params) == len(updated) and _current(optimizer, group, params) == (algorithm, expected):
                 numbers = [
                     name
                     for name, value in expected.items()
                     if type(value) is float and type(group.get(name)) is float and name not in looked_at[id(group)]
                 ]
-                found.append(Settings(optimizer, group, algorithm, dict(expected), tuple(numbers)))
+                found.append(Settings(optimizer, group, params, algorithm, dict(expected), tuple(numbers)))
     return found

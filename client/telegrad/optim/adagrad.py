@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from telegrad_engine.errors import InvalidValue
 
+from ..tensor.handle import Tensor
 from .optimizer import Optimizer, options_in, settings_of
 
 
@@ -75,7 +76,7 @@ class Rprop(Optimizer):
             raise InvalidValue(f"Invalid eta values: {etas[0]}, {etas[1]}")
         super().__init__(params, options)
 
-    def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    def algorithm(self, group: Mapping[str, Any], params: Sequence[Tensor]) -> tuple[str, dict[str, Any]]:
         """Return ``rprop`` and its settings."""
         return settings_of("rprop", group, weight_decay=0.0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from telegrad_engine.errors import InvalidOperation, InvalidValue
@@ -35,7 +35,7 @@ class Adam(Optimizer):
         _check_tensors(lr, betas, foreach and not capturable)
         super().__init__(params, options)
 
-    def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    def algorithm(self, group: Mapping[str, Any], params: Sequence[Tensor]) -> tuple[str, dict[str, Any]]:
         """Return ``adam``, ``adam_amsgrad``, or ``adamw`` with decoupled weight decay, and the settings."""
         if group["amsgrad"]:
             return settings_of("adam_amsgrad", group)
@@ -181,8 +181,8 @@ class Adafactor(Optimizer):
             self.state[param]  # creates the entries in the order of torch's state dict
         return [[p for p in params if p.dim() > 1], [p for p in params if p.dim() <= 1]]
 
-    def _algorithm_of(self, group: dict[str, Any], params: list[Tensor]) -> tuple[str, dict[str, Any]]:
-        """``adafactor``, or ``adafactor_vector`` for parameters of fewer than 2 dimensions, with the settings."""
+    def algorithm(self, group: Mapping[str, Any], params: Sequence[Tensor]) -> tuple[str, dict[str, Any]]:
+        """Return ``adafactor``, or ``adafactor_vector`` for vectors and numbers, and the settings."""
         least = group["eps"][0]
         if least is None:
             least = epsilon(params[0].dtype)

@@ -6,7 +6,7 @@ import copy
 import functools
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -122,8 +122,8 @@ class Optimizer:
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
 
-    def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return the name of a group's engine algorithm, and its settings."""
+    def algorithm(self, group: Mapping[str, Any], params: Sequence[Tensor]) -> tuple[str, dict[str, Any]]:
+        """Return the name of the engine's algorithm for some parameters of a group, and its settings."""
         if self.algorithm_name is None:
             raise NotImplementedError
         return settings_of(self.algorithm_name, group)
@@ -213,7 +213,7 @@ class Optimizer:
 
     def _emit_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
         """Update parameters by one instruction."""
-        name, given = self._algorithm_of(group, params)
+        name, given = self.algorithm(group, params)
         algorithm = algorithms.get(name)
         tensors = {key: value for key, value in given.items() if has_tensors(value)}
         settings = algorithm.settings({key: value for key, value in given.items() if key not in tensors})
@@ -239,10 +239,6 @@ class Optimizer:
         recorder.emit("optim_step", inputs, (), attrs, effect=effect)
         for tensor in changed:
             tensor._version_counter[0] += 1
-
-    def _algorithm_of(self, group: dict[str, Any], params: list[Tensor]) -> tuple[str, dict[str, Any]]:
-        """The name and settings of the algorithm for some parameters of a group."""
-        return self.algorithm(group)
 
     def _state(self, param: Tensor, label: str, group: Mapping[str, Any]) -> Tensor:
         """Return a state tensor of the algorithm, creating it before the first step."""

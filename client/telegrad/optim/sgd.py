@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from telegrad_engine.errors import InvalidValue
 from telegrad_engine.shapes import torch_size
 
+from ..tensor.handle import Tensor
 from .optimizer import CHECKS, STEP, Optimizer, options_in, require, require_rate, settings_of
 
 
@@ -36,7 +37,7 @@ class SGD(Optimizer):
             raise InvalidValue("Nesterov momentum requires a momentum and zero dampening")
         super().__init__(params, options)
 
-    def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    def algorithm(self, group: Mapping[str, Any], params: Sequence[Tensor]) -> tuple[str, dict[str, Any]]:
         """Return ``sgd``, or ``sgd_momentum`` for a group with momentum, and the settings."""
         return settings_of("sgd_momentum" if group["momentum"] else "sgd", group)
 
@@ -99,7 +100,7 @@ class Muon(Optimizer):
                 f"Muon only supports 2D parameters whereas we found a parameter with size: {torch_size(param.shape)}",
             )
 
-    def algorithm(self, group: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    def algorithm(self, group: Mapping[str, Any], params: Sequence[Tensor]) -> tuple[str, dict[str, Any]]:
         """Return ``muon`` and its settings."""
         require(group["ns_steps"] < 100, "Number of steps must be less than 100 for computational efficiency")
         require(len(group["ns_coefficients"]) == 3, "Coefficients must be a tuple of exactly 3 values")
