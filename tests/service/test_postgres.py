@@ -12,10 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from sqlalchemy import update
 
 from telegrad_service.cli import main
 from telegrad_service.cluster import directory, functions, tokens
-from telegrad_service.database.database import Base, Database
+from telegrad_service.database.database import Base, Database, DatabaseUnavailable
 from telegrad_service.tenants import store
 
 from ..servers import running
@@ -46,6 +47,19 @@ def test_the_tables_are_those_that_are_declared(database: str) -> None:
             assert declared.__tablename__ in Base.metadata.tables
     finally:
         opened.close()
+
+
+@pytest.mark.full
+def test_a_process_that_stands_still_in_a_transaction_keeps_no_lock(postgres: str) -> None:
+    """Or a worker that stops while it renews its lease could not be declared dead."""
+    report = directory.Report(sessions=0, max_sessions=1, load=0.0, free_bytes=0)
+    with Database(postgres) as still, Database(postgres) as other:
+        directory.Directory(still).join("worker", "http://127.0.0.1:1", "1", ["cpu"], False, 1.0, report)
+        with pytest.raises(DatabaseUnavailable, match="idle-in-transaction"), still.transaction(writes=True) as session:
+            session.execute(update(directory.WorkerRow).values(load=0.5))
+            assert directory.Directory(other).leave("worker")
+        [worker] = directory.Directory(still).workers()
+        assert not worker.alive and worker.report.load == 0.0
 
 
 @pytest.mark.full

@@ -31,6 +31,9 @@ LOCK_ID = 7_265_746_732
 """The advisory lock that a process holds on PostgreSQL while it migrates the database."""
 LOCK_TIMEOUT_S = 30
 """Seconds that a transaction waits for another process."""
+IDLE_TIMEOUT_S = 3
+"""Seconds after which PostgreSQL ends a transaction whose process does nothing, so that one that stands still, as a
+paused virtual machine does, keeps no locks."""
 WRITES = "telegrad_writes"
 """The execution option of a SQLite transaction that excludes other writers from its start."""
 DRIVERS = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
@@ -150,7 +153,9 @@ class Database:
         if self.file is None:
             # A database that has no encoding (SQL_ASCII), as initdb makes without a locale, would give bytes for text.
             arguments = {"connect_timeout": LOCK_TIMEOUT_S, "client_encoding": "utf8"}
-            return create_engine(self.url, pool_pre_ping=True, pool_size=4, connect_args=arguments)
+            engine = create_engine(self.url, pool_pre_ping=True, pool_size=4, connect_args=arguments)
+            event.listen(engine, "connect", _set_up_postgresql)
+            return engine
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.file.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -229,6 +234,14 @@ def _set_up_sqlite(connection: Any, record: Any) -> None:
     """Check references, and keep the sqlite3 module from beginning transactions itself."""
     connection.isolation_level = None
     connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _set_up_postgresql(connection: Any, record: Any) -> None:
+    """Limit how long a transaction waits for others, and how long it makes others wait."""
+    # By statements: a pooler such as PgBouncer refuses settings in the connection's parameters.
+    connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT_S}s'")
+    connection.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_TIMEOUT_S}s'")
+    connection.commit()
 
 
 def _begin_sqlite(connection: Connection) -> None:
