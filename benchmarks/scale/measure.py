@@ -32,7 +32,7 @@ import numpy as np
 
 import telegrad as tg
 from telegrad_service.cluster import placement
-from telegrad_service.cluster.directory import Directory, Placed, Report, Worker, WorkerState
+from telegrad_service.cluster.directory import Directory, Placement, Report, Worker, WorkerState
 from telegrad_service.database.database import Database
 from telegrad_service.journal.frames import decode
 from telegrad_service.launch import running_server
@@ -306,14 +306,14 @@ def _opens(url: str) -> bool:
     return True
 
 
-def _fill(directory: Directory) -> list[Placed]:
+def _fill(directory: Directory) -> list[Placement]:
     """Add workers and sessions, and return the sessions."""
     report = Report(8, 256, 0.5, 2**33)
     for number in range(ROWS):
         worker = f"{number:032}"
         directory.join(worker, f"http://10.0.{number // 256}.{number % 256}:8000", "0.1.0", ["cpu"], True, 1e6, report)
         where = worker, 1, True, "cpu", {"name": "x" * 20}
-        directory.add(Placed(f"session-{number:040}", f"tenant-{number % 50}", *where), None)
+        directory.add(Placement(f"session-{number:040}", f"tenant-{number % 50}", *where), None)
     found = [directory.find(f"session-{number:040}") for number in range(ROWS)]
     return [placed for placed in found if placed is not None]
 
@@ -360,7 +360,7 @@ def directory(folder: Path) -> Found:
     return found
 
 
-def _calls(table: Directory, sessions: list[Placed]) -> list[tuple[str, Callable[[], object]]]:
+def _calls(table: Directory, sessions: list[Placement]) -> list[tuple[str, Callable[[], object]]]:
     """The calls that are measured, by name."""
     report, turns = Report(8, 256, 0.5, 2**33), iter(range(10**9))
     return [

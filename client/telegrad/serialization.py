@@ -40,7 +40,7 @@ from .tensor.handle import Tensor, upload
 if TYPE_CHECKING:
     from .torch_archive import SavedTensor
 
-Place = str | os.PathLike[str] | BinaryIO
+File = str | os.PathLike[str] | BinaryIO
 KEY = "telegrad"
 PLAIN = (str, int, float, bool, type(None))
 DTYPES = {dtype.numpy for dtype in dtypes.ALL}
@@ -99,7 +99,7 @@ def safe_globals(safe_globals: Sequence[Safe]) -> Iterator[None]:
 
 def save(
     obj: Any,
-    f: Place,
+    f: File,
     pickle_module: Any = None,
     pickle_protocol: int = 2,
     _use_new_zipfile_serialization: bool = True,
@@ -125,7 +125,7 @@ def save(
 
 
 def load(
-    f: Place,
+    f: File,
     map_location: Any = None,
     pickle_module: Any = None,
     *,

@@ -16,7 +16,7 @@ from .context import (
 )
 from .schema.op import CATALOGUE
 from .tensor import abstract
-from .tensor.call_cache import preparing, remember
+from .tensor.call_cache import preparer, remember
 from .tensor.eager import Tensor, again, apply, functions, tensor
 from .transforms import saved_tensor_hooks as saved
 
@@ -24,7 +24,7 @@ from .transforms import saved_tensor_hooks as saved
 # Sessions disable the warnings once with np.errstate; doing so for each op would take longer than the op.
 warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"telegrad_engine\.")
 
-remember(Tensor, functions, preparing(again, apply), {Tensor}, operators=False)
+remember(Tensor, functions, preparer(again, apply), {Tensor}, operators=False)
 remember(abstract.Meta, abstract.functions, abstract.prepare, abstract.KINDS)
 linalg = functions.linalg
 __version__ = "0.1.0"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from telegrad_engine.program import Instruction, safetensors, wire
-from telegrad_engine.program.result import LEAST, Answer, Lent, whole
+from telegrad_engine.program.result import LEAST, Answer, BorrowedAnswer, whole
 from telegrad_engine.session.session import Session
 
 
@@ -26,14 +26,14 @@ def session() -> Session:
     return session
 
 
-def lend(session: Session, *names: str) -> Lent:
+def lend(session: Session, *names: str) -> BorrowedAnswer:
     lent = wire.lend_answer(fetched(session, *names), {"sequence": "7"})
-    assert isinstance(lent, Lent)
+    assert isinstance(lent, BorrowedAnswer)
     session.lent.add(lent)
     return lent
 
 
-def in_pieces(lent: Lent, most: int) -> bytes:
+def in_pieces(lent: BorrowedAnswer, most: int) -> bytes:
     content = b""
     while piece := lent.read(len(content), most):
         assert len(piece) <= most
@@ -71,4 +71,4 @@ def test_what_is_lent_is_the_tensors_own_and_nobodys_once_it_is_gone(session: Se
 
 def test_short_answers_are_copied_at_once(session: Session) -> None:
     answer = wire.lend_answer(fetched(session, "small"), {})
-    assert not isinstance(answer, Lent) and answer is whole(answer)
+    assert not isinstance(answer, BorrowedAnswer) and answer is whole(answer)

@@ -20,7 +20,7 @@ from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
 from telegrad_engine.transforms.batched_gradients import check_rows, one_by_one
 
-from ..tape.lazy_graph import pass_over
+from ..tape.lazy_graph import run_lazily
 from ..tape.recorder import NO_ATTRS, Recorder
 from ..tape.segment import Effect
 from ..tensor.handle import Tensor, handle, recorder_of, refs
@@ -150,7 +150,7 @@ def _grad_rows(
     suspension.check_partial(recorder, outs, ins)
     one = [Meta(Spec(g._data.shape[1:], g._data.dtype)) for g in gradients]
     derive = partial(Derivation.of_grad, outs, ins, one, retain_graph, False, **unused)
-    stops = bool(recorder.stops) and new_pass(derive()).may_stop
+    stops = bool(recorder.python_hooks) and new_pass(derive()).may_stop
     if create_graph or stops or state.anomaly is not None:
         keep = create_graph if retain_graph is None else retain_graph
         return tuple(one_by_one(outs, ins, gradients, count, keep, create_graph, **unused))
@@ -180,9 +180,9 @@ def _run(
     yet. The stand-ins are then the ``inputs``.
     """
     with nullcontext() if state.anomaly is None else anomaly_mode.explained(recorder, tensors):
-        if plain and len(tensors) == 1 and pass_over(tensors[0], inputs):
+        if plain and len(tensors) == 1 and run_lazily(tensors[0], inputs):
             found = tuple(inputs or ())
-        elif recorder.stops:
+        elif recorder.python_hooks:
             return suspension.run(recorder, derive(), record)
         else:
             found = derive().run()

@@ -46,7 +46,7 @@ class RecordedOutputs(Outputs):
         attrs |= {} if self.ctx.materialize_grads else {"materialize_grads": False}
         recorder.emit("client_function", [refs(inputs), refs(results)], (), attrs)
         node.client_id = name
-        recorder.stops[name] = node
+        recorder.python_hooks[name] = node
 
 
 def _slots(results: tuple[Any, ...], which: set[int]) -> tuple[int, ...]:

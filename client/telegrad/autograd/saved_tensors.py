@@ -57,7 +57,7 @@ def _needs(value: Any) -> bool:
     return type(value)._apply is Tensor._apply and value.requires_grad if isinstance(value, Tensor) else False
 
 
-class _Call(NamedTuple):
+class _HookedOp(NamedTuple):
     """An op with all but its inputs, which forward takes one by one."""
 
     op: Op
@@ -76,7 +76,7 @@ class _Packed(Function):
     """An op whose saved tensors are packed."""
 
     @staticmethod
-    def forward(call: _Call, *values: Any) -> Any:
+    def forward(call: _HookedOp, *values: Any) -> Any:
         result = OPS._apply(call.op, call.inputs(values), call.attrs)
         return tuple(result) if isinstance(result, tuple) else result
 
@@ -91,7 +91,7 @@ class _Packed(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        call: _Call = ctx.call
+        call: _HookedOp = ctx.call
         saved = [_unpacked(kept) for kept in ctx.kept]
         many = call.op.lists_outputs or len(call.op.outputs) > 1
         specs = ctx._specs[1:]
@@ -115,7 +115,7 @@ def _packed_as(name: str) -> type[_Packed]:
     return packed
 
 
-def _kept(call: _Call, save: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+def _kept(call: _HookedOp, save: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
     """The saved form of a value that the derivative needs."""
     source, key = save
     if source == "attr":
@@ -150,7 +150,7 @@ class _Hooks(Packing):
         name = op.node if isinstance(op.node, str) else f"{camel(op.name)}Backward0"
         structure = mapped(lambda _: None, inputs)
         with below(self):
-            result = _packed_as(name).apply(_Call(op, attrs, plan, self.pair, structure), *flattened(inputs))
+            result = _packed_as(name).apply(_HookedOp(op, attrs, plan, self.pair, structure), *flattened(inputs))
         return op.bundle(list(result) if isinstance(result, tuple) else [result])
 
     def in_place(self, run: Run, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:

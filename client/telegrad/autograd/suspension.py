@@ -47,26 +47,28 @@ def mark_whole(results: Sequence[Any]) -> None:
     """Mark the nodes that made these tensors: a pass with chosen inputs may not go through them."""
     for result in results:
         if isinstance(result, Tensor) and result.grad_fn is not None:
-            result._recorder.whole.add(result.grad_fn)
+            result._recorder.whole_graph_nodes.add(result.grad_fn)
 
 
 def may_stop(tensor: Tensor) -> bool:
     """Whether a pass through the tensor's history may meet the user's Python, or a node from :func:`mark_whole`."""
     recorder = tensor._recorder
-    if not (recorder.stops or recorder.whole) or tensor._lazy is not None or tensor._node is None:
+    if not (recorder.python_hooks or recorder.whole_graph_nodes) or tensor._lazy is not None or tensor._node is None:
         return False  # a lazy graph has ops alone
     nodes = walk(tensor._node)
-    return any(not node.plain or node.evaluate is not None or node in recorder.whole for node in nodes)
+    return any(not node.plain or node.evaluate is not None or node in recorder.whole_graph_nodes for node in nodes)
 
 
 def check_partial(recorder: Recorder, roots: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
     """Raise InvalidOperation if a node from :func:`mark_whole` is between the roots and the inputs."""
-    if not recorder.whole:
+    if not recorder.whole_graph_nodes:
         return
     ends = {place(t)[0] for t in inputs}
     for root in roots:
         for node in walk(root.grad_fn) if root.grad_fn is not None else ():
-            if node in recorder.whole and any(not ends.isdisjoint(reached.next_edges) for reached in walk(node)):
+            if node in recorder.whole_graph_nodes and any(
+                not ends.isdisjoint(reached.next_edges) for reached in walk(node)
+            ):
                 raise InvalidOperation(WHOLE_ONLY)
 
 
@@ -261,7 +263,7 @@ class RemovableHandle(Handle):
         super().remove()
         if len(self._own.functions) == 0:
             self._place.remove()
-            if self._recorder.stops.pop(self._own.client_id, None) is not None and not self._recorder.closed:
+            if self._recorder.python_hooks.pop(self._own.client_id, None) is not None and not self._recorder.closed:
                 self._recorder.emit("remove_client_hook", (), (), {"hook": self._own.client_id})
 
 
@@ -298,6 +300,6 @@ def add(tensor: Tensor, function: Any, own: PythonHooks, place: Handle, verb: st
         place.remove()
         return RemovableHandle(first, function, Handle(place.hooks, key), recorder)
     own.leaf = weakref.ref(tensor)
-    recorder.stops[own.client_id] = own
+    recorder.python_hooks[own.client_id] = own
     recorder.emit(verb, [tensor._id], (), {"hook": own.client_id, **attrs})
     return RemovableHandle(own, function, place, recorder)

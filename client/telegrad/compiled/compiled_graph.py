@@ -13,7 +13,7 @@ from telegrad_engine.autograd.custom_function.ctx import FunctionOp
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.graph.data import NOWHERE, NodeData
 from telegrad_engine.graph.node import FREED, Node
-from telegrad_engine.schema.derivative_plan import Plan, Save, Step
+from telegrad_engine.schema.derivative_plan import DerivativeStep, Plan, Save
 from telegrad_engine.shapes import Spec
 
 from ..tape.graph_pattern import Pattern, Unrepeatable, pattern_since
@@ -46,7 +46,7 @@ class CompiledMultiOutputNode(CompiledNode):
 
 
 def _plan(edges: int, sources: tuple[int, ...], holds_tensors: bool) -> Plan:
-    steps = (Step(tuple(range(edges)), _refuse, (), True),) if edges else ()
+    steps = (DerivativeStep(tuple(range(edges)), _refuse, (), True),) if edges else ()
     saves = tuple([Save("shape", source) for source in sources])  # what is saved is a shape, which nothing unpacks
     return Plan(saves, steps, holds_tensors, saves_self=False, direct=None)
 

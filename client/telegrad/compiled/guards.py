@@ -39,7 +39,7 @@ SCHEDULERS = "telegrad.optim.lr_scheduler"
 MISSING = object()
 
 
-class Place:
+class HeldObjects:
     """A holder of other objects, which must stay the same objects, or equal constants."""
 
     def __init__(self, name: str, read: Callable[[], Sequence[Any]]) -> None:
@@ -79,8 +79,8 @@ class Guards:
     def __init__(self, roots: Sequence[Any]) -> None:
         self.tensors: list[Tensor] = []
         self.optimizers: list[Optimizer] = []
-        self.places: list[Place] = []
-        self.groups: dict[int, Place] = {}
+        self.places: list[HeldObjects] = []
+        self.groups: dict[int, HeldObjects] = {}
         """The places that are parameter groups, by the identity of the group."""
         self._seen: dict[int, Any] = {}
         self._due: deque[tuple[str, Any]] = deque(("it", root) for root in roots)
@@ -98,7 +98,7 @@ class Guards:
         """Allow these settings of an optimizer's group to change from now on."""
         place = self.groups[id(group)]
         read = lambda: [x for key, value in group.items() if key not in names for x in (key, value)]  # noqa: E731
-        self.places[self.places.index(place)] = self.groups[id(group)] = Place(place.name, read)
+        self.places[self.places.index(place)] = self.groups[id(group)] = HeldObjects(place.name, read)
 
     # Visiting ------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class Guards:
         """Watch what ``read`` returns, and visit it, under these names or else the holder's."""
         if len(self.places) >= MAX_PLACES:
             raise Unwatchable("it reaches too much for its changes to be watched")
-        place = Place(name, read)
+        place = HeldObjects(name, read)
         self.places.append(place)
         self._due += [(names[i] if names else name, x) for i, x in enumerate(place.held) if x is not MISSING]
 

@@ -47,7 +47,7 @@ def trace(function: Any, name: str, example: Sequence[Any] | None = None) -> Tra
     code needs numbers. Raises NeedsExample for code that requires one, and errors that name the line of code that
     cannot be traced.
     """
-    source = Source(function)
+    source = TracedCode(function)
     arguments = source.arguments(example)
     found, suspects = _definition(source, name, arguments)
     if example is not None or not suspects:
@@ -87,7 +87,7 @@ class Argument(NamedTuple):
         return {"name": self.name, "type": self.type, **default}
 
 
-class Source:
+class TracedCode:
     """The code to trace: a Function in either form, or a plain function."""
 
     def __init__(self, function: Any) -> None:
@@ -145,7 +145,7 @@ def _argument(parameter: inspect.Parameter, example: Any) -> Argument:
 
 def in_order(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """Return a call's arguments in forward's order, including defaults. Raises TypeError like a Python call."""
-    source = Source(function)
+    source = TracedCode(function)
     bound = inspect.signature(source.forward).bind(*(None,) * source.takes_ctx, *args, **kwargs)
     bound.apply_defaults()
     return list(bound.arguments.values())[int(source.takes_ctx) :]
@@ -230,7 +230,7 @@ class SavedContext:
 # The definition -----------------------------------------------------------------------------------
 
 
-def _definition(source: Source, name: str, arguments: list[Argument]) -> tuple[Trace, set[str]]:
+def _definition(source: TracedCode, name: str, arguments: list[Argument]) -> tuple[Trace, set[str]]:
     """The definition, and the inputs that are probably not tensors."""
     guards: Data = {}
     hints: Data = {}

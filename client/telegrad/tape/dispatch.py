@@ -23,22 +23,22 @@ from telegrad_engine.tensor.call_cache import (
     CALLS,
     CONSTANTS,
     SEQUENCES,
-    Call,
+    CallSignature,
     Prepare,
-    gathered,
+    bind_inputs,
     key_parts,
-    preparing,
-    told_apart,
+    preparer,
+    with_stand_ins,
 )
 from telegrad_engine.tensor.execution import note_views
 from telegrad_engine.tensor.inference import mark
 from telegrad_engine.tensor.namespace import Apply, Resolve
-from telegrad_engine.tensor.prepared_calls import RecordedCall, promised
+from telegrad_engine.tensor.prepared_calls import RecordedCall, infer_specs
 
 from ..call_site import Position, is_ours, users_frame
 from .lazy_graph import NodeBuilder, enter
 from .segment import Effect
-from .step import Places, Step, step_of
+from .step import Places, RecordedStep, step_of
 from .thread_state import active
 from .value_checks import check_values, raise_here
 
@@ -56,7 +56,7 @@ class PreparedCall(NodeBuilder):
         *("op", "step"),
     )
 
-    def __init__(self, call: Call, make: Make) -> None:
+    def __init__(self, call: CallSignature, make: Make) -> None:
         self.op, inputs, self._attrs, specs, self._order = call
         self._inputs = [None if hasattr(x, "_data") else x for x in inputs]
         """The op's inputs, without the tensors."""
@@ -70,12 +70,12 @@ class PreparedCall(NodeBuilder):
         self._is_plain = not call.many and not self.op.view and [*order] in ([0], [0, 1])
         """Whether it has one result, and one or two tensors, in the order of the inputs."""
 
-    def record(self, recorder: Any, tensors: Sequence[Any], frame: FrameType, step: Step | None) -> Any:
+    def record(self, recorder: Any, tensors: Sequence[Any], frame: FrameType, step: RecordedStep | None) -> Any:
         """Record a call on these tensors, with this step if its numbers are its own. Return the result."""
         order, segment = self._order, recorder.segment
         if self._checks:
             attrs, blank = (self._attrs, self._inputs) if step is None else (step.attrs, step.inputs)
-            check_values(self.op, tensors if order is None else gathered(blank, order, tensors), attrs)
+            check_values(self.op, tensors if order is None else bind_inputs(blank, order, tensors), attrs)
         position = frame.f_code, frame.f_lasti
         if not self._is_plain:
             return self._record_any(recorder, tensors, step, position)
@@ -103,7 +103,7 @@ class PreparedCall(NodeBuilder):
             mark((output,))
         return output
 
-    def _record_any(self, recorder: Any, tensors: Sequence[Any], step: Step | None, position: Position) -> Any:
+    def _record_any(self, recorder: Any, tensors: Sequence[Any], step: RecordedStep | None, position: Position) -> Any:
         """Record a call that may have other arguments between its tensors, or several results."""
         order, segment, make = self._order, recorder.segment, self._make
         slots = segment.slots
@@ -122,10 +122,10 @@ class PreparedCall(NodeBuilder):
             enter(segment, self, tensors, (*[slots[tensor._id] for tensor in tensors], *made), outputs, step)
         return self.op.bundle(outputs)
 
-    def build(self, tensors: Sequence[Any], outputs: Sequence[Any], step: Step | None = None) -> Sequence[Any]:
+    def build(self, tensors: Sequence[Any], outputs: Sequence[Any], step: RecordedStep | None = None) -> Sequence[Any]:
         """Record the node of a call, and return it."""
         order, recorded = self._order, self._recorded
-        given = tensors if order is None else gathered(self._inputs if step is None else step.inputs, order, tensors)
+        given = tensors if order is None else bind_inputs(self._inputs if step is None else step.inputs, order, tensors)
         if step is not None:
             before, state.grad_enabled = state.grad_enabled, True  # as it was at the time of the call
             try:
@@ -137,7 +137,7 @@ class PreparedCall(NodeBuilder):
 
     def has_results_of(self, op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> bool:
         """Whether a call whose step is of the same kind has the same results; its numbers may be out of bounds."""
-        specs = promised(op, tuple(inputs), attrs) if op is self.op else None
+        specs = infer_specs(op, tuple(inputs), attrs) if op is self.op else None
         return specs is not None and [interned(spec.shape, spec.dtype) for spec in specs] == self.specs
 
 
@@ -146,11 +146,11 @@ class PreparedChange(PreparedCall):
 
     __slots__ = ()
 
-    def __init__(self, call: Call, make: Make) -> None:
+    def __init__(self, call: CallSignature, make: Make) -> None:
         super().__init__(call, make)
         self.step = _step_of(self.op, call.inputs, call.attrs, 0)
 
-    def record(self, recorder: Any, tensors: Sequence[Any], frame: FrameType, step: Step | None) -> Any:
+    def record(self, recorder: Any, tensors: Sequence[Any], frame: FrameType, step: RecordedStep | None) -> Any:
         """Record a change of the first of these tensors, and return it."""
         segment, changed, order = recorder.segment, tensors[0], self._order
         slots, counter = segment.slots, changed._version_counter
@@ -165,7 +165,7 @@ class PreparedChange(PreparedCall):
 def preparing_calls(make: Make, apply: Apply, in_place: bool = False) -> Prepare:
     """Return a ``prepare`` for :func:`recording`; ``make`` makes the outputs' handles."""
     kind: Any = PreparedChange if in_place else PreparedCall
-    prepare = preparing(lambda call: kind(call, make), apply)
+    prepare = preparer(lambda call: kind(call, make), apply)
 
     def prepare_change(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], tensors: Sequence[Any]) -> Any:
         tracked = state.grad_enabled and op.differentiable and any(tensor._requires_grad for tensor in tensors)
@@ -192,8 +192,8 @@ def recording(
     kinds: Container[type[Any]],
     in_place: bool = False,
 ) -> Callable[..., Any]:
-    """Like :func:`remembering`, for the SDK's functions: ``prepare`` returns a PreparedCall, or another function."""
-    known: LRU[Any, tuple[Any, Step | None]] = LRU(CALLS)
+    """Like :func:`cached_calls`, for the SDK's functions: ``prepare`` returns a PreparedCall, or another function."""
+    known: LRU[Any, tuple[Any, RecordedStep | None]] = LRU(CALLS)
     """Prepared calls or their states, by key, and the calls' own steps if they have numbers.
 
     A call with numbers is prepared by the kind of its step and the part of its key that is not constants."""
@@ -259,7 +259,7 @@ def recording(
         if prepared is None:
             known[found] = ONCE, None
         elif prepared is ONCE:
-            args, kwargs, tensors = told_apart(args, kwargs, kinds)
+            args, kwargs, tensors = with_stand_ins(args, kwargs, kinds)
             resolved = resolve(args, kwargs)
             known[found] = (resolved and prepare(*resolved, tensors)) or UNFIT, None
         return result
@@ -308,7 +308,7 @@ def _intern_specs(tensors: Sequence[Any]) -> bool:
     return changed
 
 
-def _step_of(op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any], outputs: int) -> Step:
+def _step_of(op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any], outputs: int) -> RecordedStep:
     """The step of a call; an in-place change has no outputs."""
     ids = ["" if hasattr(x, "_data") else x for x in inputs]
     name = op.key if outputs else f"{op.key}_"

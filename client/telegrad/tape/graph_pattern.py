@@ -14,7 +14,7 @@ from telegrad_engine.graph.node import Node, accumulator, walk
 from telegrad_engine.shapes import Spec
 
 from .lazy_graph import NodeBuilder
-from .step import Step
+from .step import RecordedStep
 
 VARY = frozenset({"next_edges", "sequence", "versions"})
 """The attributes of a node that differ from call to call."""
@@ -39,7 +39,7 @@ class Pattern(NodeBuilder):
         self._roots = [(index, *root) for index, (_, root) in enumerate(results) if root is not None]
         self.tracked = [(index, output_nr) for index, _, output_nr in self._roots]
 
-    def build(self, tensors: Sequence[Any], outputs: Sequence[Any], _: Step | None = None) -> Sequence[Node]:
+    def build(self, tensors: Sequence[Any], outputs: Sequence[Any], _: RecordedStep | None = None) -> Sequence[Node]:
         """Make the nodes of a call on these tensors with these outputs, and return them."""
         before, after = [[x._version_counter for x in each] for each in (outputs, reversed(tensors))]
         ends = [None, *map(_place, tensors)]

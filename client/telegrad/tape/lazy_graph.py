@@ -20,7 +20,7 @@ from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
 
 from .shadow import ShadowValues
-from .step import Places, Step
+from .step import Places, RecordedStep
 
 BETWEEN = 2.0**-20
 """The increment of the sequence number from node to node of a lazy graph; elsewhere it is 1."""
@@ -50,7 +50,7 @@ class NodeBuilder:
     tracked: Sequence[tuple[int, int]]
     """The indices of the outputs that have a gradient, each with its number among the outputs of its node."""
 
-    def build(self, tensors: Sequence[Any], outputs: Sequence[Any], step: Step | None = None) -> Sequence[Any]:
+    def build(self, tensors: Sequence[Any], outputs: Sequence[Any], step: RecordedStep | None = None) -> Sequence[Any]:
         """Build a call's nodes, given its tensors, its outputs and its step if that has numbers of its own.
 
         Returns the new nodes, oldest first.
@@ -68,7 +68,7 @@ class LazyGraph:
         """The segment's slots."""
         self.sequence = next_sequence()
         """The base of its nodes' sequence numbers: its nodes are older than all that are recorded from now on."""
-        self.calls: list[tuple[NodeBuilder, Places, Step | None, Sequence[list[int]]]] = []
+        self.calls: list[tuple[NodeBuilder, Places, RecordedStep | None, Sequence[list[int]]]] = []
         """Each call's builder, slots of its tensors and then its outputs, own step, and version counters of outputs."""
         self.inputs: dict[int, Input] = {}
         """The inputs, by slot."""
@@ -88,7 +88,9 @@ class LazyGraph:
         self.inputs[slot] = (tensor if requires_grad else None, tensor._data, counter, counter[0])
         return True
 
-    def add(self, builder: NodeBuilder, places: Places, outputs: Sequence[Any], step: Step | None = None) -> None:
+    def add(
+        self, builder: NodeBuilder, places: Places, outputs: Sequence[Any], step: RecordedStep | None = None
+    ) -> None:
         """Add a call, given the slots of its tensors and then its outputs, and mark these as outputs of this graph."""
         self.calls.append((builder, places, step, [output._version_counter for output in outputs]))
         for index, output_nr in builder.tracked:
@@ -228,7 +230,7 @@ def enter(
     tensors: Sequence[Any],
     places: Places,
     outputs: Sequence[Any],
-    step: Step | None = None,
+    step: RecordedStep | None = None,
 ) -> None:
     """Add a segment's last call to the graph: later if possible, and else now.
 
@@ -246,7 +248,7 @@ def enter(
         lazy.add(builder, places, outputs, step)
 
 
-def pass_over(root: Any, inputs: Sequence[Any] | None = None) -> bool:
+def run_lazily(root: Any, inputs: Sequence[Any] | None = None) -> bool:
     """Do what a plain pass from this tensor over its lazy graph does. Return False if the pass has to run on nodes.
 
     The leaves that the pass reaches get gradients. With ``inputs``, only check that these are exactly those leaves.

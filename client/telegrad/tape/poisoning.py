@@ -24,7 +24,7 @@ SETTING = frozenset({"set_grad", "zero_grad"})
 """The verbs that replace gradients, unless they have attributes."""
 
 
-class Failed(dict[str, TelegradError]):
+class FailedTensors(dict[str, TelegradError]):
     """The errors of tensors that were never created, by id. Using such a tensor raises its error; none is freed."""
 
     def refuse(self, names: Sequence[str], error: TelegradError) -> None:
@@ -76,7 +76,7 @@ class Sharing(dict[str, list[int]]):
         self.setdefault((source if tensor._base is None else tensor._base)._id, memory)
 
 
-class Outcome(NamedTuple):
+class FailureImpact(NamedTuple):
     """The instructions, from the failed one on, that never run and those that are sent again."""
 
     poisoned: list[Recorded]
@@ -85,14 +85,14 @@ class Outcome(NamedTuple):
     """The tensors whose gradients a failed pass may have left incomplete."""
 
 
-def poisoned_by(sharing: Sharing, program: Sequence[Recorded], index: int, only: bool, dead: set[str]) -> Outcome:
+def poisoned_by(sharing: Sharing, program: Sequence[Recorded], index: int, only: bool, dead: set[str]) -> FailureImpact:
     """Divide a recorder's program, from this failed instruction on, into poisoned and spared instructions.
 
     Unless ``only`` this instruction failed, all are poisoned. ``dead`` names tensors whose handles died.
     """
     failed, rest = program[index], [each for each in program[index:] if each.instruction.op not in ENDING]
     if not only:
-        return Outcome(rest, [], [])
+        return FailureImpact(rest, [], [])
     spread = _Spread(sharing, dead, [each.instruction for each in program[:index]])
     poisoned = {i for i, each in enumerate(rest) if spread.takes(each, each is failed)}
     used: set[str] = set()
@@ -105,10 +105,10 @@ def poisoned_by(sharing: Sharing, program: Sequence[Recorded], index: int, only:
             used.update(names_in(instruction.inputs))
     unfinished = [] if failed.effect is None else [tensor for tensor, had in failed.effect.receivers if not had]
     spared = [each for i, each in enumerate(rest) if i not in poisoned]
-    return Outcome([rest[i] for i in sorted(poisoned)], spared, unfinished)
+    return FailureImpact([rest[i] for i in sorted(poisoned)], spared, unfinished)
 
 
-def undo(outcome: Outcome) -> None:
+def undo(outcome: FailureImpact) -> None:
     """Restore the shadow graph to the state that it would have without the poisoned instructions."""
     had: dict[str, bool] = {}
     leaves: dict[str, Any] = {}

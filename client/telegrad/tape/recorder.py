@@ -30,7 +30,7 @@ from ..call_site import users_line
 from ..transport.base import Transport
 from .flush_policy import FlushPolicy, is_full
 from .in_flight import InFlight, Recording
-from .poisoning import Failed, Sharing, explain, poisoned_by, undo
+from .poisoning import FailedTensors, Sharing, explain, poisoned_by, undo
 from .segment import FIELDS, Effect, Received, Recorded, Segment
 from .step import Block
 from .templates import Templates
@@ -74,14 +74,14 @@ class Recorder:
         self.segment = Segment()
         """The segment that is being recorded; ``segments`` are those before it that are not sent."""
         self.segments: list[Segment] = []
-        self.dead: list[str] = []
-        self.release: Callable[[str], None] = self.dead.append
+        self.pending_frees: list[str] = []
+        self.release: Callable[[str], None] = self.pending_frees.append
         """Notes that a handle died, so that the next message frees its tensor; ``__del__`` may do no more."""
-        self.failed = Failed()
+        self.failed = FailedTensors()
         self.sharing = Sharing()
-        self.stops: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+        self.python_hooks: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         """The nodes and hooks with the user's Python, at which a pass must stop, by their ids in the session."""
-        self.whole: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.whole_graph_nodes: weakref.WeakSet[Any] = weakref.WeakSet()
         """Nodes that no pass for chosen inputs may go through."""
         self.lock = threading.RLock()
         """Held while anything is recorded or sent; take it around instructions that must stay together."""
@@ -182,7 +182,7 @@ class Recorder:
                 self._check_usable(ids)
             self.make_way()
             self.segment.add_block(block, ids, effects)
-            self.dead += dropped
+            self.pending_frees += dropped
             if block.has(STEP):
                 self.note_step()
 
@@ -271,7 +271,7 @@ class Recorder:
         assert last is not None, "it was sent, and has not failed"
         recording, answer = last
         if answer.pending is not None:
-            self.dead += recording.freed(answer.pending["instruction"] + 1)
+            self.pending_frees += recording.freed(answer.pending["instruction"] + 1)
         return answer
 
     def relieve(self) -> None:
@@ -320,7 +320,7 @@ class Recorder:
     def free_dead(self, fetch: Sequence[str] = (), values: bool = True) -> None:
         """End the segment with a fetch of tensors and the freeing of dead ones, which no later instruction can use."""
         with self.lock:
-            dead = [self.dead.pop() for _ in range(len(self.dead))]
+            dead = [self.pending_frees.pop() for _ in range(len(self.pending_frees))]
             for name in self.sharing.keys() & dead:
                 del self.sharing[name]
             if self.failed:
@@ -352,8 +352,8 @@ class Recorder:
             finally:
                 self.end()
                 self._take()
-                self.dead.clear()
-                self.failed = Failed()
+                self.pending_frees.clear()
+                self.failed = FailedTensors()
         if error is not None:
             warnings.warn(f"what was sent last failed, and no value was read after it: {error}", stacklevel=3)
 
@@ -379,7 +379,7 @@ class Recorder:
         self._in_flight = InFlight(self.transport)
         self.parent, self.closed = os.getppid(), True
         self._take()
-        self.dead.clear()
+        self.pending_frees.clear()
 
     @property
     def _closed_text(self) -> str:
@@ -408,7 +408,7 @@ class Recorder:
             return
         freed = recording.freed(index)
         only = "instruction" in error.context
-        outcome = poisoned_by(self.sharing, program, index, only, {*self.dead, *freed})
+        outcome = poisoned_by(self.sharing, program, index, only, {*self.pending_frees, *freed})
         undo(outcome)
         for tensor in outcome.unfinished:
             self._add("set_grad", [tensor._id, None])
@@ -418,7 +418,7 @@ class Recorder:
             self.refuse(instruction.outputs, error)
             if instruction.op == "resume":  # cancel a pass that waits for gradients which were never computed
                 self._add("cancel", (), {"call": instruction.attrs["call"]})
-        self.dead.extend([name for name in freed if self.failed.pop(name, None) is None])
+        self.pending_frees.extend([name for name in freed if self.failed.pop(name, None) is None])
 
     def _add(self, op: str, inputs: Sequence[Any], attrs: Mapping[str, Any] = NO_ATTRS) -> None:
         """Record an instruction that has no line of the user's."""

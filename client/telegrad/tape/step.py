@@ -24,7 +24,7 @@ Places = tuple[int, ...]
 """The slots of an instruction's tensors: those among the inputs, in order, then those of the outputs."""
 
 
-class Step:
+class RecordedStep:
     """An instruction without ids."""
 
     __slots__ = ("attrs", "inputs", "kind", "mode", "op", "operands")
@@ -35,7 +35,7 @@ class Step:
         self.op, self.attrs, self.mode, self.operands = op, attrs, mode, operands
         self.inputs = inputs
         """The inputs, with any string in place of an id."""
-        self.kind: Step = self
+        self.kind: RecordedStep = self
         """The first step that differed from others in more than its numbers: steps of a kind have the same one."""
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ class Step:
         return f"<step {self.op}{tuple(self.inputs)} {self.attrs}>"
 
 
-Single = tuple[Step, Places, Position | None]
+Single = tuple[RecordedStep, Places, Position | None]
 """A single step, its places, and the user's line that recorded it."""
 
 
@@ -92,10 +92,10 @@ def is_quiet(op: str, attrs: Mapping[str, Any]) -> bool:
 # Kinds of steps -------------------------------------------------------------------------------------------
 
 MAX_KINDS = 4096
-_kinds: LRU[Any, Step] = LRU(MAX_KINDS)
+_kinds: LRU[Any, RecordedStep] = LRU(MAX_KINDS)
 
 
-def step_of(op: str, inputs: Sequence[Any], outputs: int, attrs: Mapping[str, Any], mode: str | None) -> Step:
+def step_of(op: str, inputs: Sequence[Any], outputs: int, attrs: Mapping[str, Any], mode: str | None) -> RecordedStep:
     """Return the step of an instruction with this number of outputs, whose attributes are canonical."""
     if op in TAKES_DATA:
         attrs = {name: value for name, value in attrs.items() if name != "data"}
@@ -105,10 +105,10 @@ def step_of(op: str, inputs: Sequence[Any], outputs: int, attrs: Mapping[str, An
     else:
         structure = structure_of(op, inputs, attrs)
         key, operands = (op, mode, outputs, structure.inputs, structure.attrs), structure.operands
-    kind: Step | None = _kinds.get(key)
+    kind: RecordedStep | None = _kinds.get(key)
     if kind is not None and not operands:
         return kind
-    step = Step(op, inputs, attrs or NO_ATTRS, mode, operands)
+    step = RecordedStep(op, inputs, attrs or NO_ATTRS, mode, operands)
     if kind is None:
         _kinds[key] = step
     else:
@@ -119,7 +119,9 @@ def step_of(op: str, inputs: Sequence[Any], outputs: int, attrs: Mapping[str, An
 class Block:
     """Steps that are recorded together as one entry: those of a compiled function."""
 
-    def __init__(self, steps: Sequence[Step], places: Sequence[Places], positions: Sequence[Position | None]) -> None:
+    def __init__(
+        self, steps: Sequence[RecordedStep], places: Sequence[Places], positions: Sequence[Position | None]
+    ) -> None:
         self.steps, self._places, self._positions = steps, places, positions
         self.kind = self
         self.operands: Sequence[float] = [x for step in self.steps for x in step.operands]

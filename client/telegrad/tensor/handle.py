@@ -284,7 +284,7 @@ class Tensor(HostValues, Tracked):
         self._recorder.emit("detach", [self._id], [result._id])
         return result
 
-    def _apart(self) -> Tensor:
+    def _detached_alias(self) -> Tensor:
         # The session uses the tensor itself here; only the client graph could form a reference cycle.
         result = result_of(self._recorder, "alias", [self._id], self._data)
         result._show_memory_of(self)

@@ -11,7 +11,7 @@ from telegrad_engine.context import below, observed_by
 from telegrad_engine.errors import DataDependentShape, GradRequired, InvalidOperation
 from telegrad_engine.graph.differentiation import listed
 from telegrad_engine.instrumentation import Observer, Run
-from telegrad_engine.ops.batching.batched_call import BatchedCall, Lanes
+from telegrad_engine.ops.batching.batched_call import BatchedCall, BatchedValue
 from telegrad_engine.ops.batching.families import apply_to_batch
 from telegrad_engine.schema.nesting import flattened, mapped
 from telegrad_engine.schema.op import CATALOGUE, Op
@@ -198,8 +198,8 @@ class Level(Observer):
         return type(value) is Batched and value.level is self
 
     def lanes(self, value: Any) -> Any:
-        """Convert an input for batching rules: to Lanes if this level batches it."""
-        return Lanes(value.batch) if self.owns(value) else value
+        """Convert an input for batching rules: to BatchedValue if this level batches it."""
+        return BatchedValue(value.batch) if self.owns(value) else value
 
     def lift(self, tensor: Tensor) -> Tensor:
         """Return the batch of a tensor, expanded if all samples share the tensor."""

@@ -16,7 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from telegrad_engine.autograd.checkpoint import Call, Checkpointing, noop_context_fn, set_checkpoint_early_stop
+from telegrad_engine.autograd.checkpoint import (
+    CheckpointedCall,
+    Checkpointing,
+    noop_context_fn,
+    set_checkpoint_early_stop,
+)
 from telegrad_engine.context import below, chain, no_grad, observed_by, state
 from telegrad_engine.errors import CheckpointError, InvalidArgument, InvalidValue, NotSupported
 from telegrad_engine.instrumentation import Observer, Run
@@ -134,7 +139,7 @@ def _check_op(op: Any) -> None:
 # Checkpoints ---------------------------------------------------------------------------------------------
 
 
-def _recomputed(call: Call) -> Any:
+def _recomputed(call: CheckpointedCall) -> Any:
     """Run the function as a checkpoint of the session."""
     transformed = any(each.sees_ops and not isinstance(each, Selection) for each in chain(state.observer))
     if active.tracer is not None or transformed:

@@ -54,7 +54,7 @@ SAME = frozenset(["array", "asarray", "ascontiguousarray", "copy"])
 """Functions and a method that may return the argument itself, because recorded arrays are never written to."""
 
 
-class Call(NamedTuple):
+class ArrayCall(NamedTuple):
     """One call on the tape."""
 
     function: Callable[..., Any]
@@ -88,7 +88,7 @@ class Tape:
     """The calls that are recorded, and the arrays that they take and return."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[ArrayCall] = []
         self.specs: list[ArraySpec | None] = []
         """The specs of arrays by number; None for a tuple of arrays, a Python number or a generator."""
         self.draws: set[int] = set()
@@ -117,12 +117,12 @@ class Tape:
         if any(not isinstance(x, (int, float)) for x in args):
             return NotImplemented
         number = self._number(None)
-        self.calls.append(Call(function, tuple([_with_refs(x) for x in args]), {}, number))
+        self.calls.append(ArrayCall(function, tuple([_with_refs(x) for x in args]), {}, number))
         return TracedNumber(self, number, function(*map(value_of, args)))
 
     def guard(self, check: Callable[..., None], args: Sequence[Any]) -> None:
         """Record a check that passes in this run and raises GuardFailed in a run where it does not."""
-        call = Call(check, tuple([_with_refs(x) for x in args]), {}, len(self.specs))
+        call = ArrayCall(check, tuple([_with_refs(x) for x in args]), {}, len(self.specs))
         text = repr(call[:2])
         if text not in self._guarded:
             self._guarded.add(text)
@@ -143,18 +143,18 @@ class Tape:
         call_kwargs = {name: _with_refs(x) for name, x in kwargs.items()}
         if isinstance(result, (np.ndarray, np.generic)):
             out = self._array(result, own)
-            self.calls.append(Call(function, call_args, call_kwargs, out.number))
+            self.calls.append(ArrayCall(function, call_args, call_kwargs, out.number))
             return out
         if not isinstance(result, (tuple, list)):
             raise Untraceable(NEEDED)
         number = self._number(None)
-        self.calls.append(Call(function, call_args, call_kwargs, number))
+        self.calls.append(ArrayCall(function, call_args, call_kwargs, number))
         outs = []
         for i, item in enumerate(result):
             if not isinstance(item, (np.ndarray, np.generic)):
                 raise Untraceable(NEEDED)
             out = self._array(item, own)
-            self.calls.append(Call(operator.getitem, (Ref(number), i), {}, out.number))
+            self.calls.append(ArrayCall(operator.getitem, (Ref(number), i), {}, out.number))
             outs.append(out)
         return type(result)(*outs) if hasattr(result, "_fields") else type(result)(outs)
 
@@ -162,7 +162,7 @@ class Tape:
         """Draw from a generator and record the call."""
         out = self._array(np.asarray(draw(generator.example)), ())
         self.draws.add(generator.number)
-        self.calls.append(Call(draw, (Ref(generator.number),), {}, out.number))
+        self.calls.append(ArrayCall(draw, (Ref(generator.number),), {}, out.number))
         return out
 
     def _array(self, value: Any, sources: Sequence[TapedArray]) -> TapedArray:

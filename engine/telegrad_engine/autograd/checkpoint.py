@@ -24,7 +24,7 @@ from .custom_function.ctx import Saved, is_tensor
 from .custom_function.node import FunctionNode
 
 
-class Call(NamedTuple):
+class CheckpointedCall(NamedTuple):
     """A call of a function under a checkpoint without reentrance, and its options."""
 
     function: Callable[..., Any]
@@ -65,7 +65,7 @@ class _Done(BaseException):
 class Frame:
     """A checkpointed call, whose saved tensors are replaced by numbers."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: CheckpointedCall) -> None:
         self.function = call.function
         self.args = [Saved(a) if is_tensor(a) else a for a in call.args]
         self.kwargs = {name: Saved(value) if is_tensor(value) else value for name, value in call.kwargs.items()}
@@ -228,7 +228,7 @@ class Checkpointing:
     ``recomputed(call)`` runs it without reentrance, ``reentrant(function, preserve, args)`` with it.
     """
 
-    def __init__(self, recomputed: Callable[[Call], Any], reentrant: Callable[..., Any]) -> None:
+    def __init__(self, recomputed: Callable[[CheckpointedCall], Any], reentrant: Callable[..., Any]) -> None:
         self._recomputed, self._reentrant = recomputed, reentrant
 
     def checkpoint(
@@ -277,7 +277,7 @@ class Checkpointing:
         stop = _early_stop[-1] if _early_stop else early_stop
         with around:
             return self._recomputed(
-                Call(function, args, kwargs, around_again, preserve, determinism_check == "default", stop)
+                CheckpointedCall(function, args, kwargs, around_again, preserve, determinism_check == "default", stop)
             )
 
     def checkpoint_sequential(
@@ -306,7 +306,7 @@ class Checkpointing:
         return _chain(steps[last:])(input)
 
 
-def _recomputed(call: Call) -> Any:
+def _recomputed(call: CheckpointedCall) -> Any:
     with Frame(call).numbering():
         return call.function(*call.args, **call.kwargs)
 

@@ -13,7 +13,7 @@ from ..program.program import Program
 from .graphs import GraphData
 
 
-class Source(NamedTuple):
+class ArraySource(NamedTuple):
     """Where an array comes from: an output of the plan, or one of its inputs."""
 
     is_output: bool
@@ -23,12 +23,12 @@ class Source(NamedTuple):
 class Save(NamedTuple):
     """An array that nodes of a graph save."""
 
-    source: Source
+    source: ArraySource
     shared: bool
     """Whether it shares the memory of a tensor, whose version guards it; otherwise only the nodes use it."""
 
 
-class Place(NamedTuple):
+class GraphPosition(NamedTuple):
     """A tensor's place in the graph."""
 
     requires_grad: bool
@@ -55,7 +55,7 @@ class Fetched(NamedTuple):
     description: Mapping[str, Any]
     version_counter: int
     """The number of its version counter. The version in the description is relative to that counter."""
-    source: Source | None
+    source: ArraySource | None
     """None if only the description is requested."""
     kept: int | None
     """Its position among the arrays that the program makes, if it is one of them."""
@@ -65,14 +65,14 @@ class Effects(NamedTuple):
     """All effects of a program on a session."""
 
     program: Program
-    arrays: list[Source]
+    arrays: list[ArraySource]
     """The arrays that it makes."""
     increases: list[int]
     """The increase of each version counter; those of new tensors begin at zero."""
-    writes: list[tuple[int, Source]]
+    writes: list[tuple[int, ArraySource]]
     """The numbers of the taken arrays that are overwritten, each with the source of the new values."""
     made: list[Made]
-    placed: list[tuple[int, Place]]
+    placed: list[tuple[int, GraphPosition]]
     """The tensors whose place in the graph is new or changed."""
     grads: list[tuple[int, int | None]]
     """The taken tensors whose gradient changes, each with the number of the new gradient or None."""

@@ -16,14 +16,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..arrays.numpy_tracer import ArraySpec, Call, Ref, SliceOf, Tape, TapedArray
+from ..arrays.numpy_tracer import ArrayCall, ArraySpec, Ref, SliceOf, Tape, TapedArray
 from ..arrays.symbolic import Untraceable
 from ..cancellation import STOPPED, check_cancelled
-from .effects import Effects, Save, Source
+from .effects import ArraySource, Effects, Save
 
 logger = logging.getLogger(__name__)
 
-Step = tuple[Callable[..., Any], Callable[[list[Any]], Any] | None, int, int, int, int]
+PlannedStep = tuple[Callable[..., Any], Callable[[list[Any]], Any] | None, int, int, int, int]
 """A function, a getter of its arguments from the places, three places, and the place of the result.
 
 In the most common case the getter is None and the arguments are in the three places: two arrays, and an array to write
@@ -67,7 +67,7 @@ class Plan:
     def __init__(
         self,
         places: list[Any],
-        steps: Sequence[Step],
+        steps: Sequence[PlannedStep],
         outputs: Mapping[int, Output],
         writes: Mapping[int, WriteCall],
         guards: Sequence[int],
@@ -144,7 +144,7 @@ class PlannedRun:
         self._given: set[int] = set()
         """The outputs whose arrays were returned without a copy."""
 
-    def array(self, source: Source) -> Any:
+    def array(self, source: ArraySource) -> Any:
         """Return the array of a source in row-major order, to be kept: nothing else has it or writes to it."""
         return self._output(source, "C") if source.is_output else own_copy(self.called_with[source.position])
 
@@ -157,7 +157,7 @@ class PlannedRun:
         array = self.called_with[source.position]
         return array if save.shared else own_copy(array, "K")
 
-    def _output(self, source: Source, order: Literal["C", "K"]) -> Any:
+    def _output(self, source: ArraySource, order: Literal["C", "K"]) -> Any:
         """Return an output in memory of its own: the array itself if it is not shared, otherwise a copy."""
         output = self._plan.outputs[source.position]
         array = self._places[output.place]
@@ -166,7 +166,7 @@ class PlannedRun:
         self._given.add(source.position)
         return array
 
-    def write(self, source: Source, target: Any) -> Callable[[], None]:
+    def write(self, source: ArraySource, target: Any) -> Callable[[], None]:
         """Return the write of a source's array to a tensor. All writes are created before the first is executed."""
         call = self._plan.writes.get(source.position) if source.is_output else None
         if call is None:
@@ -226,7 +226,7 @@ class Planner:
 
     # Calls to keep -----------------------------------------------------------------------
 
-    def _needed(self, calls: Sequence[Call]) -> list[Call]:
+    def _needed(self, calls: Sequence[ArrayCall]) -> list[ArrayCall]:
         """Return the calls without the unused ones."""
         needed, kept = set(self._ends), []
         for call in reversed(calls):
@@ -237,7 +237,7 @@ class Planner:
                 kept.append(call)
         return kept[::-1]
 
-    def _deferrable(self, written: Mapping[int, int]) -> dict[int, Call]:
+    def _deferrable(self, written: Mapping[int, int]) -> dict[int, ArrayCall]:
         """Return, by output position, the calls that can compute an output in the memory that it is written to."""
         uses: dict[int, int] = {}
         for number in [*self._ends, *[n for call in self._calls for n in _refs(call)]]:
@@ -280,7 +280,7 @@ class Planner:
         ending: dict[float, list[int]] = {}
         for number, index in self._last.items():
             ending.setdefault(index, []).append(number)
-        steps: list[Step] = []
+        steps: list[PlannedStep] = []
         free: list[int] = []
         for index, call in enumerate(self._calls):
             if id(call) in late:
@@ -300,7 +300,7 @@ class Planner:
         numbers = {number: self._places[number] for number in self._numbers}
         return Plan(self._template, steps, outputs, writes, guards, bool(self._generators), numbers, effects)
 
-    def _step(self, function: Callable[..., Any], places: Sequence[int], result: int) -> Step:
+    def _step(self, function: Callable[..., Any], places: Sequence[int], result: int) -> PlannedStep:
         if isinstance(function, np.ufunc) and function.nin == 2 and function not in NAMING:
             first, second, *out = places
             return function, None, first, second, out[0] if out else self._constant(None), result
@@ -310,7 +310,7 @@ class Planner:
         self._template.append(value)
         return len(self._template) - 1
 
-    def _overwritten(self, call: Call, index: int) -> int | None:
+    def _overwritten(self, call: ArrayCall, index: int) -> int | None:
         """Return the number of an argument that the result can overwrite, or None."""
         if not _elementwise(call):
             return None
@@ -338,13 +338,13 @@ class Planner:
         sharing = [n for n in self._ends if x.number in self._roots(n)]
         return Output(self._places[x.number], own and len(sharing) == 1, x.shape)
 
-    def _write(self, call: Call) -> WriteCall:
+    def _write(self, call: ArrayCall) -> WriteCall:
         function, places = self._prepared(call)
         return WriteCall(_writing(function), _taking(places))
 
     # Calls -------------------------------------------------------------------------------
 
-    def _prepared(self, call: Call, into: int | None = None) -> tuple[Callable[..., Any], list[int]]:
+    def _prepared(self, call: ArrayCall, into: int | None = None) -> tuple[Callable[..., Any], list[int]]:
         """Return a function of arrays only, and their places."""
         call = _as_reduction(call, self._specs)
         function, args = call.function, self._numbers_as_arrays(call)
@@ -357,7 +357,7 @@ class Planner:
         places = [self._places[x.number] if isinstance(x, Ref) else self._constant(x) for x in args]
         return (function, places) if into is None else (_writing(function), [*places, into])
 
-    def _numbers_as_arrays(self, call: Call) -> tuple[Any, ...]:
+    def _numbers_as_arrays(self, call: ArrayCall) -> tuple[Any, ...]:
         if call.function not in WEAK:
             return call.args
         specs = [self._specs[x.number] for x in call.args if isinstance(x, Ref)]
@@ -384,7 +384,7 @@ def _writing(function: Any) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def _refs(call: Call) -> Iterator[int]:
+def _refs(call: ArrayCall) -> Iterator[int]:
     """Yield the numbers of all arrays that a call takes."""
     yield from _within(call.args)
     yield from _within(tuple(call.kwargs.values()))
@@ -398,7 +398,7 @@ def _within(x: Any) -> Iterator[int]:
             yield from _within(item)
 
 
-def _elementwise(call: Call) -> bool:
+def _elementwise(call: ArrayCall) -> bool:
     """Return whether a call computes each element from the same elements of its arguments."""
     function = call.function
     return isinstance(function, np.ufunc) and function.signature is None and function.nout == 1 and not call.kwargs
@@ -425,7 +425,7 @@ _REDUCTIONS: dict[Any, Callable[..., Any]] = {
 """Functions that reduce an array with a ufunc."""
 
 
-def _as_reduction(call: Call, specs: Sequence[ArraySpec | None]) -> Call:
+def _as_reduction(call: ArrayCall, specs: Sequence[ArraySpec | None]) -> ArrayCall:
     """Return the call with its ufunc's ``reduce``, if it has one; ``specs`` describes each array by its number."""
     reduce, settings = _REDUCTIONS.get(call.function), call.kwargs
     array = call.args[0] if call.args else None

@@ -30,7 +30,7 @@ from ..session.environment import Environment
 from ..session.memory_accounting import Accounts
 from ..session.numbering import Numbering
 from ..session.session import Session
-from .effects import Effects, Fetched, Made, Place, Save, Source
+from .effects import ArraySource, Effects, Fetched, GraphPosition, Made, Save
 from .graphs import LEAF, TAKEN, GraphData, rebuild
 from .input_signature import Inputs, InputSignature, TensorSpec
 from .plan import Plan, Planner
@@ -165,7 +165,7 @@ class EffectsReader:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self.outputs: list[Any] = []
-        self._sources = {id(array): Source(False, i) for i, array in reversed([*enumerate(trace.arrays)])}
+        self._sources = {id(array): ArraySource(False, i) for i, array in reversed([*enumerate(trace.arrays)])}
         self._tensors = Numbering(trace.taken)
         """All tensors that can be reached from a name."""
         self._memories = Numbering([tensor._memory for tensor in trace.taken])
@@ -239,21 +239,23 @@ class EffectsReader:
 
     # Arrays and versions -------------------------------------------------------------------
 
-    def _source(self, array: Any) -> Source:
+    def _source(self, array: Any) -> ArraySource:
         """Return the source of an array after a run. A computed array becomes an output."""
         source = self._sources.get(id(array))
         if source is None:
-            source = self._sources[id(array)] = Source(True, len(self.outputs))
+            source = self._sources[id(array)] = ArraySource(True, len(self.outputs))
             self.outputs.append(array)
         return source
 
-    def _writes(self) -> list[tuple[int, Source]]:
+    def _writes(self) -> list[tuple[int, ArraySource]]:
         """Return the taken arrays that are overwritten, each with the source of the new values."""
         taken, before = self._trace.taken, self._trace.arrays
         changed = [i for i, tensor in enumerate(taken) if tensor._memory.array is not before[i]]
         return [(i, self._source(taken[i]._memory.array)) for i in changed]
 
-    def _fetched(self, made: list[Source], i: int, description: dict[str, Any], counter: Any, array: Any) -> Fetched:
+    def _fetched(
+        self, made: list[ArraySource], i: int, description: dict[str, Any], counter: Any, array: Any
+    ) -> Fetched:
         source = None if array is None else self._source(array)
         kept = None if source is None or source not in made else made.index(source)
         return Fetched(i, description, self._counters.of(counter), source, kept)
@@ -280,17 +282,17 @@ class EffectsReader:
         self.numbers.append(value.number)
         return Placeholder("numbers", value.number)
 
-    def _is_moved(self, number: int, place: Place) -> bool:
+    def _is_moved(self, number: int, place: GraphPosition) -> bool:
         """Return whether a taken tensor gets another place in the graph."""
         tensor, spec = self._trace.taken[number], self._trace.specs[number]
         if self._memories.of(tensor._memory) != number or self._counters.of(tensor._version_counter) != number:
             raise Untraceable("a tensor that it takes shows other memory afterwards")
         node, output_nr = self._trace.places.get(number, (None, 0))
-        before = Place(spec.requires_grad, NOWHERE if node is None else self._end(TAKEN, node), output_nr)
+        before = GraphPosition(spec.requires_grad, NOWHERE if node is None else self._end(TAKEN, node), output_nr)
         return place != before or tensor._base is not None
 
-    def _place(self, tensor: Any) -> Place:
-        return Place(tensor._requires_grad, self._edge(tensor._node), tensor._output_nr)
+    def _place(self, tensor: Any) -> GraphPosition:
+        return GraphPosition(tensor._requires_grad, self._edge(tensor._node), tensor._output_nr)
 
     # The graph -----------------------------------------------------------------------------
 

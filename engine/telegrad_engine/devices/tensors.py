@@ -1,8 +1,8 @@
 """Tensors over the arrays of other libraries, and how a backward pass handles their gradients.
 
-Tensors over immutable arrays have torch's view semantics, too: tensors that would share memory share a :class:`Memory`,
-which holds the current array of their base. A write replaces this array. A view stores the chain of view ops from the
-base to itself, and applies it again after a write.
+Tensors over immutable arrays have torch's view semantics, too: tensors that would share memory share a
+:class:`SharedArray`, which holds the current array of their base. A write replaces this array. A view stores the chain
+of view ops from the base to itself, and applies it again after a write.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..tensor.abstract import unwrap
 from ..tensor.abstract_layout import follow, row_major
 from ..tensor.base import Tracked
 from ..tensor.eager import Tensor
-from ..tensor.execution import execute, shows
+from ..tensor.execution import execute, is_view_of
 from ..tensor.gradient_values import ArrayValues, RawFunctions
 from ..tensor.memory_overlap import OVERLAPPING
 
@@ -116,7 +116,7 @@ class DeviceValues(ArrayValues):
             present._version_counter[0] += 1
 
 
-class Memory:
+class SharedArray:
     """Memory that tensors share: the array after the latest write, and the number of writes."""
 
     __slots__ = ("array", "writes")
@@ -129,7 +129,7 @@ class Memory:
 class ImmutableTensor(DeviceTensor):
     """A tensor over an immutable array, which a write replaces by a new one."""
 
-    _memory: Memory
+    _memory: SharedArray
     _path: tuple[ViewStep, ...] = ()
     """The chain of view ops from the memory's array to this tensor's."""
     _shown: Any = None
@@ -151,7 +151,7 @@ class ImmutableTensor(DeviceTensor):
 
     @_data.setter
     def _data(self, array: Any) -> None:
-        self._memory = Memory(array)
+        self._memory = SharedArray(array)
         self._path = ()
 
     @property
@@ -185,7 +185,7 @@ class ImmutableTensor(DeviceTensor):
         assert isinstance(source, ImmutableTensor)
         before = source._stand_in()
         after = follow(before, (op, values_within(attrs), index))  # strides do not depend on where a slice starts
-        if not shows(after, before):
+        if not is_view_of(after, before):
             return
         shown = self._data
         self._view_of(source, op, attrs, index)

@@ -11,7 +11,7 @@ from . import node_evaluation
 from .backward_pass import run
 from .node import accumulator, walk
 
-Place = tuple[Any, int]
+Endpoint = tuple[Any, int]
 """Where a gradient arrives: a node and an output number."""
 Root = tuple[Any, int, Any]
 """Where a pass starts: a place and the gradient that is sent to it."""
@@ -34,7 +34,7 @@ def backward(
         Derivation.of_backward(tensors, grad_tensors, retain_graph, create_graph, inputs).run()
 
 
-def _leads_to(node: Any, places: Sequence[Place]) -> bool:
+def _leads_to(node: Any, places: Sequence[Endpoint]) -> bool:
     """Whether a pass for the gradients at these places continues past ``node``."""
     ends = {target for target, _ in places}
     return any(target in ends for reached in walk(node) for target in reached.next_edges)
@@ -65,12 +65,12 @@ class Derivation(NamedTuple):
     roots: list[Root]
     values: Any
     keep_graph: bool
-    wanted: list[Place] | None
+    wanted: list[Endpoint] | None
     stores: bool
     """Whether captured gradients of leaves are accumulated, as for ``backward`` with ``inputs``."""
     width: int
     """The number of results that ``finish`` returns."""
-    finish: Callable[[dict[Place, Any]], tuple[Any, ...]]
+    finish: Callable[[dict[Endpoint, Any]], tuple[Any, ...]]
     """Returns the results from the captured gradients; it runs inside ``values``."""
 
     @classmethod
@@ -95,7 +95,7 @@ class Derivation(NamedTuple):
         for tensor in inputs or ():
             tensor.retain_grad()  # as in torch, this gives a non-leaf its gradient
 
-        def finish(captured: dict[Place, Any]) -> tuple[Any, ...]:
+        def finish(captured: dict[Endpoint, Any]) -> tuple[Any, ...]:
             for node, output_nr in wanted or ():  # run the hooks of the nodes where the pass ended
                 found = (node, output_nr) in captured and node.hooks is not None
                 if found and node.hooks.surround and not _leads_to(node, wanted or ()):
@@ -123,7 +123,7 @@ class Derivation(NamedTuple):
         keep = create_graph if retain_graph is None else retain_graph
         wanted = [place(t) for t in inputs]
 
-        def finish(captured: dict[Place, Any]) -> tuple[Any, ...]:
+        def finish(captured: dict[Endpoint, Any]) -> tuple[Any, ...]:
             results = [values.wrap(captured[target]) if target in captured else None for target in wanted]
             return completed(inputs, results, create_graph, allow_unused, materialize_grads)
 
@@ -194,7 +194,7 @@ def listed(tensors: Any) -> list[Any]:
     return [tensors] if hasattr(tensors, "_data") else list(tensors)
 
 
-def place(tensor: Any) -> Place:
+def place(tensor: Any) -> Endpoint:
     """Where a tensor's gradient arrives: its node and output number."""
     tensor._refresh()
     return (accumulator(tensor), 0) if tensor._node is None else (tensor._node, tensor._output_nr)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
-from ..autograd.checkpoint import Call, Frame
+from ..autograd.checkpoint import CheckpointedCall, Frame
 from ..context import state
 from ..errors import InvalidOperation, NotSupported
 from ..graph.node import Node, record
@@ -265,7 +265,7 @@ def checkpoint(
         raise InvalidOperation(f"at most {MAX_OPEN} checkpoints can be open inside each other")
     section = Section(sections, inputs, selective)
     options = preserve_rng_state, determinism_check, early_stop
-    frame = Frame(Call(section.run, tuple(inputs), {}, nullcontext(), *options))
+    frame = Frame(CheckpointedCall(section.run, tuple(inputs), {}, nullcontext(), *options))
     sections.open.append(Open(check_id(checkpoint), section, frame))
 
 

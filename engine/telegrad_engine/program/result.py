@@ -80,7 +80,7 @@ LEAST = 2**20
 """The minimum size in bytes of a container that is sent from the tensors' own memory."""
 
 
-class Lent:
+class BorrowedAnswer:
     """A container in pieces, some of which are the memory of a session's tensors. Safe to use from two threads.
 
     The session calls :meth:`materialize` before it changes any tensor.
@@ -109,12 +109,12 @@ class Lent:
             if len(self._pieces) > 1:
                 self._pieces = [safetensors.joined(self._pieces)]
 
-    def whole(self) -> Container:
+    def in_one_buffer(self) -> Container:
         """Return the whole container in one buffer."""
         self.materialize()
         return self._pieces[0]
 
 
-def whole(answer: Container | Lent) -> Container:
+def in_one_buffer(answer: Container | BorrowedAnswer) -> Container:
     """Return an answer of either type in one buffer."""
-    return answer.whole() if isinstance(answer, Lent) else answer
+    return answer.in_one_buffer() if isinstance(answer, BorrowedAnswer) else answer

@@ -17,7 +17,7 @@ from . import json_codec, safetensors
 from .instructions import MAX_INSTRUCTIONS, Instruction, check_all, parse_program, program_of
 from .program import NUMBERS, keep_apart
 from .program_cache import MEMORY, Programs
-from .result import LEAST, Answer, Lent, Value
+from .result import LEAST, Answer, BorrowedAnswer, Value
 from .template import TAKES_DATA, Ending, Template
 
 JSON, SAFETENSORS = "application/json", safetensors.MEDIA_TYPE
@@ -131,7 +131,7 @@ class Message(NamedTuple):
             if not done.values and done.calls == len(self.programs):
                 done.values = answer.values
             elif answer.values:
-                done.values = {**done.values, **_apart(answer.values)}
+                done.values = {**done.values, **_copy_values(answer.values)}
         if self.free:
             session.forget(self.free)
         return Answer(done.values)
@@ -147,7 +147,7 @@ class Message(NamedTuple):
         }
 
 
-def _apart(values: Mapping[str, Value]) -> dict[str, Value]:
+def _copy_values(values: Mapping[str, Value]) -> dict[str, Value]:
     """Copy fetched values, so that no later program changes them."""
     return {
         name: value if value.array is None else Value(value.description, value.array.copy())
@@ -280,10 +280,10 @@ def encode_answer(answer: Answer, media_type: str = SAFETENSORS) -> Container:
     return safetensors.joined(_answer_pieces(answer, NO_LABELS))
 
 
-def lend_answer(answer: Answer, labels: Mapping[str, str]) -> Container | Lent:
+def lend_answer(answer: Answer, labels: Mapping[str, str]) -> Container | BorrowedAnswer:
     """Return an answer as a container. A long one refers to the tensors' memory until its session materializes it."""
     pieces = _answer_pieces(answer, labels)
-    return safetensors.joined(pieces) if sum(map(len, pieces)) < LEAST else Lent(pieces)
+    return safetensors.joined(pieces) if sum(map(len, pieces)) < LEAST else BorrowedAnswer(pieces)
 
 
 def _answer_pieces(answer: Answer, labels: Mapping[str, str]) -> list[Container]:

@@ -67,7 +67,7 @@ SCRATCH = 0.75
 """The default scratch memory of a kernel, besides its results, as a multiple of its inputs and results."""
 
 
-class Memory(NamedTuple):
+class MemoryUse(NamedTuple):
     """The memory that an op's kernel allocates, and the memory that its result shares with its input."""
 
     scratch: float | Callable[..., int] = SCRATCH
@@ -85,26 +85,26 @@ class Memory(NamedTuple):
     """Whether several elements of a view may be one element of the input."""
 
 
-DEFAULT_MEMORY = Memory()
-NO_SCRATCH = Memory(0.0)
-VIEW = Memory(view=True)
-REPEATING_VIEW = Memory(view=True, repeats=True)
-MAY_ALIAS = Memory(may_alias=True)
+DEFAULT_MEMORY = MemoryUse()
+NO_SCRATCH = MemoryUse(0.0)
+VIEW = MemoryUse(view=True)
+REPEATING_VIEW = MemoryUse(view=True, repeats=True)
+MAY_ALIAS = MemoryUse(may_alias=True)
 
 
-def scratch(amount: float | Callable[..., int]) -> Memory:
-    """A kernel that allocates this besides its results; see :class:`Memory`."""
-    return Memory(amount)
+def scratch(amount: float | Callable[..., int]) -> MemoryUse:
+    """A kernel that allocates this besides its results; see :class:`MemoryUse`."""
+    return MemoryUse(amount)
 
 
-def blocks(amount: float) -> Memory:
+def blocks(amount: float) -> MemoryUse:
     """A kernel that works in blocks and allocates this multiple of a block and the results."""
-    return Memory(amount, blocked=True)
+    return MemoryUse(amount, blocked=True)
 
 
-def view_or_copy(copied: Callable[..., int]) -> Memory:
+def view_or_copy(copied: Callable[..., int]) -> MemoryUse:
     """A view op that copies if the strides do not allow a view; ``copied`` returns the bytes of the copy."""
-    return Memory(copied, view=True, may_copy=True)
+    return MemoryUse(copied, view=True, may_copy=True)
 
 
 class Overlap(NamedTuple):

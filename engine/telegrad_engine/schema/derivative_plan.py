@@ -22,7 +22,7 @@ class Save(NamedTuple):
     key: Any  # a position, or an attribute's name
 
 
-class Step(NamedTuple):
+class DerivativeStep(NamedTuple):
     """One derivative to evaluate: the edges that it computes gradients for and the saved values that it takes."""
 
     edges: tuple[int, ...]
@@ -35,7 +35,7 @@ class Plan(NamedTuple):
     """The values to save and the rules to evaluate when a given set of inputs requires grad."""
 
     saves: tuple[Save, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[DerivativeStep, ...]
     holds_tensors: bool  # whether freeing the graph drops a saved tensor
     saves_self: bool  # whether it saves input 0, so in-place ops must copy it
     direct: tuple[tuple[int, Rule, int, tuple[int, ...]], ...] | None
@@ -45,7 +45,7 @@ class Plan(NamedTuple):
 def make_plan(op: Any, needs: tuple[Any, ...]) -> Plan:
     """Make the plan for the inputs flagged in ``needs``: a bool per tensor parameter, a tuple of bools for a list."""
     saves: dict[Save, int] = {}
-    steps: list[Step] = []
+    steps: list[DerivativeStep] = []
     edge = 0
     all_edges: list[int] = []
     for param, need in zip(op.tensor_params, needs, strict=True):
@@ -61,11 +61,11 @@ def make_plan(op: Any, needs: tuple[Any, ...]) -> Plan:
             )
         if wanted and op.joint_rule is None:
             rule = op.rules[param.name]
-            steps.append(Step(edges, rule, _arguments(op, rule, 2, saves), param.is_list))
+            steps.append(DerivativeStep(edges, rule, _arguments(op, rule, 2, saves), param.is_list))
     if op.joint_rule is not None:
         rule, joint_needs = op.joint_rule, needs
         steps = [
-            Step(
+            DerivativeStep(
                 tuple(all_edges),
                 lambda F, grad, *saved: rule(F, grad, joint_needs, *saved),
                 _arguments(op, rule, 3, saves),

@@ -36,7 +36,7 @@ from .declaration import (
     PRIVATE,
     RESULT,
     Batching,
-    Memory,
+    MemoryUse,
     Overlap,
     Results,
     Variants,
@@ -75,7 +75,7 @@ class Op(Signature):
         variants: Variants = FUNCTION | METHOD,
         node: str | Callable[[Any], str] | None = None,
         results: Results = RESULT,
-        memory: Memory = DEFAULT_MEMORY,
+        memory: MemoryUse = DEFAULT_MEMORY,
         promotion: Promotion | None = None,
         may_raise: bool = False,
         overlap: Overlap = CHECKED,
@@ -397,7 +397,7 @@ class Options(TypedDict, total=False):
     variants: Variants
     node: str | Callable[[Any], str]
     results: Results
-    memory: Memory
+    memory: MemoryUse
     may_raise: bool
     overlap: Overlap
     autocast: Autocast

@@ -19,7 +19,7 @@ from ..errors import IndexOutOfRange, InvalidArgument, InvalidValue, NumberTooLa
 from ..memory_layout import MEMORY_FORMATS, memory_format
 
 
-class Misfit(TypeError):
+class ArgumentMismatch(TypeError):
     """An error with torch's text about a value that does not fit.
 
     The text may contain ``{function}``, ``{argument}`` and ``{position}`` (of the argument, from 0), which
@@ -32,7 +32,10 @@ Take = Callable[[float], dict[str, int]]
 
 
 class Kind:
-    """A kind of parameter. ``parse`` raises TypeError for an unsuitable value, or Misfit with a text of torch's."""
+    """A kind of parameter.
+
+    ``parse`` raises TypeError for an unsuitable value, or ArgumentMismatch with torch's text.
+    """
 
     word = "object"
     stub = "Any"
@@ -99,7 +102,9 @@ class TensorListKind(Kind):
             raise TypeError
         for i, v in enumerate(value):
             if not hasattr(v, "_data") and not (v is None and self.gaps):
-                raise Misfit(f"expected Tensor as element {i} in argument {{position}}, but got {type(v).__name__}")
+                raise ArgumentMismatch(
+                    f"expected Tensor as element {i} in argument {{position}}, but got {type(v).__name__}"
+                )
         return tuple(value)
 
 
@@ -245,7 +250,7 @@ class IntsKind(Kind):
                 raise
             why = f"type must be tuple of ints,but got {type(value).__name__}"
         where = f"{{function}}(): argument '{{argument}}' failed to unpack the object at pos {i + 1}"
-        raise Misfit(f'{where} with error "{why}"')
+        raise ArgumentMismatch(f'{where} with error "{why}"')
 
     def encode(self, value: Any) -> Any:
         return list(value) if isinstance(value, tuple) else value
@@ -415,7 +420,7 @@ class IndexKind(ListKind):
             if isinstance(item, tuple):
                 _check_slice(item)
             elif item is not None and item != "..." and (not isinstance(item, int) or isinstance(item, bool)):
-                raise Misfit(f'{{function}}(): an index has ints, null, "..." and slices, not {_plain(item)}')
+                raise ArgumentMismatch(f'{{function}}(): an index has ints, null, "..." and slices, not {_plain(item)}')
         if sum(item == "..." for item in index) > 1:
             raise IndexOutOfRange("an index can only have a single ellipsis ('...')")
         return index
@@ -439,7 +444,7 @@ def _lift_start(item: list[Any], take: Take) -> list[Any]:
 def _check_slice(item: tuple[Any, ...]) -> None:
     bounds = item[1:]
     if item[:1] != ("slice",) or len(bounds) != 3 or any(isinstance(b, bool) for b in bounds):
-        raise Misfit(f'{{function}}(): a slice is ["slice", start, stop, step], not {_plain(item)}')
+        raise ArgumentMismatch(f'{{function}}(): a slice is ["slice", start, stop, step], not {_plain(item)}')
     if not all(b is None or isinstance(b, int) for b in bounds):
         raise InvalidArgument("slice indices must be integers or None or have an __index__ method")
     if bounds[2] == 0:

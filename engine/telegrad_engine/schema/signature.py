@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..dtypes import COMPLEX_TEXT
 from ..errors import DTypeMismatch, InvalidArgument, TelegradError
-from .parameters import Kind, Misfit, Take, TensorKind, TensorListKind
+from .parameters import ArgumentMismatch, Kind, Take, TensorKind, TensorListKind
 
 REQUIRED: Any = inspect.Parameter.empty
 
@@ -174,7 +174,7 @@ class Signature:
                 raise
             if isinstance(value, complex):
                 raise DTypeMismatch(COMPLEX_TEXT) from None
-            if isinstance(error, Misfit):
+            if isinstance(error, ArgumentMismatch):
                 place = {"function": self.name, "argument": param.name, "position": self.positions[param.name]}
                 raise InvalidArgument(str(error).format(**place)) from None
             raise self._misfit(param, value) from None

@@ -38,7 +38,7 @@ from ..program.program import BoundProgram
 from ..program.program_cache import MEMORY, Programs
 from ..program.registered_functions import SHARED, Library, SessionLibrary
 from ..program.registered_functions.limits import WEIGHT_BYTES
-from ..program.result import Answer, Lent, Value, fetch, last_change
+from ..program.result import Answer, BorrowedAnswer, Value, fetch, last_change
 from ..program.suspensions import Suspended, Suspensions
 from ..program.verbs import VERBS, Verb
 from ..tensor.eager import Tensor, apply
@@ -145,7 +145,7 @@ class Session:
         """Whether the effects of every answered program were completed."""
         self.run_reports: dict[str, Any] = {}
         """How its cached programs ran, by digest, as its compiler notes it."""
-        self.lent: WeakSet[Lent] = WeakSet()
+        self.lent: WeakSet[BorrowedAnswer] = WeakSet()
         """The answers that are still alive and refer to the memory of its tensors."""
 
     # Running -----------------------------------------------------------------------------

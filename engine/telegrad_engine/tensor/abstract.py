@@ -15,7 +15,7 @@ from ..graph.node import accumulator, record
 from ..schema.op import NO_ATTRS, Op
 from ..shapes import Spec, check_size
 from .base import Tracked
-from .call_cache import Call, Ready, entering, gathered, preparing
+from .call_cache import CallSignature, Ready, bind_inputs, node_maker, preparer
 from .execution import Enter, finish, run_composite
 from .gradient_values import GraphValues
 from .namespace import Functions
@@ -119,20 +119,20 @@ def _data(value: Any) -> Any:
     return value
 
 
-def _again(call: Call) -> Ready:
+def _again(call: CallSignature) -> Ready:
     """Return a function that repeats a call on other tensors: it makes the outputs and adds them to the graph."""
     op, inputs, attrs, specs, order = call
-    enter = entering(call)
+    enter = node_maker(call)
     blank, hidden = [None if hasattr(x, "_data") else x for x in inputs], hidden_specs(call)
 
     def run(tensors: list[Any]) -> Any:
-        inputs = tensors if order is None else gathered(blank, order, tensors)
+        inputs = tensors if order is None else bind_inputs(blank, order, tensors)
         return finish(op, inputs, attrs, [Meta(spec) for spec in specs], hidden, enter)
 
     return run
 
 
-def hidden_specs(call: Call) -> Sequence[Any]:
+def hidden_specs(call: CallSignature) -> Sequence[Any]:
     """Return the specs of the hidden results, which the call computes for its derivative only."""
     op, inputs, attrs, _, _ = call
     datas = [x._data if hasattr(x, "_data") else x for x in inputs]
@@ -141,5 +141,5 @@ def hidden_specs(call: Call) -> Sequence[Any]:
 
 functions = Functions(Meta._apply)
 KINDS = frozenset({Meta})
-prepare = preparing(_again, Meta._apply)
+prepare = preparer(_again, Meta._apply)
 Meta._graph_class = Meta

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arrays.numpy import NumpyBackend
 from ..schema.op import Op, ViewStep, follow_arrays, follow_views
-from .execution import shows
+from .execution import is_view_of
 
 FEW = 1 << 24
 """The largest number of elements for which a stand-in allocates memory, which is never touched."""
@@ -64,7 +64,7 @@ def is_view(source: Any, op: Op, attrs: Any) -> bool:
     if source._base is None and source._layout is None and not source._view_chain:
         return True
     array = layout(source)
-    return shows(follow(array, (op, attrs, 0)), array)
+    return is_view_of(follow(array, (op, attrs, 0)), array)
 
 
 def is_contiguous(tensor: Any) -> bool:

@@ -228,7 +228,7 @@ class Tracked(Changeable):
         """Whether the elements are in row-major order, without gaps."""
         return is_contiguous(self)
 
-    def _apart(self) -> Self:
+    def _detached_alias(self) -> Self:
         """Return another tensor object over the same value that keeps no part of the graph alive."""
         return self.detach()
 

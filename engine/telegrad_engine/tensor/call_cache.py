@@ -23,7 +23,7 @@ from .execution import Enter
 from .indexing import getitem, resolve_getitem
 from .methods import SORTING, TensorMethods, plain_methods, reflected_methods
 from .namespace import Apply, Functions, Resolve, resolver
-from .prepared_calls import RecordedCall, promised
+from .prepared_calls import RecordedCall, infer_specs
 
 Ready = Callable[[list[Any]], Any]
 """A prepared call: applies an op to tensors like those that it was prepared for."""
@@ -40,7 +40,7 @@ _NEW, _ONCE, _UNFIT = "new", "once", "unfit"
 """The state of a call that is new, was made once, or cannot be cached."""
 
 
-class Call(NamedTuple):
+class CallSignature(NamedTuple):
     """A call that is being prepared, described by what all calls with its key have in common."""
 
     op: Op
@@ -58,7 +58,7 @@ class Call(NamedTuple):
         return self.op.lists_outputs or len(self.op.outputs) > 1
 
 
-def remembering(
+def cached_calls(
     otherwise: Callable[..., Any],
     resolve: Resolve,
     prepare: Prepare,
@@ -109,7 +109,7 @@ def remembering(
         if ready is _NEW:
             known[found] = _ONCE
         elif ready is _ONCE:
-            args, kwargs, tensors = told_apart(args, kwargs, kinds)
+            args, kwargs, tensors = with_stand_ins(args, kwargs, kinds)
             resolved = resolve(args, kwargs)
             known[found] = (resolved and prepare(*resolved, tensors)) or _UNFIT
         return result
@@ -122,12 +122,12 @@ def remember(
     functions: Functions,
     prepare: Prepare,
     kinds: Container[type[Any]],
-    cached: Callable[..., Callable[..., Any]] = remembering,
+    cached: Callable[..., Callable[..., Any]] = cached_calls,
     operators: bool = True,
 ) -> None:
     """Put a call cache for tensors of ``kinds`` in front of the methods of ``cls`` and of ``functions``.
 
-    ``cached`` makes the wrappers, with the arguments of :func:`remembering`. Calls of random ops are not cached.
+    ``cached`` makes the wrappers, with the arguments of :func:`cached_calls`. Calls of random ops are not cached.
     Without ``operators``, neither are those of operators and of methods that take only the tensor.
     """
 
@@ -157,7 +157,7 @@ def _operator(op: Op, reflected: bool = False) -> Resolve:
     return resolve
 
 
-def told_apart(
+def with_stand_ins(
     args: tuple[Any, ...], kwargs: dict[str, Any], kinds: Container[type[Any]]
 ) -> tuple[tuple[Any, ...], dict[str, Any], list[Any]]:
     """Return the arguments of a call, and the tensors among them, with a stand-in for each that comes again.
@@ -190,7 +190,7 @@ def key_parts(items: Sequence[Any]) -> tuple[Any, ...] | None:
     return tuple(parts)
 
 
-def calling(
+def op_function(
     op: Op,
     attrs: Mapping[str, Any],
     apply: Apply,
@@ -206,11 +206,11 @@ def calling(
     def call(*inputs: Any) -> Any:
         return apply(op, op.check_inputs(inputs), attrs)
 
-    return remembering(call, resolve, prepare, kinds, calls)
+    return cached_calls(call, resolve, prepare, kinds, calls)
 
 
-def preparing(make: Callable[[Call], Ready | None], apply: Apply) -> Prepare:
-    """Return a ``prepare`` for :func:`remembering`; ``make`` prepares the calls of ops that are not composite."""
+def preparer(make: Callable[[CallSignature], Ready | None], apply: Apply) -> Prepare:
+    """Return a ``prepare`` for :func:`cached_calls`; ``make`` prepares the calls of ops that are not composite."""
 
     def prepare(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], tensors: Sequence[Any]) -> Ready | None:
         order = _order(inputs, tensors)
@@ -218,12 +218,12 @@ def preparing(make: Callable[[Call], Ready | None], apply: Apply) -> Prepare:
             return None
         if op.composite:
             blank = [None if hasattr(x, "_data") else x for x in inputs]  # keep no tensor alive
-            return lambda tensors: apply(op, tuple(gathered(blank, order, tensors)), attrs)
-        specs = promised(op, inputs, attrs)
+            return lambda tensors: apply(op, tuple(bind_inputs(blank, order, tensors)), attrs)
+        specs = infer_specs(op, inputs, attrs)
         if not specs or not _same_dtype(op, inputs):
             return None
         straight = order == list(range(len(tensors)))
-        return make(Call(op, inputs, attrs, specs, None if straight else order))
+        return make(CallSignature(op, inputs, attrs, specs, None if straight else order))
 
     return prepare
 
@@ -239,7 +239,7 @@ def _order(inputs: tuple[Any, ...], tensors: Sequence[Any]) -> list[int | None] 
     return order if len(taken) == len(set(taken)) == len(tensors) else None
 
 
-def gathered(constants: Sequence[Any], order: Sequence[int | None], tensors: Sequence[Any]) -> list[Any]:
+def bind_inputs(constants: Sequence[Any], order: Sequence[int | None], tensors: Sequence[Any]) -> list[Any]:
     """Return an op's inputs from its constants and a call's tensors."""
     return [constant if i is None else tensors[i] for constant, i in zip(constants, order, strict=True)]
 
@@ -253,7 +253,7 @@ def _same_dtype(op: Op, inputs: tuple[Any, ...]) -> bool:
     return all(x._data.dtype == dtype for x in inputs[op.unpromoted :] if hasattr(x, "_data"))
 
 
-def entering(call: Call) -> Enter | None:
+def node_maker(call: CallSignature) -> Enter | None:
     """Return a function that records calls like this one and notifies the observer; None if they are not recorded."""
     op, inputs, attrs, specs, _ = call
     recorded = RecordedCall(op, inputs, attrs, specs)

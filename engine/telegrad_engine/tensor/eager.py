@@ -30,9 +30,9 @@ from ..schema.op import NO_ATTRS, Op
 from ..shapes import Spec, interned
 from .abstract import Meta, unwrap
 from .base import Tracked
-from .call_cache import Call, Ready, gathered
+from .call_cache import CallSignature, Ready, bind_inputs
 from .conversion import as_array
-from .execution import conform, execute, finish, is_own, own, run_composite, shows
+from .execution import conform, execute, finish, has_own_memory, in_own_memory, is_view_of, run_composite
 from .formatting import format_tensor
 from .gradient_values import ArrayValues, GraphValues
 from .in_place import Changeable
@@ -128,8 +128,8 @@ def _run(call: PreparedCall, inputs: Sequence[Any], datas: Sequence[Any], plain:
         return _run_to_several(call, inputs, datas, out)
     if type(out) is not ndarray or out.dtype is not call.dtype:
         out = conform(out, call.dtype, NUMPY)
-    if not ((plain and call.fresh) or call.view or is_own(out, datas)):
-        out = own(out, datas, NUMPY)
+    if not ((plain and call.fresh) or call.view or has_own_memory(out, datas)):
+        out = in_own_memory(out, datas, NUMPY)
     output = _new(Tensor)
     output._data = out
     output._spec = call.spec
@@ -191,7 +191,7 @@ def _run(call: PreparedCall, inputs: Sequence[Any], datas: Sequence[Any], plain:
         mark((output,))
     if call.view:
         x = inputs[0]
-        if out.base is x._data or shows(out, x._data):
+        if out.base is x._data or is_view_of(out, x._data):
             output._view_of(x, call.op, call.attrs, 0)
     return output
 
@@ -225,7 +225,7 @@ def _described(op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> tuple
     return plain, datas, tuple(key)
 
 
-def again(call: Call) -> Ready | None:
+def again(call: CallSignature) -> Ready | None:
     """Return a function that repeats a call of a function or a method on other tensors."""
     order, prepared = call.order, prepare(call.op, call.inputs, call.attrs)
     if prepared is None:
@@ -233,7 +233,7 @@ def again(call: Call) -> Ready | None:
     blank = [None if hasattr(x, "_data") else x for x in call.inputs]  # keep no tensor alive
 
     def run(tensors: list[Any]) -> Any:
-        inputs = tensors if order is None else gathered(blank, order, tensors)
+        inputs = tensors if order is None else bind_inputs(blank, order, tensors)
         return _run(prepared, inputs, [x._data if type(x) is Tensor else x for x in inputs], False)
 
     return run
@@ -255,8 +255,8 @@ def _made(array: Any, spec: Spec, op: Op, datas: Sequence[Any]) -> Tensor:
     """Return a new tensor over a kernel's result."""
     if type(array) is not ndarray or array.dtype is not spec.dtype:
         array = conform(array, spec.dtype, NUMPY)
-    if not op.view and not is_own(array, datas):
-        array = own(array, datas, NUMPY)
+    if not op.view and not has_own_memory(array, datas):
+        array = in_own_memory(array, datas, NUMPY)
     tensor = _new(Tensor)
     tensor._data = array
     tensor._spec = spec
@@ -418,7 +418,7 @@ class Tensor(Tracked):
         return None if data.flags.c_contiguous else data
 
     def _note_view(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:
-        if shows(self._data, source._data):
+        if is_view_of(self._data, source._data):
             self._view_of(source, op, attrs, index)
 
     def _strided_as(self, source: Changeable, op: Op, attrs: Any, index: int) -> Any:

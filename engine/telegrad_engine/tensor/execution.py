@@ -20,7 +20,7 @@ Enter = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], None]
 """``enter(inputs, outputs, hidden)`` records an operation."""
 
 
-def shows(array: Any, source: Any) -> bool:
+def is_view_of(array: Any, source: Any) -> bool:
     """Whether the result of a view op is a view of ``source``, judged by their ``base`` arrays."""
     if array is source:
         return True
@@ -69,7 +69,7 @@ def _execute(op: Op, datas: list[Any], attrs: Mapping[str, Any], xp: Backend) ->
     arrays = [result] if one else result
     outputs = [conform(array, spec.dtype, xp) for array, spec in zip(arrays, (specs,) if one else specs, strict=True)]
     if not op.view:
-        outputs = [array if is_own(array, datas) else own(array, datas, xp) for array in outputs]
+        outputs = [array if has_own_memory(array, datas) else in_own_memory(array, datas, xp) for array in outputs]
     if memory is not None:
         # Intermediate results of a composite have no name, but the graph may keep them, as it does hidden results.
         if needed > LARGE:
@@ -129,7 +129,7 @@ def needs(
     return total
 
 
-def is_own(array: Any, datas: Sequence[Any]) -> bool:
+def has_own_memory(array: Any, datas: Sequence[Any]) -> bool:
     """Whether an array is evidently in row-major order and shares no memory with the inputs ``datas``."""
     if type(array) is not ndarray or array.base is not None or not array.flags.c_contiguous:
         return False
@@ -139,7 +139,7 @@ def is_own(array: Any, datas: Sequence[Any]) -> bool:
     return True
 
 
-def own(array: Any, datas: Sequence[Any], xp: Backend) -> Any:
+def in_own_memory(array: Any, datas: Sequence[Any], xp: Backend) -> Any:
     """Return the result of an op that is not a view in row-major order, as in torch, and in memory of its own.
 
     Every device and every planned program uses this layout, so reshapes are views in the same cases, and sums are

@@ -127,7 +127,7 @@ def prepare(op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Prepared
     """Prepare calls like this one; None if each of them must be checked."""
     if op.composite or op.random or op.has_lists:
         return None
-    specs = promised(op, inputs, attrs)
+    specs = infer_specs(op, inputs, attrs)
     if not specs:
         return None
     datas = [x._data if hasattr(x, "_data") else x for x in inputs]
@@ -142,7 +142,7 @@ def prepare(op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> Prepared
     return PreparedCall(op, inputs, attrs, specs)
 
 
-def promised(op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[Spec] | None:
+def infer_specs(op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> list[Spec] | None:
     """Return the output specs that the rule gives for these shapes and dtypes; None if the rule needs values."""
     datas = [Spec(x._data.shape, x._data.dtype) if hasattr(x, "_data") else x for x in inputs]
     try:

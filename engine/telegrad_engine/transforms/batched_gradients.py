@@ -20,7 +20,7 @@ from ..errors import GradRequired, IndexOutOfRange, InvalidValue, ShapeMismatch
 from ..graph import differentiation
 from ..graph.backward_pass import _Pass, run
 from ..graph.node import Node, walk
-from ..ops.batching.batched_call import BatchedCall, Lanes
+from ..ops.batching.batched_call import BatchedCall, BatchedValue
 from ..ops.batching.families import apply_to_batch
 from ..ops.batching.linear_rules import matmul
 from ..schema.nesting import flattened, mapped
@@ -233,7 +233,7 @@ class Row(Tracked):
             batched = any(type(x) is Row and x.batched for x in inputs)
             return mapped(lambda array: Row(np.asarray(array), batched), op.kernel(NUMPY, *arrays, **attrs))
         lanes = mapped(_lanes, inputs)
-        size = next((len(x.value._data) for x in flattened(lanes) if type(x) is Lanes), None)
+        size = next((len(x.value._data) for x in flattened(lanes) if type(x) is BatchedValue), None)
         parts = op.kernel if op.composite else op.batching.parts
         if parts is not None and (op.composite or size is not None):
             return parts(functions, *inputs, **{**op.defaults, **attrs})
@@ -269,7 +269,7 @@ def _data(value: Any) -> Any:
 def _lanes(value: Any) -> Any:
     if type(value) is not Row:
         return value
-    return Lanes(Tensor(value.array)) if value.batched else Tensor(value.array)
+    return BatchedValue(Tensor(value.array)) if value.batched else Tensor(value.array)
 
 
 class BatchedValues(ArrayValues):

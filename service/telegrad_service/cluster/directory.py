@@ -141,7 +141,7 @@ class Worker(NamedTuple):
         return self.state is not WorkerState.DEAD
 
 
-class Placed(NamedTuple):
+class Placement(NamedTuple):
     """A session, and where it is."""
 
     id: str
@@ -257,7 +257,7 @@ class Directory:
 
     # Sessions ------------------------------------------------------------------------------------
 
-    def add(self, placed: Placed, name: str | None, creation_key: str | None = None, most: int = 0) -> None:
+    def add(self, placed: Placement, name: str | None, creation_key: str | None = None, most: int = 0) -> None:
         """Add a session that a worker has created.
 
         Raises SessionLimit if the tenant has ``most`` sessions, which 0 does not limit, SessionExists if it has a
@@ -273,7 +273,7 @@ class Directory:
                     raise SessionLimit(f"this tenant has {most} sessions, as many as it may", quota="sessions")
             self._write_named(session, insert(SessionRow), values | {"creation_key": creation_key})
 
-    def add_found(self, placed: Placed, name: str | None) -> None:
+    def add_found(self, placed: Placement, name: str | None) -> None:
         """Add a durable session that is in the data folder under this epoch, unless it is there already.
 
         Raises SessionExists if the tenant has another durable one of this name.
@@ -313,23 +313,23 @@ class Directory:
             raise IdempotencyConflict("another session was created with this Idempotency-Key")
         raise SessionExists(f"there is a durable session {name!r} already", session=other)
 
-    def find(self, session_id: str) -> Placed | None:
+    def find(self, session_id: str) -> Placement | None:
         """A session by its id; None if there is none."""
         if "\x00" in session_id or len(session_id) > 64:  # PostgreSQL does not take every text
             return None
         return next(self._placed(SessionRow.id == session_id), None)
 
-    def created_with(self, tenant: str, creation_key: str) -> Placed | None:
+    def created_with(self, tenant: str, creation_key: str) -> Placement | None:
         """The tenant's session that was created with the Idempotency-Key of this digest."""
         return next(self._placed(SessionRow.tenant == tenant, SessionRow.creation_key == creation_key), None)
 
-    def _placed(self, *conditions: ColumnElement[bool]) -> Iterator[Placed]:
+    def _placed(self, *conditions: ColumnElement[bool]) -> Iterator[Placement]:
         """The sessions that meet all conditions, in the order of their creation."""
         for (row,) in self._read(select(SessionRow).where(*conditions).order_by(SessionRow.number)):
-            values = {name: getattr(row, name) for name in Placed._fields}
-            yield Placed(**values | {"description": json.loads(row.description)})
+            values = {name: getattr(row, name) for name in Placement._fields}
+            yield Placement(**values | {"description": json.loads(row.description)})
 
-    def assign(self, placed: Placed, worker_id: str) -> Placed | None:
+    def assign(self, placed: Placement, worker_id: str) -> Placement | None:
         """Give a session to another worker, under the next epoch. None if somebody else has moved it, or ended it."""
         alive = select(WorkerRow.id).where(WorkerRow.id == worker_id, WorkerRow.state == WorkerState.READY)
         moved = update(SessionRow).where(*_unmoved(placed), alive.exists())
@@ -347,15 +347,15 @@ class Directory:
         owned = SessionRow.id == session_id, SessionRow.worker == worker_id
         self._write(delete(SessionRow).where(*owned).returning(SessionRow.id))
 
-    def remove_unmoved(self, placed: Placed) -> bool:
+    def remove_unmoved(self, placed: Placement) -> bool:
         """Remove a session that no worker has, unless one has got it since. Return whether it was removed."""
         return self._write(delete(SessionRow).where(*_unmoved(placed)).returning(SessionRow.id)) is not None
 
-    def handed_over(self) -> Sequence[Placed]:
+    def handed_over(self) -> Sequence[Placement]:
         """The sessions that are not durable and wait in the data folder for another worker."""
         return [*self._placed(SessionRow.worker.is_(None), SessionRow.durable.is_(False))]
 
-    def sessions(self, tenant: str) -> Sequence[Placed]:
+    def sessions(self, tenant: str) -> Sequence[Placement]:
         """The sessions of a tenant, in the order of their creation, without those that were lost with their worker."""
         return [*self._placed(SessionRow.tenant == tenant, _there())]
 
@@ -371,7 +371,7 @@ class Directory:
         return dict(self._read(query.group_by(row.worker)))
 
 
-def _values(placed: Placed, name: str | None) -> dict[str, Any]:
+def _values(placed: Placement, name: str | None) -> dict[str, Any]:
     """The columns of a session's row, but for its number."""
     values = placed._asdict() | {"description": json.dumps(placed.description), "reserved_name": name}
     del values["number"]
@@ -394,7 +394,7 @@ def _living(worker_id: str) -> Update:
     return update(WorkerRow).where(WorkerRow.id == worker_id, WorkerRow.state != WorkerState.DEAD)
 
 
-def _unmoved(placed: Placed) -> Sequence[ColumnElement[bool]]:
+def _unmoved(placed: Placement) -> Sequence[ColumnElement[bool]]:
     """The conditions that a session is where it was found."""
     # SQLAlchemy writes `IS NULL` for None.
     return SessionRow.id == placed.id, SessionRow.epoch == placed.epoch, SessionRow.worker == placed.worker

@@ -26,7 +26,7 @@ from ..observability.request import note_route
 from ..tenants.principal import Principal, principal_of
 from . import placement, tokens
 from .connection import Lost, Unreachable
-from .directory import FIRST_EPOCH, Directory, Placed, Worker, guarded
+from .directory import FIRST_EPOCH, Directory, Placement, Worker, guarded
 from .placement import Members
 from .proxy import Moved, Proxy, Refused, Request, Stopped
 from .tokens import Claims, Secrets, session_in
@@ -54,11 +54,11 @@ CREATING = frozenset({"/v1/sessions", "/v1/sessions/import"})
 KEY = re.compile(rb'"?([!-~]{1,255}?)"?')
 
 
-class Place(NamedTuple):
+class Destination(NamedTuple):
     """The worker that gets a request."""
 
     worker: Worker
-    placed: Placed | None
+    placed: Placement | None
     """The session's placement; None if the request names no session or an unknown one."""
 
 
@@ -82,7 +82,7 @@ class Gateway:
         self.ledger = Ledger()
         self._bodies = Accounts(MAX_BODY_BYTES)
         self._secrets = secrets
-        self._places: LRU[str, Placed] = LRU(MAX_SESSIONS)
+        self._places: LRU[str, Placement] = LRU(MAX_SESSIONS)
         self._tokens: LRU[Claims, tuple[str, float]] = LRU(MAX_TOKENS)
         self.draining = False
         """Whether the gateway takes no more requests, as it is about to stop."""
@@ -192,7 +192,7 @@ class Gateway:
 
     # Places --------------------------------------------------------------------------------------
 
-    async def _place(self, principal: Principal, session_id: str | None) -> Place:
+    async def _place(self, principal: Principal, session_id: str | None) -> Destination:
         """The worker for a request. A session whose worker is dead, or has handed it over, gets another worker.
 
         Raises SessionLost for a session that has died with its worker, and ServerBusy if there is no worker.
@@ -200,7 +200,7 @@ class Gateway:
         placed = None if session_id is None else await self._placed(session_id)
         if placed is None or placed.tenant != principal.tenant:
             # Any worker answers as a server does that has no such session.
-            return Place(self._any_worker(), None)
+            return Destination(self._any_worker(), None)
         for _ in PAUSES_S:
             worker = self.members.alive(placed.worker)
             if worker is None and placed.worker is not None and not self.members.knows(placed.worker):
@@ -209,24 +209,24 @@ class Gateway:
             if worker is not None:
                 if worker.version != __version__:
                     raise _busy(f"the session's worker has version {worker.version}, and this gateway {__version__}")
-                return Place(worker, placed)
+                return Destination(worker, placed)
             moved = await self._move(placed)
             if moved is None:
-                return Place(self._any_worker(), None)  # it has ended
+                return Destination(self._any_worker(), None)  # it has ended
             placed = moved
         raise _busy("the session moves from worker to worker")
 
-    async def _placed(self, session_id: str) -> Placed | None:
-        placed: Placed | None = self._places.get(session_id)
+    async def _placed(self, session_id: str) -> Placement | None:
+        placed: Placement | None = self._places.get(session_id)
         if placed is None:
             placed = await guarded(self.directory.find, session_id)
             if placed is not None:
                 self._places[session_id] = placed
         return placed
 
-    async def _move(self, known: Placed) -> Placed | None:
+    async def _move(self, known: Placement) -> Placement | None:
         """Give a session to another worker, unless another gateway has; None if it has ended. Raises SessionLost."""
-        placed: Placed | None = await guarded(self.directory.find, known.id)
+        placed: Placement | None = await guarded(self.directory.find, known.id)
         if placed == known:
             if not known.durable and known.worker is not None:  # else its last worker has handed it over
                 raise SessionLost(
@@ -247,7 +247,7 @@ class Gateway:
             self._places[known.id] = placed
         return placed
 
-    def _forget(self, place: Place) -> None:
+    def _forget(self, place: Destination) -> None:
         """Look into the directory before a session is used again."""
         if place.placed is not None:
             self._places.pop(place.placed.id, None)
@@ -256,7 +256,9 @@ class Gateway:
         found = placement.candidates(self.members.all, __version__, None, durable=False)
         return min(found, key=lambda worker: (worker.report.load, worker.id))
 
-    async def _place_of_new(self, principal: Principal, asked: Creation, request: Request) -> tuple[Place, Request]:
+    async def _place_of_new(
+        self, principal: Principal, asked: Creation, request: Request
+    ) -> tuple[Destination, Request]:
         """The worker for a request for a new session, and the request that it gets."""
         if asked.key is not None:
             found = await guarded(self.directory.created_with, principal.tenant, asked.key)
@@ -266,16 +268,18 @@ class Gateway:
         counts = await guarded(self.directory.counts, principal.tenant)
         worker = placement.choose(workers, counts, self.members.placed, asked.key)
         self.members.placed[worker.id] += 1
-        return Place(worker, None), request
+        return Destination(worker, None), request
 
-    async def _place_of_repeated(self, principal: Principal, found: Placed, request: Request) -> tuple[Place, Request]:
+    async def _place_of_repeated(
+        self, principal: Principal, found: Placement, request: Request
+    ) -> tuple[Destination, Request]:
         """The same if an earlier request with the same key has created the session.
 
         The worker that created it has the answer. If that worker is gone, the answer is the session's present state.
         """
         creator = self.members.alive(found.worker)
         if creator is not None and found.epoch == FIRST_EPOCH:
-            return Place(creator, None), request
+            return Destination(creator, None), request
         path = f"/v1/sessions/{found.id}"
         scope = {**request.scope, "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
         scope["headers"] = [pair for pair in scope["headers"] if not pair[0].startswith(b"content-")]
@@ -295,7 +299,7 @@ class Gateway:
         """The JSON answers of all workers, or some, to a GET for this principal, without those that do not answer."""
 
         async def answer(worker: Worker) -> Any:
-            return await self.proxy.ask(worker, await self._token(principal, Place(worker, None)), target)
+            return await self.proxy.ask(worker, await self._token(principal, Destination(worker, None)), target)
 
         asked = [each for each in self.members.all if workers is None or each.id in workers]
         answers = await asyncio.gather(*map(answer, asked))
@@ -303,7 +307,7 @@ class Gateway:
 
     # Tokens --------------------------------------------------------------------------------------
 
-    async def _token(self, principal: Principal, place: Place, asked: Creation | None = None) -> str:
+    async def _token(self, principal: Principal, place: Destination, asked: Creation | None = None) -> str:
         """A token for a request of this principal."""
         placed = place.placed
         claims = Claims(principal, place.worker.id, __version__)

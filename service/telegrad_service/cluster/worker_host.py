@@ -35,7 +35,7 @@ from ..journal.files import DataFolder
 from ..resources.sessions import Session, members
 from ..settings import WorkerSettings
 from ..tenants.principal import ANYONE, Principal
-from .directory import FIRST_EPOCH, Directory, Placed, Report, guarded
+from .directory import FIRST_EPOCH, Directory, Placement, Report, guarded
 from .functions import ClusterLibrary
 from .tokens import TOKEN_S, Claims, Secrets, sign
 
@@ -108,7 +108,7 @@ class WorkerHost(SessionHost):
                 durable=True,
                 sequence=0,  # its journal has it, which is read when the session is used
             ).model_dump(mode="json")
-            found = Placed(manifest.id, manifest.tenant, None, manifest.epoch, True, manifest.device, description)
+            found = Placement(manifest.id, manifest.tenant, None, manifest.epoch, True, manifest.device, description)
             try:
                 self._directory.add_found(found, manifest.name)
                 count += 1
@@ -144,7 +144,7 @@ class WorkerHost(SessionHost):
         """Add a new session to the directory before its creator gets its id; end it if that fails."""
         description = Session(**members(handle)).model_dump(mode="json")
         where = self.worker_id, FIRST_EPOCH, handle.durable, handle.device
-        placed = Placed(handle.id, handle.tenant, *where, description)
+        placed = Placement(handle.id, handle.tenant, *where, description)
         most = 0 if handle.tenant == ANYONE.tenant else self._settings.max_sessions_per_tenant
         try:
             await guarded(self._directory.add, placed, handle.name, CREATION_KEY.get(), most)

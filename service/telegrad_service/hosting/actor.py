@@ -157,7 +157,7 @@ class Workers:
         return mailbox.get()
 
 
-class _Call(NamedTuple):
+class _QueuedCall(NamedTuple):
     future: asyncio.Future[Any]
     token: CancellationToken
     function: Callable[..., Any]
@@ -176,8 +176,8 @@ class Actor:
     def __init__(self, workers: Workers, tenant: str = "") -> None:
         self._workers, self._tenant = workers, tenant
         self._lock = threading.Lock()
-        self._mailbox: deque[_Call] = deque()
-        self._current: _Call | None = None
+        self._mailbox: deque[_QueuedCall] = deque()
+        self._current: _QueuedCall | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -197,7 +197,9 @@ class Actor:
         """
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        call = _Call(self._loop.create_future(), token or CancellationToken(), function, arguments, PRINCIPAL.get())
+        call = _QueuedCall(
+            self._loop.create_future(), token or CancellationToken(), function, arguments, PRINCIPAL.get()
+        )
         with self._lock:
             starts = self._current is None
             if starts:
@@ -264,7 +266,7 @@ class Actor:
                 return
             call = following
 
-    def _next(self) -> _Call | None:
+    def _next(self) -> _QueuedCall | None:
         """The next call that was not cancelled or answered."""
         with self._lock:
             while self._mailbox:

@@ -68,7 +68,7 @@ class Durable:
         self,
         files: SessionFiles,
         options: Mapping[str, Any],
-        surroundings: snapshot.Surroundings,
+        surroundings: snapshot.SessionConfig,
         max_replay_s: float,
     ) -> None:
         self.files = files
@@ -284,7 +284,7 @@ class Durable:
 
     def _loaded(self) -> HostedSession:
         """The session in the state of its snapshot, after the commands of its journal."""
-        own: snapshot.Surroundings = {
+        own: snapshot.SessionConfig = {
             **self._surroundings,
             "memory": self._templates,
             "library": self._functions,

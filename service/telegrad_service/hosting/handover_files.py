@@ -51,7 +51,7 @@ def write(data: DataFolder, handle: SessionHandle, saved: tuple[Container, bytes
     return files
 
 
-def read(files: SessionFiles, surroundings: snapshot.Surroundings) -> HostedSession:
+def read(files: SessionFiles, surroundings: snapshot.SessionConfig) -> HostedSession:
     """The session. Raises SessionLost if a file is damaged, ServerBusy, and the errors of restoring a snapshot."""
     state = files.snapshot()
     if state is None:

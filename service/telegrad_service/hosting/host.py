@@ -69,7 +69,7 @@ def _save(session: HostedSession) -> Container:
 
 
 @query
-def _fork(session: HostedSession, surroundings: snapshot.Surroundings) -> HostedSession:
+def _fork(session: HostedSession, surroundings: snapshot.SessionConfig) -> HostedSession:
     return snapshot.fork(session, HostedSession, **surroundings)
 
 
@@ -132,7 +132,7 @@ class SessionHost:
         self._check_room(options)
         return self._add(options._replace(device=session.device, dtype=session.environment.dtype), session)
 
-    def _surroundings(self, options: SessionOptions) -> snapshot.Surroundings:
+    def _surroundings(self, options: SessionOptions) -> snapshot.SessionConfig:
         """The arguments of a session that are this host's."""
         settings = self._settings
         return {

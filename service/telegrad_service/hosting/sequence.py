@@ -21,7 +21,7 @@ from starlette.responses import Response
 from xxhash import xxh3_128_digest
 
 from telegrad_engine.errors import InvalidArgument, SequenceConflict, TelegradError, from_slug
-from telegrad_engine.program.result import Lent, whole
+from telegrad_engine.program.result import BorrowedAnswer, in_one_buffer
 from telegrad_engine.program.wire import Container, Progress
 from telegrad_engine.session.memory_accounting import Accounts
 from telegrad_engine.session.session import Session
@@ -43,7 +43,7 @@ class StreamAnswer(NamedTuple):
 
     number: int | None
     """Its sequence number, if it could be read."""
-    answer: Container | Lent = b""
+    answer: Container | BorrowedAnswer = b""
     error: TelegradError | None = None
 
 
@@ -145,7 +145,14 @@ class SequenceRecord:
         if isinstance(answer, StreamAnswer):
             error = answer.error
             problem = None if error is None else [error.slug, error.detail, error.context]
-            return ["stream", digest, self.failed == number, answer.number, bytes(whole(answer.answer)), problem]
+            return [
+                "stream",
+                digest,
+                self.failed == number,
+                answer.number,
+                bytes(in_one_buffer(answer.answer)),
+                problem,
+            ]
         headers = [list(header) for header in answer.raw_headers]
         return ["response", digest, self.failed == number, answer.status_code, headers, answer.body]
 

@@ -17,7 +17,7 @@ from telegrad_engine.errors import InternalError, ProgramNotRun, SequenceConflic
 from telegrad_engine.program import Instruction, compression, safetensors, wire
 from telegrad_engine.program.compression import Body, is_frame
 from telegrad_engine.program.overloads import find_op
-from telegrad_engine.program.result import Answer, Lent, Value
+from telegrad_engine.program.result import Answer, BorrowedAnswer, Value
 from telegrad_engine.session.session import NotAtOnce, Session
 from telegrad_engine.session.snapshot.rollback import undone_on_error
 
@@ -125,7 +125,7 @@ def _numbered_answer(
         with nullcontext() if tracing.tracer is None else tracing.program_span(session, metadata):
             answer = _run_message(session, metadata, arrays, max_depth, within, progress)
         content = wire.lend_answer(answer, {"sequence": str(number)})
-        if isinstance(content, Lent):
+        if isinstance(content, BorrowedAnswer):
             session.lent.add(content)
     except NotAtOnce:
         raise

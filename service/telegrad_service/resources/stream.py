@@ -25,7 +25,7 @@ from telegrad_engine.cancellation import CancellationToken
 from telegrad_engine.errors import ServerBusy, SessionLimit, TelegradError, TooLarge
 from telegrad_engine.program import compression
 from telegrad_engine.program.frames import CLIENT_HEADER, QUOTA_USED_UP, TAKEN_OVER, is_loopback
-from telegrad_engine.program.result import whole
+from telegrad_engine.program.result import in_one_buffer
 from telegrad_engine.session.memory_accounting import Accounts
 from telegrad_engine.session.session import NotAtOnce
 
@@ -363,7 +363,7 @@ class Stream:
         message = self._plain(done)
         if message is None or done.error is not None or not self._compressed:
             return message
-        compressed = await asyncio.to_thread(lambda: compression.compress(whole(done.answer)))
+        compressed = await asyncio.to_thread(lambda: compression.compress(in_one_buffer(done.answer)))
         self._account.sent += len(compressed) - len(done.answer)
         return {**message, "bytes": compressed}
 

@@ -34,7 +34,7 @@ from telegrad_engine.program.frames import (
     frame_header,
     frame_size,
 )
-from telegrad_engine.program.result import Lent
+from telegrad_engine.program.result import BorrowedAnswer
 from telegrad_engine.session.memory_accounting import Accounts
 
 from ..http.connections import ConnectionLimits, extended, peer_of
@@ -54,7 +54,7 @@ RECEIVED = 2**18
 """Bytes to receive at a time while the length of the message is unknown. To copy a message that is not longer is faster
 than two system calls. The rest of a longer one is received into its own memory."""
 PIECE = 2**19
-"""Bytes of a :class:`Lent` answer that are copied and sent at a time, few enough to stay in the cache."""
+"""Bytes of a :class:`BorrowedAnswer` answer that are copied and sent at a time, few enough to stay in the cache."""
 POLL_S = 1e-3
 """Seconds to poll at most. Polling blocks the event loop."""
 CAN_POLL = hasattr(select, "poll") and hasattr(os, "sched_yield") and usable_cores() > 1
@@ -117,7 +117,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self._prompt: tuple[Prompt, Callable[[], None], BusyPoll] | None = None
         self._lost: Callable[[], None] | None = None
         """Called when the connection is lost."""
-        self._rest: Lent | None = None
+        self._rest: BorrowedAnswer | None = None
         """The message that is sent in pieces. Nothing else is written until all of it is."""
         self._sent = 0
         """How many bytes of that message were sent."""
@@ -309,7 +309,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         """Send the text or the bytes of an ASGI message in one frame."""
         body = message.get("bytes")
         kind, body = (TEXT, message["text"].encode()) if body is None else (BINARY, body)
-        if isinstance(body, Lent):
+        if isinstance(body, BorrowedAnswer):
             self.transport.write(frame_header(kind, len(body)))
             self._rest, self._sent = body, 0
             self._send_what_is_taken()
@@ -317,16 +317,16 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self.transport.writelines([frame_header(kind, len(body)), body])
 
     def _send_what_is_taken(self) -> None:
-        """Send more of a :class:`Lent` answer, until the transport's buffer is full."""
+        """Send more of a :class:`BorrowedAnswer` answer, until the transport's buffer is full."""
         while self._rest is not None and self.writable.is_set():
             self._send_piece(self._rest)
 
     def _send_all_of_it(self) -> None:
-        """Send the rest of a :class:`Lent` answer, so that something else can be written."""
+        """Send the rest of a :class:`BorrowedAnswer` answer, so that something else can be written."""
         while self._rest is not None:
             self._send_piece(self._rest)
 
-    def _send_piece(self, lent: Lent) -> None:
+    def _send_piece(self, lent: BorrowedAnswer) -> None:
         piece = b"" if self.transport.is_closing() else lent.read(self._sent, PIECE)
         self._sent += len(piece)
         if not piece or self._sent == len(lent):

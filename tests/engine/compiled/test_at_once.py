@@ -14,7 +14,7 @@ import pytest
 import telegrad as tg
 from telegrad_engine.compile import Compiler
 from telegrad_engine.program import Instruction, safetensors, wire
-from telegrad_engine.program.result import Lent
+from telegrad_engine.program.result import BorrowedAnswer
 
 from .remembering import Remembering, connect, numbers
 
@@ -65,7 +65,7 @@ def test_what_is_lent_is_copied_first_and_not_at_once(session: Remembering) -> N
     session.within = FOR_EVER
     for step in range(8):
         lent = wire.lend_answer(session.run([Instruction("fetch", [(x._id,)])]), {})
-        assert isinstance(lent, Lent)
+        assert isinstance(lent, BorrowedAnswer)
         session.lent.add(lent)
         before = session.at_once
         x[:3] += 1

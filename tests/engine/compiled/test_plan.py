@@ -13,7 +13,7 @@ import pytest
 from telegrad_engine import Tensor
 from telegrad_engine.arrays.numpy_tracer import Tape, TapingBackend
 from telegrad_engine.arrays.symbolic import Untraceable
-from telegrad_engine.compile.effects import Source
+from telegrad_engine.compile.effects import ArraySource
 from telegrad_engine.compile.plan import Planner
 
 N = 3
@@ -65,8 +65,8 @@ def test_a_plan_leaves_what_the_calls_gave(seed: int) -> None:
     assert run is not None
     assert own.bit_generator.state == eager.bit_generator.state
     np.testing.assert_array_equal(given, values)
-    kept = {i: run.array(Source(True, p)) for p, i in enumerate(wanted) if p not in targets}
-    writes = [run.write(Source(True, p), Tensor(given[target])) for p, target in targets.items()]
+    kept = {i: run.array(ArraySource(True, p)) for p, i in enumerate(wanted) if p not in targets}
+    writes = [run.write(ArraySource(True, p), Tensor(given[target])) for p, target in targets.items()]
     for write in writes:
         write()
     for i, array in kept.items():
@@ -101,7 +101,7 @@ def test_a_result_that_is_the_same_each_time_may_be_changed() -> None:
     for _ in range(3):
         run = plan.run([], (), generator)
         assert run is not None
-        kept = run.array(Source(True, 0))
+        kept = run.array(ArraySource(True, 0))
         assert kept.tolist() == [1, 1, 1]
         kept += 1
 

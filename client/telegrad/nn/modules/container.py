@@ -30,7 +30,7 @@ def _place(index: int, size: int) -> int:
     return index % size
 
 
-class _Numbered(Module):
+class _ModuleContainer(Module):
     """Base class of lists of modules. Modules are renumbered on removal, so state dict names have no gaps."""
 
     def __len__(self) -> int:
@@ -90,7 +90,7 @@ class _Numbered(Module):
         return found
 
 
-class Sequential(_Numbered):
+class Sequential(_ModuleContainer):
     """A chain of modules, given as arguments or as a mapping of names to modules."""
 
     @overload
@@ -143,7 +143,7 @@ class Sequential(_Numbered):
     __rmul__ = __mul__
 
 
-class ModuleList(_Numbered):
+class ModuleList(_ModuleContainer):
     """A list of modules that registers them as submodules; it has no ``forward``."""
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:

@@ -13,7 +13,7 @@ from ...tensor.handle import Tensor
 from ..modules.module import Module
 
 __all__ = ["functional_call"]
-Place = tuple[dict[str, Any], str]
+Slot = tuple[dict[str, Any], str]
 """A module's dict of parameters or buffers, and a key in it."""
 _MISSING: Any = object()
 
@@ -44,7 +44,7 @@ def call_with(module: Module, given: dict[str, Tensor], args: Any, kwargs: Any, 
         return module(*positional, **(kwargs or {}))
 
 
-def _places(module: Module) -> Iterator[tuple[str, Place, Any]]:
+def _places(module: Module) -> Iterator[tuple[str, Slot, Any]]:
     """Yield the parameters and buffers with their dotted names; a shared one appears under each of its names."""
     for path, owner in module.named_modules(remove_duplicate=False):
         for table in (owner._parameters, owner._buffers):
@@ -112,7 +112,7 @@ def _check_names(module: Module, given: Mapping[str, Any], known: set[str]) -> N
         raise InvalidOperation(f"Error(s) in reparametrizing for {type(module).__name__}:{''.join(texts)}")
 
 
-def _tied(every: Sequence[tuple[str, Place, Any]], given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _tied(every: Sequence[tuple[str, Slot, Any]], given: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Extend ``given`` to all names of tied tensors. Raises ValueError if tied names have different values."""
     names: dict[int, list[str]] = {}
     for name, _, value in every:

@@ -40,7 +40,7 @@ class Saved:
             self.packed = None
             if not own:
                 self.output_nr = None
-            self.tensor, self.version = tensor._apart() if own else tensor, tensor._version_counter[0]
+            self.tensor, self.version = tensor._detached_alias() if own else tensor, tensor._version_counter[0]
         else:
             self.packed, self.kind, self.requires_grad = Packed(tensor, *hooks), type(tensor), tensor._requires_grad
             self.place = None if own or not self.requires_grad else tensor._node or accumulator(tensor)
@@ -60,7 +60,7 @@ class Saved:
             raise modified(tensor._data, origin, tensor._output_nr, tensor._version_counter[0], self.version)
         if self.output_nr is None or node is None:
             return tensor
-        output = tensor._apart()
+        output = tensor._detached_alias()
         output._node, output._output_nr, output._requires_grad = node, self.output_nr, True
         if state.observer is not None:
             state.observer.unpacked_output(node, self.output_nr, output)

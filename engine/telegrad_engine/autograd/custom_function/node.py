@@ -18,7 +18,7 @@ from ...errors import InplaceOnLeaf, InvalidOperation, ShapeMismatch
 from ...graph.backward_pass import _Pass
 from ...graph.node import MultiOutputNode, announce, next_sequence
 from ...graph.node_evaluation import output_nr_at, spec_at, wants
-from ...schema.derivative_plan import Plan, Step
+from ...schema.derivative_plan import DerivativeStep, Plan
 from ...schema.op import NO_ATTRS
 from ...tensor.in_place import ONE_OF_SEVERAL
 from .ctx import FunctionCtx, is_tensor
@@ -27,7 +27,7 @@ from .ctx import FunctionCtx, is_tensor
 @functools.lru_cache(256)
 def _plan(edges: int) -> Plan:
     """Return a plan with a gradient at every edge and no rule."""
-    steps = (Step(tuple(range(edges)), _no_rule, (), True),) if edges else ()
+    steps = (DerivativeStep(tuple(range(edges)), _no_rule, (), True),) if edges else ()
     return Plan((), steps, holds_tensors=False, saves_self=False, direct=None)
 
 

@@ -2,7 +2,7 @@
 each sample.
 
 An op's declaration names its rule, unless the rule follows from other declared facts (:mod:`.families`). A rule takes a
-:class:`~.batched_call.BatchedCall`, whose batched inputs are :class:`~.batched_call.Lanes`, with the batch as dimension
-0. Some ops have a decomposition into other ops instead, which runs on the batched tensors themselves. An op with
-neither runs once for each sample (:func:`~.batched_call.looped`).
+:class:`~.batched_call.BatchedCall`, whose batched inputs are :class:`~.batched_call.BatchedValue`: the batch is their
+dimension 0. Some ops have a decomposition into other ops instead, which runs on the batched tensors themselves. An op
+with neither runs once for each sample (:func:`~.batched_call.looped`).
 """

@@ -14,7 +14,7 @@ from ...shapes import Spec
 from ...tensor.namespace import Functions
 
 
-class Lanes:
+class BatchedValue:
     """A tensor whose dimension 0 is the batch. ``shape`` is the shape of one sample."""
 
     __slots__ = ("value",)
@@ -34,7 +34,7 @@ class Lanes:
 
 
 class BatchedCall:
-    """An op, its inputs (each Lanes, a tensor that is the same for all samples, a number or None) and attributes.
+    """An op, its attributes, and its inputs: each a BatchedValue, a tensor that all samples share, a number or None.
 
     ``attrs`` includes the op's defaults. ``specs`` are the outputs of one sample's call; ``F`` has the functions that
     compute on tensors with the batch as an ordinary dimension.
@@ -60,13 +60,13 @@ class BatchedCall:
 
     def lifted(self, value: Any) -> Any:
         """Return the tensor with the batch as dimension 0; one that is the same for all samples is expanded."""
-        if isinstance(value, Lanes):
+        if isinstance(value, BatchedValue):
             return value.value
         return self.F.expand(self.F.unsqueeze(value, 0), (self.size, *value._data.shape))
 
     def aligned(self, value: Any, ndim: int) -> Any:
         """Return the tensor for an op that broadcasts, with samples padded to ``ndim`` dimensions after the batch."""
-        if not isinstance(value, Lanes):
+        if not isinstance(value, BatchedValue):
             return value
         missing = ndim - len(value.shape)
         if missing <= 0:
@@ -76,11 +76,11 @@ class BatchedCall:
     def padded(self) -> list[Any]:
         """Return the inputs with the batch as dimension 0, and samples padded to the largest number of dimensions."""
         ndim = max(len(shape_of(x)) for x in self.inputs)
-        return [self.aligned(Lanes(self.lifted(x)), ndim) if is_tensor(x) else x for x in self.inputs]
+        return [self.aligned(BatchedValue(self.lifted(x)), ndim) if is_tensor(x) else x for x in self.inputs]
 
     def broadcast(self, value: Any, shape: tuple[int, ...]) -> Any:
         """Return the tensor with the batch as dimension 0 and each sample broadcast to ``shape``."""
-        return self.F.expand(self.aligned(Lanes(self.lifted(value)), len(shape)), (self.size, *shape))
+        return self.F.expand(self.aligned(BatchedValue(self.lifted(value)), len(shape)), (self.size, *shape))
 
     def numbers(self, ndim: int) -> Any:
         """Return the sample numbers 0 to size - 1, shaped to index dimension 0 next to ``ndim``-dimensional indices."""
@@ -89,14 +89,14 @@ class BatchedCall:
 
 def shape_of(value: Any) -> tuple[int, ...]:
     """Return the shape of one sample of an input; () for a number."""
-    if isinstance(value, Lanes):
+    if isinstance(value, BatchedValue):
         return value.shape
     return tuple(value._data.shape) if hasattr(value, "_data") else ()
 
 
 def is_tensor(value: Any) -> bool:
     """Whether an input is a tensor, batched or not."""
-    return isinstance(value, Lanes) or hasattr(value, "_data")
+    return isinstance(value, BatchedValue) or hasattr(value, "_data")
 
 
 def finished(call: BatchedCall, results: Any) -> list[Any]:
@@ -118,7 +118,7 @@ def looped(call: BatchedCall) -> list[Any]:
     """Apply the op to each sample in turn and stack the results."""
 
     def sample(i: int, value: Any) -> Any:
-        return call.F.select(value.value, 0, i) if isinstance(value, Lanes) else value
+        return call.F.select(value.value, 0, i) if isinstance(value, BatchedValue) else value
 
     rows: list[Sequence[Any]] = []
     for i in range(call.size):

@@ -9,7 +9,7 @@ from typing import Any
 from ...dtypes import from_numpy
 from ...shapes import broadcast_shapes
 from ...tensor.indexing import WHOLE
-from .batched_call import BatchedCall, Lanes, is_tensor, shape_of
+from .batched_call import BatchedCall, BatchedValue, is_tensor, shape_of
 from .families import decomposition, rule, shifted
 
 
@@ -36,12 +36,12 @@ class _Picked:
         self.width = max(len(shape_of(i)) for i in self.picks)
         self.lead = dims[0] if dims == list(range(dims[0], dims[-1] + 1)) else 0
         """The number of unindexed dimensions that precede those of the indices in the result."""
-        self.batched = any(isinstance(i, Lanes) for i in self.picks)
+        self.batched = any(isinstance(i, BatchedValue) for i in self.picks)
         self.indices = tuple([call.aligned(i, self.width) for i in self.picks])
 
     def turned(self, value: Any) -> Any:
         """Return the input with the indexed dimensions first, after the batch if it has one."""
-        if isinstance(value, Lanes):
+        if isinstance(value, BatchedValue):
             return self._moved(value.value, [d + 1 for d in self.dims], range(1, len(self.dims) + 1))
         return self._moved(value, self.dims, range(len(self.dims)))
 
@@ -69,7 +69,7 @@ def _index(call: BatchedCall) -> Any:
     x, indices = call.inputs
     picked = _Picked(call, indices)
     F, source = call.F, picked.turned(x)
-    if not isinstance(x, Lanes):
+    if not isinstance(x, BatchedValue):
         found = F.index(source, picked.indices)
     elif picked.batched:
         found = F.index(source, (call.numbers(picked.width), *picked.indices))
@@ -86,7 +86,7 @@ def _index_put(call: BatchedCall) -> Any:
     x, indices, values = call.inputs
     picked = _Picked(call, indices)
     F, shape = call.F, shape_of(x)
-    source = picked.turned(Lanes(call.lifted(x)))
+    source = picked.turned(BatchedValue(call.lifted(x)))
     if is_tensor(values):
         rest = [n for d, n in enumerate(shape) if d not in picked.dims]
         sizes = broadcast_shapes(*[shape_of(i) for i in picked.picks])
@@ -105,20 +105,20 @@ def along_index(call: BatchedCall) -> Any:
     """Apply the op itself if the index is the same for all samples; otherwise use the rules of index tensors."""
     F, (x, at, *others) = call.F, call.inputs
     dim = call.attrs["dim"]
-    if not isinstance(at, Lanes) and shape_of(x) and shape_of(at):
+    if not isinstance(at, BatchedValue) and shape_of(x) and shape_of(at):
         rest = [call.lifted(o) if is_tensor(o) and shape_of(o) else o for o in others]
-        if not any(isinstance(o, Lanes) for o in rest):
+        if not any(isinstance(o, BatchedValue) for o in rest):
             return call.apply(call.lifted(x), at, *rest, **{**call.attrs, "dim": shifted(dim, len(shape_of(x)))})
     whole = not shape_of(x)
-    source = Lanes(F.reshape(call.lifted(x), (call.size, 1))) if whole else x
+    source = BatchedValue(F.reshape(call.lifted(x), (call.size, 1))) if whole else x
     dim = dim % max(len(shape_of(x)), 1)
-    at = Lanes(F.reshape(call.lifted(at), (call.size, -1)))
+    at = BatchedValue(F.reshape(call.lifted(at), (call.size, -1)))
     indices = (*(None,) * dim, at)
     if call.op.key == "index_select":
         return _index(BatchedCall(F, call.size, call.op, (source, indices), {}, call.specs))
     value = others[0]
     if call.op.key == "index_add" and call.attrs["alpha"] != 1:
-        value = Lanes(call.lifted(value) * call.attrs["alpha"])
+        value = BatchedValue(call.lifted(value) * call.attrs["alpha"])
     attrs = {"accumulate": call.op.key == "index_add"}
     return _index_put(BatchedCall(F, call.size, call.op, (source, indices, value), attrs, call.specs))
 
@@ -128,7 +128,7 @@ def index_fill(call: BatchedCall) -> Any:
     """Fill with a mask of the indexed positions; repeated indices make no difference."""
     F, (x, at, value) = call.F, call.inputs
     ndim = len(shape_of(x))
-    if not isinstance(at, Lanes) and not isinstance(value, Lanes) and ndim:
+    if not isinstance(at, BatchedValue) and not isinstance(value, BatchedValue) and ndim:
         return call.apply(call.lifted(x), at, value, dim=shifted(call.attrs["dim"], ndim))
     dim, size = call.attrs["dim"] % max(ndim, 1), shape_of(x)[call.attrs["dim"]] if ndim else 1
     places = F.reshape(call.lifted(at), (call.size, -1, 1))
@@ -149,7 +149,7 @@ def copy(call: BatchedCall) -> Any:
     if not is_tensor(source):
         return call.apply(call.lifted(x), source)
     while len(shape_of(source)) > ndim:  # torch lets a value have more leading dimensions of size 1
-        source = Lanes(call.F.squeeze(call.lifted(source), (1,)))
+        source = BatchedValue(call.F.squeeze(call.lifted(source), (1,)))
     return call.F.copy(call.lifted(x), call.broadcast(source, shape_of(x)))
 
 

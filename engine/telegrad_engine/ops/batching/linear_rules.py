@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from .batched_call import BatchedCall, Lanes, shape_of
+from .batched_call import BatchedCall, BatchedValue, shape_of
 from .families import decomposition, rule
 
 
 def _matmul(call: BatchedCall) -> Any:
     """Convert vectors to matrices and multiply, with the batch as a dimension that ``matmul`` broadcasts."""
     F, (a, b) = call.F, call.inputs
-    if not isinstance(b, Lanes) and (len(shape_of(b)) == 2 or (len(shape_of(a)) > 1 and len(shape_of(b)) == 1)):
+    if not isinstance(b, BatchedValue) and (len(shape_of(b)) == 2 or (len(shape_of(a)) > 1 and len(shape_of(b)) == 1)):
         return F.matmul(a.value, b)  # one product: the batch is one more dimension of rows
     ndim = max(len(shape_of(a)), len(shape_of(b)), 2)
     return F.matmul(_as_matrices(call, a, ndim, -2), _as_matrices(call, b, ndim, -1))
@@ -24,9 +24,9 @@ def _as_matrices(call: BatchedCall, value: Any, ndim: int, missing: int) -> Any:
     """Return a vector as a matrix with one row (-2) or one column (-1), and a matrix aligned to ``ndim`` dimensions."""
     if len(shape_of(value)) > 1:
         return call.aligned(value, ndim)
-    if not isinstance(value, Lanes):
+    if not isinstance(value, BatchedValue):
         return call.F.unsqueeze(value, missing)
-    matrix = Lanes(call.F.unsqueeze(value.value, missing))
+    matrix = BatchedValue(call.F.unsqueeze(value.value, missing))
     return call.aligned(matrix, ndim)
 
 
@@ -34,13 +34,13 @@ def _as_matrices(call: BatchedCall, value: Any, ndim: int, missing: int) -> Any:
 def linear(call: BatchedCall) -> Any:
     """Treat the batch as one more dimension of rows if all samples share the weight; otherwise multiply per sample."""
     F, (x, weight, bias) = call.F, call.inputs
-    if not isinstance(weight, Lanes):
-        rows = x.value if isinstance(x, Lanes) else x
-        if not isinstance(bias, Lanes):
+    if not isinstance(weight, BatchedValue):
+        rows = x.value if isinstance(x, BatchedValue) else x
+        if not isinstance(bias, BatchedValue):
             return F.linear(rows, weight, bias)
         product = F.linear(rows, weight)
     else:
-        turned = Lanes(F.transpose(weight.value, 1, -1))
+        turned = BatchedValue(F.transpose(weight.value, 1, -1))
         product = _matmul(BatchedCall(F, call.size, call.op, (x, turned), {}, call.specs))
         product = F.reshape(product, (call.size, *call.specs[0].shape))
     if bias is None:
@@ -77,10 +77,12 @@ def linalg_solve(call: BatchedCall) -> Any:
     a, b = shape_of(A), shape_of(B)
     ndim = max(len(a), len(b))
     if len(b) == 1 or (len(b) == len(a) - 1 and b == a[:-1]):
-        B = Lanes(F.unsqueeze(B.value, -1)) if isinstance(B, Lanes) else F.unsqueeze(B, -1)
-        found = call.apply(call.lifted(A), call.aligned(Lanes(call.lifted(B)), len(a)), left=True)
+        B = BatchedValue(F.unsqueeze(B.value, -1)) if isinstance(B, BatchedValue) else F.unsqueeze(B, -1)
+        found = call.apply(call.lifted(A), call.aligned(BatchedValue(call.lifted(B)), len(a)), left=True)
         return F.squeeze(found, (-1,))
-    return call.apply(call.aligned(Lanes(call.lifted(A)), ndim), call.aligned(Lanes(call.lifted(B)), ndim), left=left)
+    return call.apply(
+        call.aligned(BatchedValue(call.lifted(A)), ndim), call.aligned(BatchedValue(call.lifted(B)), ndim), left=left
+    )
 
 
 @rule

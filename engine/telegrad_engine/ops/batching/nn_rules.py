@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .batched_call import BatchedCall, Lanes, shape_of
+from .batched_call import BatchedCall, BatchedValue, shape_of
 from .families import decomposition, rule
 
 
@@ -25,19 +25,19 @@ def unfolded(call: BatchedCall, result: Any) -> Any:
 def convolution(call: BatchedCall) -> Any:
     """Merge the batch into the image batch if the weight is the same for all samples, else into the groups."""
     F, (x, weight, bias), attrs = call.F, call.inputs, call.attrs
-    shared = None if isinstance(bias, Lanes) else bias
-    if not isinstance(weight, Lanes):
+    shared = None if isinstance(bias, BatchedValue) else bias
+    if not isinstance(weight, BatchedValue):
         result = unfolded(call, F.convolution(folded(call, x), weight, shared, **attrs))
     else:
         result = _by_groups(call, x, weight)
         if shared is not None:
             result = result + F.reshape(shared, (-1, *(1,) * (len(shape_of(x)) - 2)))
-    if isinstance(bias, Lanes):
+    if isinstance(bias, BatchedValue):
         result = result + F.reshape(bias.value, (call.size, 1, -1, *(1,) * (len(shape_of(x)) - 2)))
     return result
 
 
-def _by_groups(call: BatchedCall, x: Any, weight: Lanes) -> Any:
+def _by_groups(call: BatchedCall, x: Any, weight: BatchedValue) -> Any:
     """Convolve each sample as a separate group, with that sample's channels and weights."""
     F, size, shape = call.F, call.size, shape_of(x)
     channels = F.reshape(F.transpose(call.lifted(x), 0, 1), (shape[0], size * shape[1], *shape[2:]))
@@ -86,7 +86,7 @@ def group_norm(call: BatchedCall) -> Any:
     """Merge the batch into the op's own batch dimension; apply per-sample parameters afterwards."""
     x, weight, bias = call.inputs
     attrs = {name: call.attrs[name] for name in ("num_groups", "eps")}
-    apart = isinstance(weight, Lanes) or isinstance(bias, Lanes)
+    apart = isinstance(weight, BatchedValue) or isinstance(bias, BatchedValue)
     result = unfolded(call, call.apply(folded(call, x), *((None, None) if apart else (weight, bias)), **attrs))
     if not apart:
         return result
@@ -105,7 +105,7 @@ def layer_norm(call: BatchedCall) -> Any:
     """Normalise over the last dimensions; apply per-sample parameters afterwards."""
     x, *parameters = call.inputs
     attrs = {name: call.attrs[name] for name in ("normalized_shape", "eps")}
-    if isinstance(x, Lanes) and not any(isinstance(p, Lanes) for p in parameters):
+    if isinstance(x, BatchedValue) and not any(isinstance(p, BatchedValue) for p in parameters):
         return call.apply(x.value, *parameters, **attrs)
     ndim = len(shape_of(x))
     result = call.apply(call.lifted(x), *[None] * len(parameters), **attrs)
@@ -131,7 +131,7 @@ def batch_norm_with_moments(call: BatchedCall) -> Any:
 def embedded(call: BatchedCall) -> Any:
     """Look up rows in the weights; weights that differ between samples are concatenated."""
     F, (at, weight), attrs = call.F, call.inputs, call.attrs
-    if not isinstance(weight, Lanes):
+    if not isinstance(weight, BatchedValue):
         return call.apply(at.value, weight, **attrs)
     rows, width = weight.shape
     numbers = call.numbers(len(shape_of(at))) * rows
@@ -161,7 +161,7 @@ def losses(call: BatchedCall) -> Any:
     F = call.F
     shapes = [shape_of(x) for x in call.inputs[:2]]
     ndim = max(map(len, shapes))
-    inputs = [None if x is None else call.aligned(Lanes(call.lifted(x)), ndim) for x in call.inputs]
+    inputs = [None if x is None else call.aligned(BatchedValue(call.lifted(x)), ndim) for x in call.inputs]
     reduction = call.attrs["reduction"]
     found = call.apply(*inputs, **{**call.attrs, "reduction": "none"})
     if reduction == "none" or not ndim:
@@ -197,7 +197,7 @@ def recurrent_layer(call: BatchedCall) -> Any:
     """Merge the batch into the batch of sequences; NotImplemented if the weights differ between samples."""
     count = 3 if call.op.key == "lstm_layer" else 2
     sequences, parameters = call.inputs[:count], call.inputs[count:]
-    if any(isinstance(p, Lanes) for p in parameters):
+    if any(isinstance(p, BatchedValue) for p in parameters):
         return NotImplemented
     F, size = call.F, call.size
 
@@ -228,4 +228,6 @@ def ctc_losses(call: BatchedCall) -> Any:
 def bag_places(call: BatchedCall) -> Any:
     """Apply the op to the whole batch of numbers; NotImplemented if the offsets differ between samples."""
     numbers, offsets = call.inputs
-    return NotImplemented if isinstance(offsets, Lanes) else call.apply(call.lifted(numbers), offsets, **call.attrs)
+    return (
+        NotImplemented if isinstance(offsets, BatchedValue) else call.apply(call.lifted(numbers), offsets, **call.attrs)
+    )

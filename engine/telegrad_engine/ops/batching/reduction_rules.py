@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ...dtypes import is_floating
-from .batched_call import BatchedCall, Lanes, is_tensor, shape_of
+from .batched_call import BatchedCall, BatchedValue, is_tensor, shape_of
 from .families import rule
 
 
@@ -38,7 +38,7 @@ def _median(F: Any, rows: Any) -> Any:
 def quantile(call: BatchedCall) -> Any:
     """Compute the quantiles of each sample; NotImplemented if ``q`` differs between samples."""
     F, (x, q), attrs = call.F, call.inputs, dict(call.attrs)
-    if isinstance(q, Lanes):
+    if isinstance(q, BatchedValue):
         return NotImplemented
     value, dim = x.value, attrs["dim"]
     ndim = len(x.shape)

@@ -15,7 +15,7 @@ from .limits import NAMES_PER_STEP, Budget
 NO_ROOM = "what a registered function has made so far takes more memory than there is room for"
 
 
-class Call:
+class CallContext:
     """The parameters and the budget of one call, which all its blocks share."""
 
     __slots__ = ("budget", "parameters")
@@ -35,7 +35,7 @@ class Scope(NamedTuple):
     """The tensors of a running block by name."""
 
     tensors: dict[str, Any]
-    call: Call
+    call: CallContext
     frozen: Sequence[Any]
     """The version counters of the function's own inputs, which its steps must not write to."""
     apply: Callable[..., Any]
@@ -56,7 +56,7 @@ Run = Callable[[Scope], Sequence[Any]]
 """Runs a step. Returns one result per output."""
 
 
-class Step(NamedTuple):
+class BlockStep(NamedTuple):
     """One instruction."""
 
     op: str
@@ -88,7 +88,7 @@ class Block(NamedTuple):
     """Steps with the names of their inputs and of their outputs (None for an output that is null)."""
 
     inputs: Sequence[str]
-    steps: Sequence[Step]
+    steps: Sequence[BlockStep]
     outputs: Sequence[Any]
     done: Sequence[Sequence[str]]
     """For each step, the names that are not needed after it."""

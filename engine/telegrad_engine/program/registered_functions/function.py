@@ -20,7 +20,7 @@ from ...graph.node import camel
 from ...schema.parameters import Kind, TensorKind
 from ...schema.signature import REQUIRED, Param, Signature, read_params
 from ..members import Members
-from .blocks import Block, Call
+from .blocks import Block, CallContext
 from .limits import MAX_DOC, MAX_TENSORS, Budget, weight
 from .reader import Find, Reader, is_list, is_tensor_output, located, parse_parameters, signature
 
@@ -133,7 +133,7 @@ class FunctionProgram(Applicable):
     def call(self, tensors: Sequence[Any], parameters: Mapping[str, Any], budget: Budget | None = None) -> list[Any]:
         """Apply it to tensors and parameters by name. Return the outputs. Raises the error of a failing instruction."""
         given, values = self.check_arguments(tensors, parameters)
-        tensors, call = [given[name] for name in self.forward.inputs], Call(values, budget or Budget())
+        tensors, call = [given[name] for name in self.forward.inputs], CallContext(values, budget or Budget())
         if self.backward is None and self.jvp is None:
             return self.forward.run(call.scope(self.forward, tensors))
         outputs = list(self.Function.apply(*tensors, call))
@@ -166,12 +166,12 @@ def _make(program: FunctionProgram, once: bool) -> type[Function]:
         return tuple(outputs)
 
     def derivative(block: Block, ctx: Any, given: Sequence[Any]) -> tuple[Any, ...]:
-        call = Call(ctx.call.parameters, ctx.call.budget.anew())
+        call = CallContext(ctx.call.parameters, ctx.call.budget.anew())
         return tuple(block.run(call.scope(block, (*ctx.saved_tensors, *given))))
 
     members: dict[str, Any] = {"forward": staticmethod(forward), "program": program}
     if (backward := program.backward) is not None:
-        run = lambda ctx, *grads: (*derivative(backward, ctx, grads), None)  # noqa: E731 - None for the Call
+        run = lambda ctx, *grads: (*derivative(backward, ctx, grads), None)  # noqa: E731 - None for the CallContext
         members["backward"] = staticmethod(once_differentiable(run) if once else run)
     if (jvp := program.jvp) is not None:
         members["jvp"] = staticmethod(lambda ctx, *tangents: derivative(jvp, ctx, tangents[:-1]))

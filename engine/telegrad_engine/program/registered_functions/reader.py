@@ -14,7 +14,7 @@ from ...schema.parameters import BoolKind, DTypeKind, IntKind, IntsKind, Kind, L
 from ...schema.signature import REQUIRED, Param, Signature
 from ..instructions import ID_PATTERN, NUMBERS, check_id, last_uses
 from ..members import Members
-from .blocks import Block, Run, Step
+from .blocks import Block, BlockStep, Run
 from .expressions import Expression, parse
 from .limits import MAX_DEPTH, MAX_EXPANDED, MAX_INSTRUCTIONS, MAX_LEVELS, MAX_TENSORS
 
@@ -183,7 +183,7 @@ class Reader:
             return parse(value, known, self.parameters)
         raise InvalidFunction(f"the output {value!r:.60} is no tensor of this program")
 
-    def _step(self, data: Any, path: str, known: set[str]) -> Step:
+    def _step(self, data: Any, path: str, known: set[str]) -> BlockStep:
         """Read one instruction and add its outputs to ``known``."""
         self._count += 1
         with located(path, data.get("op") if isinstance(data, Mapping) else None):
@@ -198,7 +198,7 @@ class Reader:
             self.size += item.size
             if self.size > MAX_EXPANDED:
                 raise LimitExceeded(f"with the functions that it applies, it has more than {MAX_EXPANDED} instructions")
-            return Step(item.op, item.outputs, path, run, item.size, item.writes)
+            return BlockStep(item.op, item.outputs, path, run, item.size, item.writes)
 
 
 def _list(value: Any, what: str, most: int) -> Sequence[Any]:

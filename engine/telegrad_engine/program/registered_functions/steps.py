@@ -20,7 +20,7 @@ from ...schema.op import CATALOGUE, Op
 from ...schema.parameters import DTypeKind
 from ...shapes import Spec
 from ...tensor.abstract import KINDS, Meta, functions, prepare
-from ...tensor.call_cache import calling
+from ...tensor.call_cache import op_function
 from ...tensor.conversion import as_array
 from ...tensor.eager import upload
 from ..json_codec import from_lists
@@ -59,7 +59,7 @@ def op(item: Item) -> Run:
         takes = len(found.tensor_params)
         found.check_inputs([_Anything()] * min(count, takes) + [None] * (count - takes))  # only how many there are
         if not item.writes:
-            again = calling(found, attrs, Meta._apply, prepare, KINDS)
+            again = op_function(found, attrs, Meta._apply, prepare, KINDS)
         most = 1 if item.writes else math.inf if found.lists_outputs else len(found.outputs)
         if outputs > most:
             raise InvalidFunction(f"{name} has {most} outputs, but {outputs} names were given")

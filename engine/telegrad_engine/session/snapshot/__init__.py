@@ -39,7 +39,7 @@ ON_A_DEVICE = "a session on a device whose arrays can be written to cannot be sa
 AnySession = TypeVar("AnySession", bound=Session)
 
 
-class Surroundings(TypedDict, total=False):
+class SessionConfig(TypedDict, total=False):
     """The arguments of :class:`Session` that are not state."""
 
     max_bytes: int
@@ -81,12 +81,12 @@ def digest(session: Session) -> str:
 
 
 @overload
-def restore(snapshot: Container, **surroundings: Unpack[Surroundings]) -> Session: ...
+def restore(snapshot: Container, **surroundings: Unpack[SessionConfig]) -> Session: ...
 @overload
 def restore(
-    snapshot: Container, make: Callable[..., AnySession], **surroundings: Unpack[Surroundings]
+    snapshot: Container, make: Callable[..., AnySession], **surroundings: Unpack[SessionConfig]
 ) -> AnySession: ...
-def restore(snapshot: Container, make: Callable[..., Any] = Session, **surroundings: Unpack[Surroundings]) -> Any:
+def restore(snapshot: Container, make: Callable[..., Any] = Session, **surroundings: Unpack[SessionConfig]) -> Any:
     """Return a session in the state of a snapshot; the arguments are those of :class:`Session` that are not state.
 
     ``make`` is the class of the session.
@@ -112,10 +112,10 @@ def restore(snapshot: Container, make: Callable[..., Any] = Session, **surroundi
 
 
 @overload
-def fork(session: Session, **surroundings: Unpack[Surroundings]) -> Session: ...
+def fork(session: Session, **surroundings: Unpack[SessionConfig]) -> Session: ...
 @overload
-def fork(session: Session, make: Callable[..., AnySession], **surroundings: Unpack[Surroundings]) -> AnySession: ...
-def fork(session: Session, make: Callable[..., Any] = Session, **surroundings: Unpack[Surroundings]) -> Any:
+def fork(session: Session, make: Callable[..., AnySession], **surroundings: Unpack[SessionConfig]) -> AnySession: ...
+def fork(session: Session, make: Callable[..., Any] = Session, **surroundings: Unpack[SessionConfig]) -> Any:
     """Return another session in the same state, which draws the same random numbers from here on.
 
     Both share the memory of large tensors until one of them writes to it; each counts it in full, so that the copy
@@ -146,7 +146,7 @@ def _describe(session: Session) -> tuple[Writer, dict[str, Any]]:
     return writer, writer.document()
 
 
-def _new_session(make: Callable[..., AnySession], document: dict[str, Any], surroundings: Surroundings) -> AnySession:
+def _new_session(make: Callable[..., AnySession], document: dict[str, Any], surroundings: SessionConfig) -> AnySession:
     return make(device=document["device"], dtype=dtypes.parse(document["dtype"]), seed=0, **surroundings)
 
 

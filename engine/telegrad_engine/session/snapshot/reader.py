@@ -28,7 +28,7 @@ from ...program import json_codec
 from ...program.checkpoint_sections import Open, SavedResults, Section
 from ...program.instructions import Instruction, check_id
 from ...program.registered_functions import Budget, FunctionProgram
-from ...program.registered_functions.blocks import Call
+from ...program.registered_functions.blocks import CallContext
 from ...program.suspensions import _Ctx
 from ...schema.derivative_plan import Plan
 from ...schema.op import CATALOGUE, NO_ATTRS
@@ -286,7 +286,7 @@ class Reader:
         elif "function" in more:
             program = _at(self._functions, more["function"])
             ctx = program.Function._backward_cls(())
-            ctx.call = Call(decode(more["call"], self), Budget())  # type: ignore[attr-defined]
+            ctx.call = CallContext(decode(more["call"], self), Budget())  # type: ignore[attr-defined]
         else:
             ctx = Error._backward_cls(())
         ctx._specs = tuple([None if spec is None else Spec(*spec) for spec in _specs(more["args"])])

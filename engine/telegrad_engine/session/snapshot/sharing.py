@@ -21,7 +21,7 @@ from ...graph.node import Node
 from ...memory_layout import overlaps
 from ...program.checkpoint_sections import SavedResults, Section, Sections
 from ...program.instructions import Instruction
-from ...program.registered_functions.blocks import Call
+from ...program.registered_functions.blocks import CallContext
 from ...tensor.in_place import Changeable
 from ...transforms.saved_tensor_hooks import Packed
 from ..session import Session
@@ -34,7 +34,7 @@ MAX_WALKS = 16
 next time it copies all that it still shares."""
 HOLDERS = (
     *(Changeable, Node, FunctionCtx, Saved, Packed),
-    *(Frame, Sections, Section, SavedResults, Instruction, Call),
+    *(Frame, Sections, Section, SavedResults, Instruction, CallContext),
 )
 """The classes of the objects that refer to arrays, or to each other."""
 WITHOUT_ARRAYS = {"op", "plan", "shape", "dtype", "specs", "versions", "output_nrs", "_version_counter"}
