@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -38,7 +38,8 @@ class Relay:
             threading.Thread(target=self._pass_on, args=(here,), daemon=True).start()
 
     def _pass_on(self, here: socket.socket) -> None:
-        with here, socket.create_connection(("127.0.0.1", self._port)) as there, selectors.DefaultSelector() as ready:
+        there = socket.create_connection(("127.0.0.1", self._port))
+        with suppress(ConnectionResetError), here, there, selectors.DefaultSelector() as ready:
             ready.register(here, selectors.EVENT_READ)
             ready.register(there, selectors.EVENT_READ)
             while True:
