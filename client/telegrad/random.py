@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from telegrad_engine.random_state import SIZE
+from telegrad_engine.context import GENERATOR_STATE_SIZE
 from telegrad_engine.shapes import Spec
 
 from .exclusions import attribute_of
@@ -39,7 +39,7 @@ def get_rng_state() -> Tensor:
 
 def state_of(recorder: Recorder, kind: type[Tensor] = Tensor) -> Tensor:
     """Return the state of a session's generator."""
-    return result_of(recorder, "get_rng_state", (), Spec((SIZE,), np.dtype(np.uint8)), cls=kind)
+    return result_of(recorder, "get_rng_state", (), Spec((GENERATOR_STATE_SIZE,), np.dtype(np.uint8)), cls=kind)
 
 
 def set_rng_state(new_state: Tensor) -> None:

@@ -1,5 +1,7 @@
 """This thread's modes: grad mode, inference mode, autocast, device, default dtype, generator and observer.
 
+A generator's state is also available as bytes, so that a tensor can store it.
+
 The state is per thread, so concurrent sessions do not affect each other.
 """
 
@@ -14,6 +16,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
+from .errors import InvalidArgument, InvalidOperation
 from .instrumentation import Observer
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -305,3 +308,40 @@ def generator() -> np.random.Generator:
     if state.generator is None:
         state.generator = np.random.default_rng()
     return state.generator
+
+
+GENERATOR_STATE_SIZE = 37
+"""The size in bytes: PCG64's two 128-bit numbers, whether it has an unused 32-bit draw, and that draw."""
+
+
+def generator_to_bytes(generator: np.random.Generator) -> Any:
+    """Return the generator's state as a uint8 array of ``GENERATOR_STATE_SIZE`` elements."""
+    state: Any = generator.bit_generator.state
+    numbers = (state["state"]["state"], 16), (state["state"]["inc"], 16), (state["has_uint32"], 1)
+    parts = [number.to_bytes(size, "little") for number, size in (*numbers, (state["uinteger"], 4))]
+    return np.frombuffer(b"".join(parts), np.uint8).copy()
+
+
+def generator_from_bytes(array: Any) -> np.random.Generator:
+    """Return a generator in this state. Raises TypeError or RuntimeError if the state is invalid."""
+    if array.dtype != np.uint8:
+        raise InvalidArgument("RNG state must be a torch.ByteTensor")
+    if array.shape != (GENERATOR_STATE_SIZE,):
+        raise InvalidOperation(
+            f"Expected a CPUGeneratorImplState of size {GENERATOR_STATE_SIZE} but found the input RNG state size to be "
+            f"{array.size}"
+        )
+    data = array.tobytes()
+    state, increment, left, half = (
+        int.from_bytes(data[start:end], "little") for start, end in ((0, 16), (16, 32), (32, 33), (33, 37))
+    )
+    if left > 1 or not increment % 2:
+        raise InvalidOperation("RNG state is not one that a generator was in")
+    generator = np.random.default_rng()
+    generator.bit_generator.state = {
+        "bit_generator": "PCG64",
+        "state": {"state": state, "inc": increment},
+        "has_uint32": left,
+        "uinteger": half,
+    }
+    return generator

@@ -17,8 +17,8 @@ import torch
 
 import telegrad_engine as tg
 from telegrad_engine import amp
-from telegrad_engine.schema.autocast_policy import Policy
 from telegrad_engine.schema.op import Op
+from telegrad_engine.schema.promotion import Policy
 
 from ..op_cases import cases_of
 from . import oracle

@@ -24,7 +24,7 @@ from telegrad_engine.program.safetensors import decode, encode, joined
 from telegrad_engine.program.template import Ending, digest
 from telegrad_engine.program.wire import SAFETENSORS, TEXT, Outgoing, decode_message
 from telegrad_engine.session.session import Session
-from telegrad_engine.session.snapshot.rollback import undone_on_error
+from telegrad_engine.session.snapshot import undone_on_error
 
 from .templates import call_of
 

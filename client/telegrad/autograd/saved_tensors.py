@@ -18,8 +18,8 @@ from telegrad_engine.errors import GradRequired, InvalidOperation
 from telegrad_engine.graph.node import camel, metadata_of
 from telegrad_engine.instrumentation import Observer, Run
 from telegrad_engine.schema.derivative_plan import Plan
-from telegrad_engine.schema.nesting import flattened, mapped, nested
 from telegrad_engine.schema.op import CATALOGUE, Op
+from telegrad_engine.schema.signature import flattened, mapped, nested
 from telegrad_engine.tensor.gradient_values import GraphValues
 from telegrad_engine.transforms import saved_tensor_hooks as engine_saved
 from telegrad_engine.transforms.saved_tensor_hooks import Packed, Packing

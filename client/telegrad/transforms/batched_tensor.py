@@ -13,8 +13,8 @@ from telegrad_engine.graph.differentiation import listed
 from telegrad_engine.instrumentation import Observer, Run
 from telegrad_engine.ops.batching.batched_call import BatchedCall, BatchedValue
 from telegrad_engine.ops.batching.families import apply_to_batch
-from telegrad_engine.schema.nesting import flattened, mapped
 from telegrad_engine.schema.op import CATALOGUE, Op
+from telegrad_engine.schema.signature import flattened, mapped
 from telegrad_engine.shapes import Spec
 
 from ..pytree import broadcast_prefix, described, tree_map, tree_structure, tree_unflatten

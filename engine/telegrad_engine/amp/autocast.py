@@ -18,8 +18,8 @@ from .. import dtypes
 from ..context import state
 from ..dtypes import FLOATING, DType
 from ..errors import InvalidOperation, InvalidValue
-from ..schema.autocast_policy import Policy
 from ..schema.op import Op
+from ..schema.promotion import Policy
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)

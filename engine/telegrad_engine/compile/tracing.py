@@ -18,7 +18,7 @@ from ..arrays.symbolic import Untraceable, has_traced, is_traced
 from ..devices import Device
 from ..dtypes import DType
 from ..errors import TelegradError
-from ..graph.data import NOWHERE, Constant, Container, NodeData, Placeholder, folded, node_data, template
+from ..graph.data import NOWHERE, Constant, Container, NodeData, Numbering, Placeholder, folded, node_data, template
 from ..graph.node import FREED, walk
 from ..program.instructions import BOUNDS, Instruction, OperandRef, fill
 from ..program.program import Program, Step
@@ -28,7 +28,6 @@ from ..program.template import slot_of, stand_in
 from ..program.verbs import VERBS
 from ..session.environment import Environment
 from ..session.memory_accounting import Accounts
-from ..session.numbering import Numbering
 from ..session.session import Session
 from .effects import ArraySource, Effects, Fetched, GraphPosition, Made, Save
 from .graphs import LEAF, TAKEN, GraphData, rebuild

@@ -6,7 +6,7 @@ outside of the graph have numbers in the data; whoever makes the nodes says what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..arrays.symbolic import Untraceable
@@ -150,3 +150,18 @@ def make_nodes(graph: Sequence[NodeData], ends: Sequence[Any], counters: Any, va
         node.next_edges = tuple([nodes[edge] for edge in data.edges])
         node.sequence = next_sequence()
     return nodes
+
+
+class Numbering(list[Any]):
+    """Objects in the order in which they are first seen. The number of one is its index."""
+
+    def __init__(self, objects: Iterable[Any] = ()) -> None:
+        super().__init__(objects)
+        self.by_id = {id(x): i for i, x in enumerate(self)}
+
+    def of(self, x: Any) -> int:
+        """Return the number of an object."""
+        number = self.by_id.setdefault(id(x), len(self))
+        if number == len(self):
+            self.append(x)
+        return number

@@ -20,8 +20,8 @@ from ..context import MemoryBudget, observers, state
 from ..dtypes import FLOATING, from_numpy
 from ..errors import VersionConflict
 from ..schema.derivative_plan import Plan
-from ..schema.nesting import flattened
 from ..schema.op import NO_ATTRS, Op
+from ..schema.signature import flattened
 from .hooks import Handle, NodeHooks, around, hooks_of
 
 _sequence = count()

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import autograd, random_state
+from .. import autograd
 from ..autograd.anomaly import located, under
-from ..context import generator
+from ..context import generator, generator_from_bytes, generator_to_bytes
 from ..dtypes import FLOATING, DType, from_numpy
 from ..errors import DTypeMismatch, GradRequired, InvalidArgument, InvalidOperation, InvalidValue
 from ..graph.differentiation import Derivation, node_at, spec_of
@@ -234,13 +234,13 @@ def manual_seed(session: Any, out: Sequence[str], *, seed: Int) -> None:
 @verb_with(local=True)
 def get_rng_state(session: Any, out: Sequence[str]) -> Sequence[Any]:
     """Return the state of the session's random number generator, as bytes."""
-    return [upload(random_state.to_bytes(generator()))]
+    return [upload(generator_to_bytes(generator()))]
 
 
 @verb_with(local=True)
 def set_rng_state(session: Any, out: Sequence[str], state: Array) -> None:
     """Set the session's random number generator to a state from ``get_rng_state``."""
-    session.environment.use_generator(random_state.from_bytes(state._host()))
+    session.environment.use_generator(generator_from_bytes(state._host()))
 
 
 @verb_with(local=True)

@@ -22,7 +22,6 @@ from .. import shapes
 from ..errors import InvalidArgument, UnknownOp
 from ..lru import LRU
 from ..shapes import Spec
-from .autocast_policy import UNCAST, Autocast
 from .declaration import (
     CHECKED,
     DEFAULT_MEMORY,
@@ -42,7 +41,7 @@ from .declaration import (
     Variants,
 )
 from .derivative_plan import Plan, Rule, make_plan
-from .promotion import COMMON, Promotion
+from .promotion import COMMON, UNCAST, Autocast, Promotion
 from .signature import Signature, given, parameter_names, read_params
 
 PLANS = 256

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -273,3 +273,24 @@ def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
     code = plain.__code__
     names: tuple[str, ...] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     return (*names, "**") if code.co_flags & inspect.CO_VARKEYWORDS else names
+
+
+def flattened(inputs: Iterable[Any]) -> list[Any]:
+    """Return the inputs with the elements of tuples in place of the tuples."""
+    flat: list[Any] = []
+    for x in inputs:
+        if isinstance(x, tuple):
+            flat.extend(x)
+        else:
+            flat.append(x)
+    return flat
+
+
+def nested(values: Iterator[Any], inputs: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the next ones of a flat list of values in the structure of the inputs."""
+    return tuple([tuple([next(values) for _ in x]) if isinstance(x, tuple) else next(values) for x in inputs])
+
+
+def mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    """Return ``function(value)``; for a tuple or list, a tuple of the function's results for the elements."""
+    return tuple([mapped(function, v) for v in value]) if isinstance(value, (tuple, list)) else function(value)

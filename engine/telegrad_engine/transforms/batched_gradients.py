@@ -23,8 +23,8 @@ from ..graph.node import Node, walk
 from ..ops.batching.batched_call import BatchedCall, BatchedValue
 from ..ops.batching.families import apply_to_batch
 from ..ops.batching.linear_rules import matmul
-from ..schema.nesting import flattened, mapped
 from ..schema.op import NO_ATTRS, Op
+from ..schema.signature import flattened, mapped
 from ..shapes import Spec, torch_size
 from ..tensor import eager
 from ..tensor.base import Tracked

@@ -23,8 +23,8 @@ from ..graph.backward_pass import Values
 from ..graph.node import Node
 from ..graph.node_evaluation import saved_values
 from ..instrumentation import Observer, Run
-from ..schema.nesting import flattened, nested
 from ..schema.op import CATALOGUE, Op
+from ..schema.signature import flattened, nested
 from ..tensor.base import Tracked
 from ..tensor.eager import Tensor
 from ..tensor.gradient_values import GraphValues

@@ -8,8 +8,8 @@ from typing import Any
 
 from ...dtypes import from_numpy
 from ...errors import InternalError
-from ...schema.nesting import mapped
 from ...schema.op import Op
+from ...schema.signature import mapped
 from ...shapes import Spec
 from ...tensor.namespace import Functions
 

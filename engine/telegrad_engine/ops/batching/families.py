@@ -12,9 +12,9 @@ from typing import Any
 
 from ...dtypes import from_numpy, result_type
 from ...schema.declaration import Batching
-from ...schema.nesting import flattened, mapped
 from ...schema.op import Op
 from ...schema.promotion import default_float
+from ...schema.signature import flattened, mapped
 from .batched_call import BatchedCall, finished, is_tensor, looped, shape_of
 
 DIM_NAMES = frozenset({"dim", "dims", "dim0", "dim1", "dim2", "dimension"})

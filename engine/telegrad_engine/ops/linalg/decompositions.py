@@ -6,10 +6,10 @@ from typing import Any
 
 from ...dtypes import bool_, widened
 from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, ShapeMismatch
-from ...schema.autocast_policy import FLOAT32_ON_CPU, LOWER_ON_CUDA
 from ...schema.declaration import FUNCTION, LINALG_FUNCTION, named, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, ManyArrays, OptionalStr, Str
+from ...schema.promotion import FLOAT32_ON_CPU, LOWER_ON_CUDA
 from ...shapes import Spec, size_at, wrap_dim
 from ..guards import check_floats, kernel_name
 from .solving import check_matrix, check_square, factorization, square_rule, which

@@ -7,7 +7,6 @@ from typing import Any
 
 from ...dtypes import FLOATING, bool_, from_numpy, widened
 from ...errors import DTypeMismatch, ShapeMismatch
-from ...schema.autocast_policy import LOWER, Autocast, Policy
 from ...schema.declaration import (
     FUNCTION,
     INPLACE,
@@ -20,7 +19,7 @@ from ...schema.declaration import (
 )
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Number
-from ...schema.promotion import UNWIDENED, common_dtype
+from ...schema.promotion import LOWER, UNWIDENED, Autocast, Policy, common_dtype
 from ...shapes import Shape, Spec, broadcast_shapes, expanded_shape, size_at
 from ..batching import linear_rules
 from ..guards import check_no_bools, no_kernel

@@ -13,7 +13,6 @@ from ...errors import (
     LinAlgError,
     ShapeMismatch,
 )
-from ...schema.autocast_policy import FLOAT32_ON_CPU, RESULT_FLOAT32_ON_CUDA
 from ...schema.declaration import LINALG_FUNCTION, Results, named
 from ...schema.op import composite
 from ...schema.parameters import (
@@ -28,6 +27,7 @@ from ...schema.parameters import (
     OptionalStr,
     Str,
 )
+from ...schema.promotion import FLOAT32_ON_CPU, RESULT_FLOAT32_ON_CUDA
 from ...shapes import Spec, broadcast_shapes, reduced_shape, wrap_dim, wrap_dims
 from ..guards import kernel_name, no_kernel
 from .decompositions import thin_svd

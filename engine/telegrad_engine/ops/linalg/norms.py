@@ -9,7 +9,6 @@ from typing import Any
 
 from ...dtypes import bool_, float32, int64, is_floating, promote_types, widened
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
-from ...schema.autocast_policy import FLOAT32, FLOAT32_ON_CUDA, RESULT_FLOAT32_ON_CUDA
 from ...schema.declaration import (
     FUNCTION,
     INPLACE,
@@ -36,6 +35,7 @@ from ...schema.parameters import (
     OptionalNumber,
     Str,
 )
+from ...schema.promotion import FLOAT32, FLOAT32_ON_CUDA, RESULT_FLOAT32_ON_CUDA
 from ...shapes import Spec, broadcast_axes, broadcast_shapes, reduced_shape, wrap_dim, wrap_dims
 from ..batching.families import PADDED
 from ..blocked_loops import reduce_in_blocks

@@ -9,10 +9,10 @@ from typing import Any
 
 from ...dtypes import FLOATING, bool_, int64, widened
 from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, ShapeMismatch
-from ...schema.autocast_policy import FLOAT32_ON_CPU, LOWER, LOWER_ON_CUDA, PROMOTE_ON_CUDA, Autocast, Policy
 from ...schema.declaration import FUNCTION, INPLACE, LINALG_FUNCTION, MAY_ALIAS, METHOD, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Arrays, Int, IntsKind, Items, ManyArrays, Number, OptionalInt, Str
+from ...schema.promotion import FLOAT32_ON_CPU, LOWER, LOWER_ON_CUDA, PROMOTE_ON_CUDA, Autocast, Policy
 from ...schema.signature import REQUIRED, Param, Signature
 from ...shapes import Spec, broadcast_shapes, expands_to, size_at, wrap_dim, wrap_dims
 from ..batching import linear_rules

@@ -10,11 +10,11 @@ import numpy as np
 
 from ...dtypes import FLOATING, float32, float64, parse, widened
 from ...errors import DTypeMismatch, InvalidOperation, LinAlgError, ShapeMismatch
-from ...schema.autocast_policy import FLOAT32_ON_CPU
 from ...schema.declaration import LINALG_FUNCTION, named, scratch
 from ...schema.derivative_plan import Rule
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, OptionalInts
+from ...schema.promotion import FLOAT32_ON_CPU
 from ...shapes import Shape, Spec, broadcast_shapes
 from ..batching import linear_rules
 from ..batching.families import PADDED

@@ -8,11 +8,19 @@ from typing import Any
 
 from ...dtypes import FLOATING, LOW, bool_, element, float32, float64, from_numpy, is_floating, widened
 from ...errors import DTypeMismatch, InvalidOperation
-from ...schema.autocast_policy import FLOAT32_ON_CUDA, PROMOTE_ON_CUDA
 from ...schema.declaration import FUNCTION, INPLACE, INPLACE_ARITHMETIC, MAY_ALIAS, METHOD, scratch
 from ...schema.op import composite, elementwise
 from ...schema.parameters import Array, NoneOnly, Number, Operand, Str
-from ...schema.promotion import FLOATS, TO_BOOL, UNWIDENED, WHOLE, Promotion, common_dtype
+from ...schema.promotion import (
+    FLOAT32_ON_CUDA,
+    FLOATS,
+    PROMOTE_ON_CUDA,
+    TO_BOOL,
+    UNWIDENED,
+    WHOLE,
+    Promotion,
+    common_dtype,
+)
 from ..guards import divisible, is_whole, kernel_name, no_bools, no_kernel, refuse_zero
 from .declarations import binary, by_operand, by_operands, division, not_implemented_derivative, unary, zero_gradient
 from .elementary import rounded_bound

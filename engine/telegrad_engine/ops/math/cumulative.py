@@ -8,10 +8,10 @@ from typing import Any
 
 from ...dtypes import bool_, int64, widened
 from ...errors import IndexOutOfRange, InvalidOperation, ShapeMismatch
-from ...schema.autocast_policy import RESULT_FLOAT32_ON_CUDA, Autocast, Policy
 from ...schema.declaration import FUNCTION, INPLACE, LIST, METHOD, named, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Arrays, Bool, Int, Number, NumberOrNumbers, OptionalDType, OptionalInts
+from ...schema.promotion import RESULT_FLOAT32_ON_CUDA, Autocast, Policy
 from ...shapes import Spec, reduced_shape, size_at, wrap_dim
 from .declarations import same_floating
 from .reduction import accumulated, accumulated_dtype, running_rule, times

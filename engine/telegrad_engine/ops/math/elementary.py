@@ -7,12 +7,20 @@ from typing import Any
 
 from ...dtypes import FLOATING, bool_
 from ...errors import InvalidOperation
-from ...schema.autocast_policy import FLOAT32_ON_CUDA, PROMOTE_ON_CUDA, UNCAST, Autocast
 from ...schema.declaration import FUNCTION, INPLACE, INTERNAL, METHOD, NN_FUNCTION, scratch
 from ...schema.derivative_plan import Rule
 from ...schema.op import composite, elementwise, op
 from ...schema.parameters import Array, Int, Operand, OptionalNumber
-from ...schema.promotion import COUNTS, FLOATS, Promotion, common_float
+from ...schema.promotion import (
+    COUNTS,
+    FLOAT32_ON_CUDA,
+    FLOATS,
+    PROMOTE_ON_CUDA,
+    UNCAST,
+    Autocast,
+    Promotion,
+    common_float,
+)
 from ...shapes import Spec
 from ..batching.families import LEADING
 from ..guards import check_floats, no_bools

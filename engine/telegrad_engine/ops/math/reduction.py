@@ -9,7 +9,6 @@ from typing import Any
 
 from ...dtypes import LOW, bool_, float32, from_numpy, int64, is_floating, widened
 from ...errors import DTypeMismatch
-from ...schema.autocast_policy import FLOAT32_ON_CUDA, RESULT_FLOAT32_ON_CUDA, Autocast, Policy
 from ...schema.declaration import (
     FUNCTION,
     INPLACE,
@@ -23,6 +22,7 @@ from ...schema.declaration import (
 )
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, OptionalBool, OptionalDType, OptionalInts, OptionalNumber
+from ...schema.promotion import FLOAT32_ON_CUDA, RESULT_FLOAT32_ON_CUDA, Autocast, Policy
 from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
 from ..batching import reduction_rules
 from ..blocked_loops import reduce_in_blocks

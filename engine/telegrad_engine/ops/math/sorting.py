@@ -8,10 +8,10 @@ from typing import Any
 
 from ...dtypes import bool_, float32, from_numpy, int64, is_floating, widened
 from ...errors import DTypeMismatch, IndexOutOfBounds, IndexOutOfRange, InvalidOperation
-from ...schema.autocast_policy import FLOAT32_ON_CUDA
 from ...schema.declaration import NO_SCRATCH, named, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, OptionalBool, OptionalInt, OptionalInts
+from ...schema.promotion import FLOAT32_ON_CUDA
 from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
 from ..batching import reduction_rules
 from ..guards import check_no_bools

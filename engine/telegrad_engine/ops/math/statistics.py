@@ -9,11 +9,11 @@ from typing import Any
 
 from ...dtypes import bool_, float32, float64, from_numpy, int64
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
-from ...schema.autocast_policy import FLOAT32_ON_CPU
 from ...schema.declaration import hiding, named, scratch
 from ...schema.derivative_plan import Rule
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Operand, OptionalInt, OptionalNumbers, Str
+from ...schema.promotion import FLOAT32_ON_CPU
 from ...shapes import Spec, is_array, reduced_shape, wrap_dim
 from ..batching import reduction_rules
 from ..guards import check_floats

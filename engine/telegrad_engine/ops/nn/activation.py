@@ -11,7 +11,6 @@ import ml_dtypes
 
 from ...dtypes import bool_, is_floating, uint8, widened
 from ...errors import InvalidOperation, InvalidValue, ShapeMismatch
-from ...schema.autocast_policy import FLOAT32_ON_CUDA, LOWER, RESULT_FLOAT32_ON_CUDA
 from ...schema.declaration import (
     FUNCTION,
     INPLACE,
@@ -24,6 +23,7 @@ from ...schema.declaration import (
 )
 from ...schema.op import Op, Options, composite, elementwise, op
 from ...schema.parameters import Array, Int, Number, OptionalDType, Str
+from ...schema.promotion import FLOAT32_ON_CUDA, LOWER, RESULT_FLOAT32_ON_CUDA
 from ...shapes import Spec, wrap_dim
 from ..batching import nn_rules
 from ..guards import check_floats, kernel_name, no_bools, no_kernel

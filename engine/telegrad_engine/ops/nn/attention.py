@@ -9,11 +9,11 @@ from typing import Any
 
 from ...dtypes import FLOATING, bool_, widened
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
-from ...schema.autocast_policy import LOWER
 from ...schema.declaration import INTERNAL, NN_FUNCTION, hiding, scratch
 from ...schema.memory_admission import BLOCK, elements, reserved
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Number, OptionalNumber
+from ...schema.promotion import LOWER
 from ...shapes import Spec, check_keeps_shape, wrap_dim
 from ..batching.families import LEADING, PADDED
 from ..blocked_loops import blocks, map_in_blocks

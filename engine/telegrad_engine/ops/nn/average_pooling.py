@@ -13,11 +13,11 @@ from ...errors import (
     InvalidValue,
     ShapeMismatch,
 )
-from ...schema.autocast_policy import FLOAT32_ON_CPU, PROMOTE_ON_CUDA, UNCAST
 from ...schema.declaration import FUNCTION, INTERNAL, MAY_ALIAS, NN_FUNCTION, hiding, scratch
 from ...schema.memory_admission import elements
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, Ints, Number, OptionalInt, Sizes
+from ...schema.promotion import FLOAT32_ON_CPU, PROMOTE_ON_CUDA, UNCAST
 from ...shapes import Spec, size_at, wrap_dims
 from ..batching import nn_rules
 from ..guards import check_floats, no_kernel

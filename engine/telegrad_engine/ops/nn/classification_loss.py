@@ -16,10 +16,10 @@ from ...errors import (
     InvalidValue,
     ShapeMismatch,
 )
-from ...schema.autocast_policy import FLOAT32
 from ...schema.declaration import INTERNAL, NN_FUNCTION, hiding, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Operand, Reduction
+from ...schema.promotion import FLOAT32
 from ...shapes import Spec, reduced_shape, wrap_dim
 from ..batching import nn_rules
 from ..batching.families import LEADING

@@ -8,10 +8,10 @@ from typing import Any
 
 from ...dtypes import DType, bfloat16, float32, from_numpy, widened
 from ...errors import DTypeMismatch, InvalidOperation, ShapeMismatch
-from ...schema.autocast_policy import LOWER, LOWER_ON_CUDA
 from ...schema.declaration import FUNCTION, NN_FUNCTION, scratch
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, Ints, IntsOrStr
+from ...schema.promotion import LOWER, LOWER_ON_CUDA
 from ...shapes import Shape, Spec
 from ..batching import nn_rules
 from ..blocked_loops import blocks

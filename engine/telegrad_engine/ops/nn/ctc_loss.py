@@ -8,10 +8,10 @@ from typing import Any
 from ...cancellation import check_cancelled
 from ...dtypes import float32, float64, int64
 from ...errors import InvalidOperation, ShapeMismatch
-from ...schema.autocast_policy import FLOAT32_ON_CPU
 from ...schema.declaration import INTERNAL, NN_FUNCTION, PRIVATE, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Reduction
+from ...schema.promotion import FLOAT32_ON_CPU
 from ...shapes import Spec, wrap_dim
 from ..batching import nn_rules
 from ..guards import no_kernel

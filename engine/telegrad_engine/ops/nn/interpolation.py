@@ -8,7 +8,6 @@ from typing import Any
 
 from ...dtypes import float32, from_numpy, int64, is_floating
 from ...errors import InvalidArgument, InvalidOperation, InvalidValue, NotImplementedForDType, ShapeMismatch
-from ...schema.autocast_policy import FLOAT32_ON_CUDA, Autocast, Policy
 from ...schema.declaration import FUNCTION, NN_FUNCTION, hiding, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import (
@@ -23,6 +22,7 @@ from ...schema.parameters import (
     OptionalNumber,
     Str,
 )
+from ...schema.promotion import FLOAT32_ON_CUDA, Autocast, Policy
 from ...shapes import Spec, size_at, torch_size
 from ..batching import nn_rules
 from ..guards import check_dtype, check_floats, no_kernel

@@ -16,10 +16,10 @@ from ...errors import (
     InvalidValue,
     ShapeMismatch,
 )
-from ...schema.autocast_policy import FLOAT32_ON_CPU, UNCAST
 from ...schema.declaration import FUNCTION, INTERNAL, NN_FUNCTION, named, scratch
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, IntOrInts, Ints, OptionalInts, Sizes
+from ...schema.promotion import FLOAT32_ON_CPU, UNCAST
 from ...shapes import Shape, Spec
 from ..batching import nn_rules
 from ..guards import check_floats, kernel_name

@@ -8,10 +8,10 @@ from typing import Any
 from ...context import no_grad, state
 from ...dtypes import LOW, float32, float64, is_floating, widened
 from ...errors import DTypeMismatch, GradRequired, InvalidOperation, InvalidValue, ShapeMismatch
-from ...schema.autocast_policy import FLOAT32_ON_CUDA
 from ...schema.declaration import INTERNAL, NN_FUNCTION, hiding, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, IntOrInts, Ints, Number, OptionalNumber
+from ...schema.promotion import FLOAT32_ON_CUDA
 from ...shapes import Spec, size_at, torch_size, wrap_dim
 from ..batching import nn_rules
 from ..guards import check_dtype, check_floats

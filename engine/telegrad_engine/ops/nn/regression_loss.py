@@ -9,12 +9,11 @@ from typing import Any
 
 from ...dtypes import bool_, int64, is_floating, widened
 from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, ShapeMismatch
-from ...schema.autocast_policy import FLOAT32, FLOAT32_ON_CUDA, Autocast, Policy
 from ...schema.declaration import FUNCTION, INTERNAL, NN_FUNCTION, blocks, scratch
 from ...schema.memory_admission import BLOCK
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Reduction
-from ...schema.promotion import UNWIDENED, common_dtype
+from ...schema.promotion import FLOAT32, FLOAT32_ON_CUDA, UNWIDENED, Autocast, Policy, common_dtype
 from ...shapes import Spec, broadcast_axes, broadcast_shapes, check_keeps_shape, size_at, torch_size
 from ..batching import nn_rules
 from ..blocked_loops import reduce_in_blocks

@@ -8,7 +8,6 @@ from typing import Any
 
 from ...dtypes import bool_, element, from_numpy, int32, int64
 from ...errors import DataDependentShape, DTypeMismatch, IndexOutOfRange, InvalidOperation, ShapeMismatch
-from ...schema.autocast_policy import PROMOTE_ON_CUDA
 from ...schema.declaration import (
     APART,
     FUNCTION,
@@ -26,6 +25,7 @@ from ...schema.declaration import (
 )
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Index, Indices, Int, Ints, Operand, OptionalInt, Places, Str
+from ...schema.promotion import PROMOTE_ON_CUDA
 from ...shapes import Spec, broadcast_shapes, check_keeps_shape, check_nonnegative, expands_to, size_at, wrap_dim
 from ..batching import index_rules
 from ..guards import kernel_name

@@ -17,11 +17,10 @@ from ...errors import (
     InvalidValue,
     ShapeMismatch,
 )
-from ...schema.autocast_policy import PROMOTE
 from ...schema.declaration import FUNCTION, LIST, MAY_ALIAS, NO_BATCHING_RULE, NO_SCRATCH, VIEW, Batching
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Arrays, Int, IntOrInts, Ints, ManyArrays
-from ...schema.promotion import common_dtype
+from ...schema.promotion import PROMOTE, common_dtype
 from ...shapes import Spec, check_size, wrap_dim
 from ..batching import shape_rules
 from ..guards import kernel_name

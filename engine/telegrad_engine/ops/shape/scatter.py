@@ -7,10 +7,10 @@ from typing import Any
 
 from ...dtypes import element, int32, int64
 from ...errors import DTypeMismatch, IndexOutOfBounds, IndexOutOfRange, InvalidOperation, ShapeMismatch
-from ...schema.autocast_policy import PROMOTE_ON_CUDA, Autocast, Policy
 from ...schema.declaration import APART, FUNCTION, INPLACE, METHOD, ONLY_SECOND, UNCHECKED, Batching, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, Operand, OptionalInt
+from ...schema.promotion import PROMOTE_ON_CUDA, Autocast, Policy
 from ...shapes import Spec, size_at, wrap_dim
 from ..batching import index_rules, shape_rules
 from ..guards import kernel_name

@@ -14,14 +14,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ... import dtypes, random_state
+from ... import dtypes
 from ...autograd.checkpoint import Frame, RandomState
 from ...autograd.custom_function.ctx import FunctionCtx, Saved
 from ...autograd.custom_function.define import Error
 from ...autograd.custom_function.node import FunctionNode, _plan
 from ...autograd.suspension import ClientHook, ClientNode
+from ...context import generator_from_bytes
 from ...errors import InvalidFunction, MalformedRequest, TooLarge
-from ...graph.data import NOWHERE, NodeData, make_nodes
+from ...graph.data import NOWHERE, NodeData, Numbering, make_nodes
 from ...graph.hooks import Hooks, NodeHooks, TensorHooks
 from ...graph.node import FREED, MultiOutputNode, Node, accumulator
 from ...program import json_codec
@@ -36,7 +37,6 @@ from ...shapes import Size, Spec
 from ...tensor.eager import Tensor
 from ...tensor.inference import InferenceVersion
 from ...transforms.saved_tensor_hooks import Packed
-from ..numbering import Numbering
 from ..session import Session
 from .blocks import Arrays, ArraySpec, Block, check_bools
 from .values import decode, dtype_of, sizes
@@ -388,7 +388,7 @@ def _specs(data: Any) -> list[tuple[tuple[int, ...], np.dtype[Any]] | None]:
 
 
 def _generator(text: Any) -> np.random.Generator:
-    return random_state.from_bytes(np.frombuffer(bytes.fromhex(text), np.uint8))
+    return generator_from_bytes(np.frombuffer(bytes.fromhex(text), np.uint8))
 
 
 def _count(value: Any) -> int:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from ... import random_state
 from ...autograd.checkpoint import Frame
 from ...autograd.custom_function.ctx import Saved
 from ...autograd.custom_function.define import Error
 from ...autograd.custom_function.node import IN_FUNCTION, FunctionNode
 from ...autograd.suspension import ClientHook, ClientNode
+from ...context import generator_to_bytes
 from ...errors import NotSupported
+from ...graph.data import Numbering
 from ...graph.hooks import NodeHooks, TensorHooks
 from ...graph.node import FREED
 from ...program import json_codec
@@ -26,7 +27,6 @@ from ...tensor.eager import Tensor
 from ...tensor.in_place import IN_INFERENCE, IN_NO_GRAD, ONE_OF_SEVERAL
 from ...tensor.inference import InferenceVersion
 from ...transforms.saved_tensor_hooks import Packed
-from ..numbering import Numbering
 from ..session import Session
 from .blocks import Arrays
 from .values import dtype_name, encode
@@ -91,7 +91,7 @@ class Writer:
             "format": VERSION,
             "device": session.device,
             "dtype": session.environment.dtype.name,
-            "generator": random_state.to_bytes(session.environment.generator).tobytes().hex(),
+            "generator": generator_to_bytes(session.environment.generator).tobytes().hex(),
             "programs": session.programs,
             "instructions": session.instructions,
             "last_id": session._last_id,
@@ -264,7 +264,7 @@ class Writer:
         return {
             "section": self._sections.of(section),
             "args": [self._argument(value) for value in frame.args],
-            "generator": None if generator is None else random_state.to_bytes(generator).tobytes().hex(),
+            "generator": None if generator is None else generator_to_bytes(generator).tobytes().hex(),
             "compare": frame.compare,
             "early_stop": frame.early_stop,
             "metadata": [[list(each["shape"]), each["dtype"].name, each["device"]] for each in frame.metadata],
