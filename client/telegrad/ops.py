@@ -90,7 +90,7 @@ def _verify(variants: Variants, shapes: Any, example: Sequence[Any] | None) -> N
     if shapes is None and example is not None:
         shapes = [tuple(given[name].shape) for name in program.forward.inputs]
     parameters = {p.name: given[p.name] for p in program.signature.attr_params if p.name in given}
-    custom.verify(program, shapes, parameters)
+    custom.check_derivative(program, shapes, parameters)
 
 
 def _find(name: str) -> Applicable:

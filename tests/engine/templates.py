@@ -11,8 +11,7 @@ from typing import Any
 from telegrad_engine.errors import UnknownProgram
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.instructions import names_in
-from telegrad_engine.program.program import BoundProgram
-from telegrad_engine.program.program_cache import ProgramCache
+from telegrad_engine.program.program import BoundProgram, ProgramCache
 from telegrad_engine.program.template import (
     TAKES_DATA,
     Structure,

@@ -20,7 +20,7 @@ import telegrad_engine as tg
 from telegrad_engine.compile import Compiler
 from telegrad_engine.errors import TimeLimitExceeded
 from telegrad_engine.program import parse_program
-from telegrad_engine.program.program_cache import ProgramCache
+from telegrad_engine.program.program import ProgramCache
 from telegrad_engine.session.session import Session
 
 MIB = 2**20

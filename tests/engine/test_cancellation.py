@@ -13,7 +13,7 @@ import pytest
 from telegrad_engine.cancellation import CancellationToken, cancelled_by
 from telegrad_engine.errors import Cancelled, TimeLimitExceeded
 from telegrad_engine.program import parse_program
-from telegrad_engine.program.program_cache import ProgramCache
+from telegrad_engine.program.program import ProgramCache
 from telegrad_engine.session.session import Session
 
 BIG = {"op": "ones", "out": ["x"], "attrs": {"size": [400, 400]}}

@@ -17,7 +17,7 @@ import pytest
 
 import telegrad as tg
 from telegrad_engine.arrays import available, resolve
-from telegrad_engine.arrays.cuda_stream import MAX_PINNED_BYTES
+from telegrad_engine.arrays.cupy import MAX_PINNED_BYTES
 from telegrad_engine.errors import IndexOutOfRange, InvalidOperation, TooLarge
 from telegrad_engine.program import Instruction
 from telegrad_engine.session.session import Session
@@ -322,7 +322,7 @@ def test_uploads_come_from_pinned_memory(gpus: Any) -> None:
 
 
 def test_pinned_memory_is_bounded(gpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("telegrad_engine.arrays.cuda_stream.MAX_PINNED_BYTES", 4 * MIB)
+    monkeypatch.setattr("telegrad_engine.arrays.cupy.MAX_PINNED_BYTES", 4 * MIB)
     session = Session(device="cuda", max_bytes=64 * MIB)
     for _ in range(5):
         run(session, upload("x", np.ones(MIB)), ("free", [("x",)]))

@@ -15,7 +15,7 @@ import pytest
 
 from telegrad_engine.compile import Compiler
 from telegrad_engine.program import json_codec
-from telegrad_engine.program.program_cache import ProgramCache
+from telegrad_engine.program.program import ProgramCache
 from telegrad_engine.session.session import Session
 
 pytestmark = pytest.mark.full

@@ -14,7 +14,7 @@ import pytest
 from telegrad_engine import errors
 from telegrad_engine.program import Instruction
 from telegrad_engine.program.procedures import MAX_INSTRUCTIONS, MAX_PROCEDURES
-from telegrad_engine.program.program_cache import ProgramCache
+from telegrad_engine.program.program import ProgramCache
 from telegrad_engine.session.session import Session
 
 from .compiled.verification import VerifyingCompiler

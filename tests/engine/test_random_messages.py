@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from telegrad_engine.compile import Compiler
 from telegrad_engine.errors import TelegradError
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.program_cache import ProgramCache
+from telegrad_engine.program.program import ProgramCache
 from telegrad_engine.program.result import Answer, describe
 from telegrad_engine.program.safetensors import decode, encode, joined
 from telegrad_engine.program.template import Ending, digest

@@ -15,7 +15,7 @@ import pytest
 import telegrad_engine as tg
 from telegrad_engine import errors
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.program_cache import ProgramCache
+from telegrad_engine.program.program import ProgramCache
 from telegrad_engine.program.safetensors import encode, joined
 from telegrad_engine.program.template import digest
 from telegrad_engine.program.wire import SAFETENSORS, Outgoing, decode_message

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from telegrad_engine.compile import Compiler
-from telegrad_engine.program.program_cache import ProgramCache
+from telegrad_engine.program.program import ProgramCache
 from telegrad_engine.session.session import Session
 
 pytestmark = pytest.mark.full

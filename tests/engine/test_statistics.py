@@ -13,7 +13,7 @@ import pytest
 from telegrad_engine.compile import Compiler
 from telegrad_engine.errors import TelegradError
 from telegrad_engine.program import VERBS, Instruction
-from telegrad_engine.program.program_cache import ProgramCache
+from telegrad_engine.program.program import ProgramCache
 from telegrad_engine.schema.op import CATALOGUE
 from telegrad_engine.session.session import Session
 from telegrad_engine.session.statistics import Statistics, family_of

@@ -22,7 +22,7 @@ from starlette.responses import Response
 
 from telegrad_engine.compile import Compiler
 from telegrad_engine.errors import SequenceConflict, ServerBusy
-from telegrad_engine.program.program_cache import ProgramCache
+from telegrad_engine.program.program import ProgramCache
 from telegrad_engine.session.session import NotAtOnce
 from telegrad_service.hosting.actor import Actor, Work, Workers
 from telegrad_service.hosting.sequence import MAX_BYTES, SequenceRecord

@@ -14,7 +14,7 @@ from typing import Any
 
 from telegrad_engine.dtypes import DType, from_numpy
 from telegrad_engine.errors import InvalidOperation, NeedsExample
-from telegrad_engine.program.registered_functions.expressions import CALCULATIONS, FACTS
+from telegrad_engine.program.registered_functions.blocks import CALCULATIONS, FACTS
 from telegrad_engine.schema.op import NO_ATTRS, Op
 from telegrad_engine.tensor.abstract import Meta
 

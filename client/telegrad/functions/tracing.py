@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from telegrad_engine.autograd.custom_function import Function
 from telegrad_engine.errors import InvalidArgument, InvalidOperation, NeedsExample
 from telegrad_engine.program.registered_functions import WRITES_TO_INPUT
-from telegrad_engine.program.registered_functions.expressions import FACTS, evaluate, parse
+from telegrad_engine.program.registered_functions.blocks import FACTS, evaluate, parse
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
 from telegrad_engine.transforms.tangents import as_tuple

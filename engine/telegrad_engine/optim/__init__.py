@@ -1,5 +1,5 @@
 """Optimizer steps. Importing this package registers all algorithms."""
 
-from . import adaptive, algorithms, muon
+from . import adaptive, algorithms
 
-__all__ = ["adaptive", "algorithms", "muon"]
+__all__ = ["adaptive", "algorithms"]

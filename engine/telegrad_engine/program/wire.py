@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from ..errors import LimitExceeded, MalformedRequest, TelegradError
 from . import json_codec, safetensors
 from .instructions import MAX_INSTRUCTIONS, Instruction, check_all, parse_program, program_of
-from .program import NUMBERS, keep_apart
-from .program_cache import MEMORY, Programs
+from .program import MEMORY, NUMBERS, Programs, keep_apart
 from .result import LEAST, Answer, BorrowedAnswer, Value
 from .template import TAKES_DATA, Ending, Template
 

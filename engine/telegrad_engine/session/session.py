@@ -34,8 +34,7 @@ from ..program.checkpoint_sections import Sections
 from ..program.instructions import Instruction, names_in
 from ..program.overloads import find_op
 from ..program.procedures import Procedures
-from ..program.program import BoundProgram
-from ..program.program_cache import MEMORY, Programs
+from ..program.program import MEMORY, BoundProgram, Programs
 from ..program.registered_functions import SHARED, Library, SessionLibrary
 from ..program.registered_functions.limits import WEIGHT_BYTES
 from ..program.result import Answer, BorrowedAnswer, Value, fetch, last_change

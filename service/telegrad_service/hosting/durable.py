@@ -28,7 +28,7 @@ from telegrad_engine.errors import (
     SessionMoved,
     TelegradError,
 )
-from telegrad_engine.program.program_cache import ProgramCache
+from telegrad_engine.program.program import ProgramCache
 from telegrad_engine.program.registered_functions import permissions
 from telegrad_engine.session import snapshot
 from telegrad_engine.session.session import NotAtOnce

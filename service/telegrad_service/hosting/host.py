@@ -21,7 +21,7 @@ from telegrad_engine.errors import (
     TelegradError,
     UnknownSession,
 )
-from telegrad_engine.program.program_cache import ProgramCache
+from telegrad_engine.program.program import ProgramCache
 from telegrad_engine.program.registered_functions import installed_library
 from telegrad_engine.program.registered_functions.limits import WEIGHT_BYTES
 from telegrad_engine.program.safetensors import Container

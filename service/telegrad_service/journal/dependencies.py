@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from telegrad_engine.program.program import Program
-from telegrad_engine.program.program_cache import Make, Programs
+from telegrad_engine.program.program import Make, Program, Programs
 from telegrad_engine.program.registered_functions import Library
 from telegrad_engine.program.registered_functions.function import Applicable, FunctionProgram
 

@@ -18,8 +18,7 @@ from telegrad_engine.compile import Compiler
 from telegrad_engine.compile.input_signature import Inputs
 from telegrad_engine.compile.plan import Plan
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.program import BoundProgram
-from telegrad_engine.program.program_cache import ProgramCache
+from telegrad_engine.program.program import BoundProgram, ProgramCache
 from telegrad_engine.program.result import Answer
 from telegrad_engine.session.session import NotAtOnce, Session
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from telegrad_engine import errors
 from telegrad_engine.compile import Compiler
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.program_cache import ProgramCache
+from telegrad_engine.program.program import ProgramCache
 from telegrad_engine.program.template import Ending
 from telegrad_engine.program.wire import Message
 from telegrad_engine.session.session import Session

@@ -6,11 +6,10 @@ functions by name (:mod:`.library`), including those that the operator installed
 """
 
 from .function import Applicable, Foreign, FunctionProgram, Installed, from_entry
-from .library import SHARED, Library, SessionLibrary, installed_library, permissions
+from .library import SHARED, Library, SessionLibrary, check_derivative, installed_library, permissions
 from .limits import Budget
 from .steps import WRITES_TO_INPUT
-from .verify import verify
 
 __all__ = ["SHARED", "Library", "SessionLibrary", "installed_library", "permissions"]
 __all__ += ["Applicable", "Budget", "Foreign", "FunctionProgram", "Installed", "from_entry"]
-__all__ += ["WRITES_TO_INPUT", "verify"]
+__all__ += ["WRITES_TO_INPUT", "check_derivative"]

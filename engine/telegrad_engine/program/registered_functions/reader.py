@@ -14,8 +14,7 @@ from ...schema.parameters import BoolKind, DTypeKind, IntKind, IntsKind, Kind, L
 from ...schema.signature import REQUIRED, Param, Signature
 from ..instructions import ID_PATTERN, NUMBERS, check_id, last_uses
 from ..members import Members
-from .blocks import Block, BlockStep, Run
-from .expressions import Expression, parse
+from .blocks import Block, BlockStep, Expression, Run, parse
 from .limits import MAX_DEPTH, MAX_EXPANDED, MAX_INSTRUCTIONS, MAX_LEVELS, MAX_TENSORS
 
 Find = Callable[[str], Any]

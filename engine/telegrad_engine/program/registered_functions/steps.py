@@ -27,8 +27,7 @@ from ..json_codec import from_lists
 from ..members import Members
 from ..overloads import find_op
 from ..verbs import VERBS
-from .blocks import Block, Run, Scope
-from .expressions import has_expressions
+from .blocks import Block, Run, Scope, has_expressions
 from .limits import MAX_CONSTANT, MAX_ITERATIONS
 from .reader import STEPS, Item, is_tensor_output, step
 

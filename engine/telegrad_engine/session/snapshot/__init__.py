@@ -25,7 +25,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 from ... import dtypes
 from ...errors import MalformedRequest, NotSupported, TelegradError, TooLarge
 from ...program.instructions import Instruction
-from ...program.program_cache import Programs
+from ...program.program import Programs
 from ...program.registered_functions import Library
 from ...program.safetensors import Container
 from ..memory_accounting import Quota
