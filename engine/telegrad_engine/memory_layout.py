@@ -1,7 +1,7 @@
 """Memory layouts: strides, offsets, memory owners, and torch's layouts and memory formats.
 
 A tensor with an array has the array's strides. A tensor without one, such as an SDK tensor whose value is in a session,
-has those of its stand-in (tensor/abstract_layout.py).
+has those of its stand-in (tensor/memory.py).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from telegrad_engine.context import no_grad, state
 from telegrad_engine.dtypes import can_cast
 from telegrad_engine.errors import DTypeMismatch, InvalidArgument, InvalidOperation
 from telegrad_engine.schema.op import CATALOGUE, PREFIXES, choose
-from telegrad_engine.tensor.memory_overlap import check_overlap
+from telegrad_engine.tensor.memory import check_overlap
 from telegrad_engine.tensor.namespace import Functions
 
 from .handle import Tensor

@@ -24,8 +24,7 @@ from ..program.result import Answer
 from ..session.session import NotAtOnce, Session
 from ..session.statistics import PLANNED
 from .change import Change
-from .differences import difference
-from .input_signature import Inputs, InputSignature, find_inputs
+from .input_signature import Inputs, InputSignature, difference, find_inputs
 from .plan import Plan, PlannedRun
 from .tracing import plan_program
 

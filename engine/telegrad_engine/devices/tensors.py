@@ -17,12 +17,11 @@ from ..graph.backward_pass import Values
 from ..memory_layout import overlaps
 from ..schema.op import CATALOGUE, Op, ViewStep, follow_arrays
 from ..tensor.abstract import unwrap
-from ..tensor.abstract_layout import follow, row_major
 from ..tensor.base import Tracked
 from ..tensor.eager import Tensor
 from ..tensor.execution import execute, is_view_of
 from ..tensor.gradient_values import ArrayValues, RawFunctions
-from ..tensor.memory_overlap import OVERLAPPING
+from ..tensor.memory import OVERLAPPING, follow, row_major
 
 
 class DeviceTensor(Tensor):
@@ -136,7 +135,7 @@ class ImmutableTensor(DeviceTensor):
     """The cached array of a view, computed after ``_shown_at`` writes."""
     _shown_at: int = 0
     _strides: Any = None
-    """A NumPy array of one-byte elements with this tensor's shape and strides (tensor/abstract_layout.py); None for
+    """A NumPy array of one-byte elements with this tensor's shape and strides (tensor/memory.py); None for
     row-major."""
 
     @property
@@ -180,7 +179,7 @@ class ImmutableTensor(DeviceTensor):
     def _note_view(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:
         """Make this output of ``op`` a view of ``source`` if they would share memory in torch.
 
-        For a reshape, this depends on strides (tensor/abstract_layout.py).
+        For a reshape, this depends on strides (tensor/memory.py).
         """
         assert isinstance(source, ImmutableTensor)
         before = source._stand_in()

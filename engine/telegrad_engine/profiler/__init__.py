@@ -2,21 +2,17 @@
 
 As ``torch.profiler``: ``with profile() as prof: …``, then ``prof.key_averages().table()``.
 
-    context.py     the user API: profile and record_function
+    context.py     the user API: profile and record_function, and the observer that reports operations to the recorder
     recorder.py    the open ranges of one thread, and the totals of closed ones
-    observer.py    reports a thread's operations to the recorder while a profile runs on it
-    readings.py    the results of a profile, and their conversion to JSON data and back
-    averages.py    events, their averages and tables of both
-    trace.py       the events as a Chrome trace
+    readings.py    the results of a profile: averages, tables, Chrome traces and JSON data
 
 A profile records only the thread that entered it. ``session.profile = profile()`` profiles a session: every program
 that it runs is recorded, on whichever thread. A client does this with the verbs ``start_profile`` and
 ``stop_profile``.
 """
 
-from .averages import AveragedEvents, EventList, FunctionEventAvg
 from .context import ProfilerActivity, check_activities, profile, record_function
-from .readings import Readings, from_data, to_data
+from .readings import AveragedEvents, EventList, FunctionEventAvg, Readings, from_data, to_data
 from .recorder import FunctionEvent
 
 __all__ = ["AveragedEvents", "EventList", "FunctionEvent", "FunctionEventAvg"]

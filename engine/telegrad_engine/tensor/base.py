@@ -19,8 +19,8 @@ from ..graph.node import Node
 from ..memory_layout import memory_of, offset_of
 from ..schema.op import Op
 from . import inference
-from .abstract_layout import follow, is_contiguous, is_view, layout
 from .in_place import Changeable, c_name
+from .memory import follow, is_contiguous, is_view, layout
 
 ONLY_FLOATING = "only Tensors of floating point dtype can require gradients"
 ONLY_LEAVES = (

@@ -37,7 +37,7 @@ from .formatting import format_tensor
 from .gradient_values import ArrayValues, GraphValues
 from .in_place import Changeable
 from .inference import mark
-from .memory_overlap import OVERLAPPING
+from .memory import OVERLAPPING
 from .namespace import Functions
 from .prepared_calls import NUMBERS, PreparedCall, prepare
 

@@ -18,7 +18,7 @@ from ..memory_layout import memory_of
 from ..schema.declaration import CHECKED
 from ..schema.op import CATALOGUE, NO_ATTRS, Op, ViewStep, follow_views
 from . import inference
-from .memory_overlap import check_overlap
+from .memory import check_overlap
 from .methods import TensorMethods
 
 
