@@ -1,7 +1,7 @@
 """The base class for observers of a thread: transforms, the profiler, checkpoints and anomaly mode.
 
 ``context.state.observer`` is the observer of the current thread, or None; ``context.observed_by`` adds one. While a
-thread has an observer with ``sees_ops``, no call is a prepared one (``tensor/prepared_calls.py``), so that the observer
+thread has an observer with ``sees_ops``, no call is a prepared one (``tensor/call_cache.py``), so that the observer
 sees every op. Other threads are not affected (docs/decisions/0038). The SDK's transforms, such as ``vmap``, observe the
 ops that it records (docs/decisions/0032); the programs of a session in the same thread have observers of their own.
 """

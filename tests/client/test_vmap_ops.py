@@ -14,7 +14,7 @@ import pytest
 
 import telegrad as tg
 from telegrad.tensor.handle import functions
-from telegrad_engine.ops.batching.families import rule_of
+from telegrad_engine.ops.batching.rules import rule_of
 from telegrad_engine.schema.op import CATALOGUE, Op
 
 from ..engine.oracle import leaves

@@ -23,7 +23,7 @@ ENVIRONMENT = "FAKE_GPUS", "FAKE_GPU_BYTES"
 @contextmanager
 def installed() -> Iterator[Any]:
     """Put the stand-in in CuPy's place in this process, and give its ``cupy.cuda``."""
-    used = importlib.import_module("telegrad_engine.devices.device")._devices
+    used = importlib.import_module("telegrad_engine.devices")._devices
     real = {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] in ("cupy", "cupyx")}
     devices = {name: used.pop(name) for name in [*used] if name.startswith("cuda")}
     sys.path.insert(0, str(FOLDER))

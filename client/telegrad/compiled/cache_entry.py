@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from telegrad_engine.tensor import inference
+from telegrad_engine.tensor.execution import is_inference_tensor, mark_as_inference
 
 from ..pytree import tree_flatten, tree_unflatten
 from ..tape.graph_pattern import Unrepeatable
@@ -130,7 +130,7 @@ class CacheEntry:
             if result._hooks is not None or result._has_grad:
                 raise Unrepeatable("a result has a hook or a gradient")
             shared = first[id(result._version_counter)]
-            at, marked = None if shared == place else shared, inference.is_marked(result)
+            at, marked = None if shared == place else shared, is_inference_tensor(result)
             self._outputs.append(Output(result._data, result._requires_grad, at, version_of(result), marked))
 
     # What is recorded again -------------------------------------------------------------------
@@ -217,7 +217,7 @@ class CacheEntry:
                 result._version_counter = other._version_counter
                 self.recorder.sharing.add(result, other)
             elif output.inference:
-                inference.mark([result])
+                mark_as_inference([result])
             else:
                 result._version_counter[0] = output.version
             result._requires_grad = output.requires_grad

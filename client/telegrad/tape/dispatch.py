@@ -25,15 +25,15 @@ from telegrad_engine.tensor.call_cache import (
     SEQUENCES,
     CallSignature,
     Prepare,
+    RecordedCall,
     bind_inputs,
+    infer_specs,
     key_parts,
     preparer,
     with_stand_ins,
 )
-from telegrad_engine.tensor.execution import note_views
-from telegrad_engine.tensor.inference import mark
+from telegrad_engine.tensor.execution import mark_as_inference, note_views
 from telegrad_engine.tensor.namespace import Apply, Resolve
-from telegrad_engine.tensor.prepared_calls import RecordedCall, infer_specs
 
 from ..call_site import Position, is_ours, users_frame
 from .lazy_graph import NodeBuilder, enter
@@ -100,7 +100,7 @@ class PreparedCall(NodeBuilder):
             else:
                 enter(segment, self, tensors, places, (output,), step)
         elif state.inference:
-            mark((output,))
+            mark_as_inference((output,))
         return output
 
     def _record_any(self, recorder: Any, tensors: Sequence[Any], step: RecordedStep | None, position: Position) -> Any:
@@ -114,7 +114,7 @@ class PreparedCall(NodeBuilder):
         segment.recorded.extend((self.step if step is None else step, (*used, *made), position))
         outputs = [make(recorder, spec, name) for spec, name in zip(self.specs, names, strict=True)]
         if not self.tracked and state.inference:
-            mark(outputs)
+            mark_as_inference(outputs)
         if self.op.view:
             base = tensors[(order or [0])[0] or 0]  # the op's first input, which is a tensor
             note_views(base, self.op, self._attrs if step is None else step.attrs, outputs)

@@ -9,7 +9,7 @@ from typing import Any
 from telegrad_engine import dtypes
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.shapes import Spec
-from telegrad_engine.tensor.inference import InferenceVersion, is_marked
+from telegrad_engine.tensor.execution import InferenceVersion, is_inference_tensor
 
 from ..sessions.session import COPIES, Copies
 from ..tape.recorder import Recorder
@@ -48,7 +48,7 @@ def in_fork(tensor: Tensor, memo: dict[Any, Any]) -> Tensor:
 
 
 def _counter(tensor: Any, copies: Copies) -> list[int]:
-    if is_marked(tensor):
+    if is_inference_tensor(tensor):
         return copies.counters.setdefault(id(tensor._version_counter), InferenceVersion([0]))
     return _copied_counter(tensor._version_counter, copies)
 

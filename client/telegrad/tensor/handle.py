@@ -26,9 +26,9 @@ from telegrad_engine.tensor.abstract import Meta, apply_spec, finish_without_val
 from telegrad_engine.tensor.base import Tracked
 from telegrad_engine.tensor.call_cache import remember
 from telegrad_engine.tensor.conversion import as_array
+from telegrad_engine.tensor.execution import is_inference_tensor
 from telegrad_engine.tensor.formatting import format_tensor
 from telegrad_engine.tensor.in_place import Changeable
-from telegrad_engine.tensor.inference import is_marked
 from telegrad_engine.tensor.methods import in_place_methods
 from telegrad_engine.tensor.namespace import Functions
 
@@ -304,7 +304,7 @@ class Tensor(HostValues, Tracked):
         """
         result = result_of(self._recorder, "detach", [self._id], self._data, {"shares_version": False})
         result._show_memory_of(self)
-        if not is_marked(self):
+        if not is_inference_tensor(self):
             result._version_counter = [0]
         return result
 

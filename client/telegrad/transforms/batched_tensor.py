@@ -11,8 +11,7 @@ from telegrad_engine.context import below, observed_by
 from telegrad_engine.errors import DataDependentShape, GradRequired, InvalidOperation
 from telegrad_engine.graph.differentiation import listed
 from telegrad_engine.instrumentation import Observer, Run
-from telegrad_engine.ops.batching.batched_call import BatchedCall, BatchedValue
-from telegrad_engine.ops.batching.families import apply_to_batch
+from telegrad_engine.ops.batching.rules import BatchedCall, BatchedValue, apply_to_batch
 from telegrad_engine.schema.op import CATALOGUE, Op
 from telegrad_engine.schema.signature import flattened, mapped
 from telegrad_engine.shapes import Spec

@@ -16,9 +16,8 @@ from ..program.template import slot_of
 from ..session.session import Session
 from ..tensor.conversion import as_array
 from ..tensor.eager import Tensor
-from ..tensor.execution import memory_owner
+from ..tensor.execution import is_inference_tensor, memory_owner
 from ..tensor.in_place import ONE_OF_SEVERAL
-from ..tensor.inference import is_marked
 from .graphs import MAX_NODES, MAX_UNVISITED, GraphSignature, InputGraph
 
 
@@ -155,7 +154,10 @@ class Inputs:
                 raise Untraceable(f"{name} is a view")
         if tensor._hooks is not None:
             raise Untraceable(f"{name} has hooks")
-        if is_marked(tensor) or tensor._sealed not in (None, ONE_OF_SEVERAL):  # _check_views refuses a change of a view
+        if is_inference_tensor(tensor) or tensor._sealed not in (
+            None,
+            ONE_OF_SEVERAL,
+        ):  # _check_views refuses a change of a view
             raise Untraceable(f"{name} may not be changed")
         flags = tensor._data.flags
         if not flags.c_contiguous and not flags.f_contiguous:

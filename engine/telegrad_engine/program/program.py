@@ -5,7 +5,7 @@ fetches and frees at its end, and a procedure (:mod:`.procedures`). :class:`Prog
 to the ids, arrays and operands of a message, and then runs one instruction at a time (:mod:`..session.session`) or as a
 plan (:mod:`..compile`).
 
-The engine caches the calls of ops for all programs (tensor/prepared_calls.py), so a new program of known ops is fast
+The engine caches the calls of ops for all programs (tensor/call_cache.py), so a new program of known ops is fast
 from its first run.
 """
 

@@ -126,7 +126,7 @@ UNCHECKED = Overlap(itself=False, inputs=1)
 
 
 class Batching(NamedTuple):
-    """How ``vmap`` applies an op to a batch, unless that follows from other facts (``ops/batching/families.py``)."""
+    """How ``vmap`` applies an op to a batch, unless that follows from other facts (``ops/batching/rules.py``)."""
 
     rule: Callable[[Any], Any] | None = None
     """Computes the results of a BatchedCall, with the batch as dimension 0; NotImplemented for calls not covered."""

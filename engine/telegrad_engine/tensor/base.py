@@ -18,7 +18,7 @@ from ..graph import differentiation, hooks
 from ..graph.node import Node
 from ..memory_layout import memory_of, offset_of
 from ..schema.op import Op
-from . import inference
+from .execution import INFERENCE_REQUIRING, INFERENCE_UNVERSIONED, is_inference_tensor
 from .in_place import Changeable, c_name
 from .memory import follow, is_contiguous, is_view, layout
 
@@ -74,8 +74,8 @@ class Tracked(Changeable):
             raise InvalidOperation(ONLY_LEAVES)
         if requires_grad and self._data.dtype not in FLOATING:
             raise DTypeMismatch(ONLY_FLOATING)
-        if requires_grad and inference.is_marked(self) and not state.inference:
-            raise InvalidOperation(inference.REQUIRING)
+        if requires_grad and is_inference_tensor(self) and not state.inference:
+            raise InvalidOperation(INFERENCE_REQUIRING)
         if self._node is None:
             self._requires_grad = bool(requires_grad)
         return self
@@ -108,13 +108,13 @@ class Tracked(Changeable):
     @property
     def _version(self) -> int:
         """The number of in-place modifications of this tensor's memory."""
-        if inference.is_marked(self):
-            raise InvalidOperation(inference.UNVERSIONED)
+        if is_inference_tensor(self):
+            raise InvalidOperation(INFERENCE_UNVERSIONED)
         return self._version_counter[0]
 
     def is_inference(self) -> bool:
         """Whether this tensor was made under inference_mode."""
-        return inference.is_marked(self)
+        return is_inference_tensor(self)
 
     @property
     def grad(self) -> Any:
@@ -204,7 +204,7 @@ class Tracked(Changeable):
     def _data_alone(self) -> Self:
         """Like :meth:`detach`, but with a separate version counter, so that autograd does not see in-place changes."""
         result = self.detach()
-        if not inference.is_marked(self):
+        if not is_inference_tensor(self):
             result._version_counter, result._memory_owner = [0], memory_of(self)
         return result
 

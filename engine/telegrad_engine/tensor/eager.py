@@ -30,16 +30,23 @@ from ..schema.op import NO_ATTRS, Op
 from ..shapes import Spec, interned
 from .abstract import Meta, unwrap
 from .base import Tracked
-from .call_cache import CallSignature, Ready, bind_inputs
+from .call_cache import NUMBERS, CallSignature, PreparedCall, Ready, bind_inputs, prepare
 from .conversion import as_array
-from .execution import conform, execute, finish, has_own_memory, in_own_memory, is_view_of, run_composite
+from .execution import (
+    conform,
+    execute,
+    finish,
+    has_own_memory,
+    in_own_memory,
+    is_view_of,
+    mark_as_inference,
+    run_composite,
+)
 from .formatting import format_tensor
 from .gradient_values import ArrayValues, GraphValues
 from .in_place import Changeable
-from .inference import mark
 from .memory import OVERLAPPING
 from .namespace import Functions
-from .prepared_calls import NUMBERS, PreparedCall, prepare
 
 ndarray = np.ndarray
 _new = object.__new__
@@ -188,7 +195,7 @@ def _run(call: PreparedCall, inputs: Sequence[Any], datas: Sequence[Any], plain:
         if observers:
             announce(node, inputs, (output,))
     elif state.inference:
-        mark((output,))
+        mark_as_inference((output,))
     if call.view:
         x = inputs[0]
         if out.base is x._data or is_view_of(out, x._data):
@@ -472,5 +479,5 @@ def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False) -> Tens
     """
     result = upload(as_array(data, dtype))
     if state.inference:
-        mark((result,))
+        mark_as_inference((result,))
     return result.requires_grad_() if requires_grad else result

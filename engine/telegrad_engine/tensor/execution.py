@@ -1,19 +1,23 @@
-"""Runs an op's kernel on arrays: checks and casts the arguments, and casts the results to the rule's dtypes."""
+"""Runs an op's kernel on arrays: checks and casts the arguments, and casts the results to the rule's dtypes.
+
+Tensors made under ``inference_mode`` are inference tensors, which have no version and cannot be recorded. One has an
+:class:`InferenceVersion` as its version counter. Its views share the counter, so they are inference tensors too. Saving
+a tensor for backward reads its version, which raises the error.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..arrays import NUMPY, Backend
 from ..context import generator, observers, state
-from ..errors import TooLarge
+from ..errors import InvalidOperation, TooLarge
 from ..schema.memory_admission import LARGE, OBJECT_BYTES, count_large, scratch_of
 from ..schema.op import Op
 from ..shapes import Spec, check_size
-from .inference import mark
 
 ndarray = np.ndarray
 Enter = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], None]
@@ -95,7 +99,7 @@ def finish(
     if enter is not None:
         enter(inputs, outputs, hidden)
     elif state.inference:
-        mark(outputs)
+        mark_as_inference(outputs)
     if op.view:
         note_views(inputs[0], op, attrs, outputs)
     return op.bundle(outputs)
@@ -215,3 +219,40 @@ def promote(datas: list[Any], dtype: np.dtype[Any], xp: Backend) -> list[Any]:
             # Integers wrap around as in torch, where NumPy would raise.
             promoted.append(xp.wrapped(x, dtype))
     return promoted
+
+
+INFERENCE_SAVED = (
+    "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in "
+    "computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and use it in "
+    "autograd, or use `torch.no_grad()` instead of `torch.inference_mode()`."
+)
+INFERENCE_UNVERSIONED = "Inference tensors do not track version counter."
+INFERENCE_MODIFIED = (
+    "Inplace update to inference tensor outside InferenceMode is not allowed."
+    "You can make a clone to get a normal tensor before doing inplace update."
+    "See https://github.com/pytorch/rfcs/pull/17 for more details."
+)
+INFERENCE_REQUIRING = "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed."
+
+
+class InferenceVersion(list[int]):
+    """A version counter that stays 0 and raises if it is read while gradients are enabled."""
+
+    def __getitem__(self, index: Any) -> Any:
+        if state.grad_enabled:
+            raise InvalidOperation(INFERENCE_SAVED)
+        return 0
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        pass
+
+
+def mark_as_inference(tensors: Iterable[Any]) -> None:
+    """Turn new tensors into inference tensors."""
+    for tensor in tensors:
+        tensor._version_counter = InferenceVersion([0])
+
+
+def is_inference_tensor(tensor: Any) -> bool:
+    """Whether ``tensor`` is an inference tensor."""
+    return type(tensor._version_counter) is InferenceVersion

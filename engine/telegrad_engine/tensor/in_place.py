@@ -17,7 +17,7 @@ from ..graph.node import Node, kind, record
 from ..memory_layout import memory_of
 from ..schema.declaration import CHECKED
 from ..schema.op import CATALOGUE, NO_ATTRS, Op, ViewStep, follow_views
-from . import inference
+from .execution import INFERENCE_MODIFIED, InferenceVersion, is_inference_tensor
 from .memory import check_overlap
 from .methods import TensorMethods
 
@@ -112,7 +112,7 @@ class Changeable(TensorMethods):
     def _view_of(self, source: Changeable, op: Op, attrs: Any, index: int) -> None:
         """Make this output of a view op share the version of ``source`` and store its view chain."""
         counter = self._version_counter = source._version_counter
-        if type(counter) is inference.InferenceVersion:
+        if type(counter) is InferenceVersion:
             self._lie_as(self._strided_as(source, op, attrs, index))  # there is no history to rewrite
             return
         self._become_view(source)
@@ -285,8 +285,8 @@ class Changeable(TensorMethods):
 
     def _check_changeable(self, tracked: bool) -> None:
         """Raise if this tensor may not be changed in place; a ``tracked`` change will be recorded."""
-        if inference.is_marked(self) and not state.inference:
-            raise InvalidOperation(inference.MODIFIED)
+        if is_inference_tensor(self) and not state.inference:
+            raise InvalidOperation(INFERENCE_MODIFIED)
         if not state.grad_enabled:
             return
         base = self._base

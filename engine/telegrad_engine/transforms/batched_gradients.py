@@ -20,9 +20,8 @@ from ..errors import GradRequired, IndexOutOfRange, InvalidValue, ShapeMismatch
 from ..graph import differentiation
 from ..graph.backward_pass import _Pass, run
 from ..graph.node import Node, walk
-from ..ops.batching.batched_call import BatchedCall, BatchedValue
-from ..ops.batching.families import apply_to_batch
-from ..ops.batching.linear_rules import matmul
+from ..ops.batching.math_rules import matmul
+from ..ops.batching.rules import BatchedCall, BatchedValue, apply_to_batch
 from ..schema.op import NO_ATTRS, Op
 from ..schema.signature import flattened, mapped
 from ..shapes import Spec, torch_size

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .batched_call import BatchedCall, BatchedValue, shape_of
-from .families import decomposition, rule
+from .rules import BatchedCall, BatchedValue, decomposition, rule, shape_of
 
 
 def folded(call: BatchedCall, value: Any) -> Any:

@@ -21,7 +21,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Number
 from ...schema.promotion import LOWER, UNWIDENED, Autocast, Policy, common_dtype
 from ...shapes import Shape, Spec, broadcast_shapes, expanded_shape, size_at
-from ..batching import linear_rules
+from ..batching import math_rules
 from ..guards import check_no_bools, no_kernel
 from .solving import kind_names
 
@@ -117,7 +117,7 @@ def _dot(xp: Any, input: Any, other: Any) -> Any:
     return xp.dot if input.ndim == other.ndim == 2 and input.dtype.itemsize > 2 else None
 
 
-@op(_matmul_rule, node=_matmul_node, memory=NO_SCRATCH, autocast=LOWER, batching=linear_rules.matmul, prepare=_dot)
+@op(_matmul_rule, node=_matmul_node, memory=NO_SCRATCH, autocast=LOWER, batching=math_rules.matmul, prepare=_dot)
 def matmul(xp: Any, input: Array, other: Array) -> Any:
     """The matrix product, with torch's rules for vectors and batches."""
     return product(xp, input, other)
@@ -151,7 +151,7 @@ def _mm_rule(input: Any, mat2: Any) -> Spec:
     return _matmul_rule(input, mat2)
 
 
-@op(_mm_rule, memory=NO_SCRATCH, autocast=LOWER, batching=linear_rules.matmul)
+@op(_mm_rule, memory=NO_SCRATCH, autocast=LOWER, batching=math_rules.matmul)
 def mm(xp: Any, input: Array, mat2: Array) -> Any:
     """The product of two matrices."""
     return product(xp, input, mat2)
@@ -178,7 +178,7 @@ def _bmm_rule(input: Any, mat2: Any) -> Spec:
     return _matmul_rule(input, mat2)
 
 
-@op(_bmm_rule, memory=NO_SCRATCH, autocast=LOWER, batching=linear_rules.matmul)
+@op(_bmm_rule, memory=NO_SCRATCH, autocast=LOWER, batching=math_rules.matmul)
 def bmm(xp: Any, input: Array, mat2: Array) -> Any:
     """The products of two batches of matrices."""
     return product(xp, input, mat2)
@@ -203,7 +203,7 @@ def _outer_rule(input: Any, vec2: Any) -> Spec:
     node="MulBackward0",
     promotion=UNWIDENED,
     autocast=Autocast(cpu=Policy.AS_GIVEN),
-    batching=linear_rules.outer,
+    batching=math_rules.outer,
 )
 def outer(xp: Any, input: Array, vec2: Array) -> Any:
     """The outer product of two vectors."""
@@ -294,7 +294,7 @@ def _linear_node(node: Any) -> str:
     return "MmBackward0" if node.next_edges[2] is None else "AddmmBackward0"
 
 
-@op(linear_rule, variants=NN_FUNCTION, node=_linear_node, autocast=LOWER, batching=linear_rules.linear)
+@op(linear_rule, variants=NN_FUNCTION, node=_linear_node, autocast=LOWER, batching=math_rules.linear)
 def linear(xp: Any, input: Array, weight: Array, bias: Array = None) -> Any:
     """``input @ weight.T + bias``: (…, in) by (out, in) to (…, out)."""
     result = product(xp, input, weight.T)
@@ -355,7 +355,7 @@ def _addmm_rule(input: Any, mat1: Any, mat2: Any) -> Spec:
     memory=scratch(1.25),
     overlap=ONLY_ITSELF,
     autocast=LOWER,
-    batching=linear_rules.addmm,
+    batching=math_rules.addmm,
 )
 def addmm(xp: Any, input: Array, mat1: Array, mat2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (mat1 @ mat2)``."""
@@ -390,7 +390,7 @@ def _addmv_rule(input: Any, mat: Any, vec: Any) -> Spec:
     memory=scratch(1.25),
     overlap=UNCHECKED,
     autocast=Autocast(cpu=Policy.AS_GIVEN, cuda=Policy.LOWER),
-    batching=linear_rules.addmm,
+    batching=math_rules.addmm,
 )
 def addmv(xp: Any, input: Array, mat: Array, vec: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (mat @ vec)``."""
@@ -416,7 +416,7 @@ def _baddbmm_rule(input: Any, batch1: Any, batch2: Any) -> Spec:
     return _sum_spec(input, (*batch1.shape[:2], batch2.shape[2]), "baddbmm")
 
 
-@op(_baddbmm_rule, variants=FUNCTION | METHOD | INPLACE, overlap=UNCHECKED, autocast=LOWER, batching=linear_rules.addmm)
+@op(_baddbmm_rule, variants=FUNCTION | METHOD | INPLACE, overlap=UNCHECKED, autocast=LOWER, batching=math_rules.addmm)
 def baddbmm(xp: Any, input: Array, batch1: Array, batch2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (batch1 @ batch2)``, matrix by matrix."""
     return _weighted(xp, input, product(xp, batch1, batch2), beta, alpha)
@@ -442,7 +442,7 @@ def _addbmm_rule(input: Any, batch1: Any, batch2: Any) -> Spec:
     variants=FUNCTION | METHOD | INPLACE,
     overlap=ONLY_ITSELF,
     autocast=LOWER,
-    batching=linear_rules.addbmm,
+    batching=math_rules.addbmm,
 )
 def addbmm(xp: Any, input: Array, batch1: Array, batch2: Array, *, beta: Number = 1, alpha: Number = 1) -> Any:
     """``beta * input + alpha * (batch1 @ batch2)``, the matrices of the batch summed."""

@@ -37,7 +37,7 @@ from ...schema.parameters import (
 )
 from ...schema.promotion import FLOAT32, FLOAT32_ON_CUDA, RESULT_FLOAT32_ON_CUDA
 from ...shapes import Spec, broadcast_axes, broadcast_shapes, reduced_shape, wrap_dim, wrap_dims
-from ..batching.families import PADDED
+from ..batching.rules import PADDED
 from ..blocked_loops import reduce_in_blocks
 from ..guards import check_dtype, kernel_name
 from ..math.reduction import accumulated_dtype, axes, reduced, restore, sum_rule

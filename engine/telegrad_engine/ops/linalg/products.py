@@ -15,7 +15,7 @@ from ...schema.parameters import Array, Arrays, Int, IntsKind, Items, ManyArrays
 from ...schema.promotion import FLOAT32_ON_CPU, LOWER, LOWER_ON_CUDA, PROMOTE_ON_CUDA, Autocast, Policy
 from ...schema.signature import REQUIRED, Param, Signature
 from ...shapes import Spec, broadcast_shapes, expands_to, size_at, wrap_dim, wrap_dims
-from ..batching import linear_rules
+from ..batching import math_rules
 from ..guards import check_dtype, check_no_bools, kernel_name
 from .solving import check_floating
 
@@ -117,7 +117,7 @@ def _cross_rule(input: Any, other: Any, dim: int) -> Spec:
     return Spec(shape, input.dtype)
 
 
-@op(_cross_rule, key="cross", variants=LINALG_FUNCTION, memory=scratch(1.25), batching=linear_rules.linalg_cross)
+@op(_cross_rule, key="cross", variants=LINALG_FUNCTION, memory=scratch(1.25), batching=math_rules.linalg_cross)
 def linalg_cross(xp: Any, input: Array, other: Array, *, dim: Int = -1) -> Any:
     """The cross product of vectors of three along ``dim``."""
     return xp.cross(input, other, axis=dim)
@@ -205,7 +205,7 @@ def _trace_rule(input: Any) -> Spec:
     return Spec((), input.dtype if input.dtype in FLOATING else int64.numpy)
 
 
-@op(_trace_rule, memory=scratch(3.0), autocast=FLOAT32_ON_CPU, batching=linear_rules.trace)
+@op(_trace_rule, memory=scratch(3.0), autocast=FLOAT32_ON_CPU, batching=math_rules.trace)
 def trace(xp: Any, input: Array) -> Any:
     """The sum of the diagonal of a matrix."""
     return xp.asarray(xp.trace(widened(input.astype(_trace_rule(input).dtype))))

@@ -16,8 +16,8 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, OptionalInts
 from ...schema.promotion import FLOAT32_ON_CPU
 from ...shapes import Shape, Spec, broadcast_shapes
-from ..batching import linear_rules
-from ..batching.families import PADDED
+from ..batching import math_rules
+from ..batching.rules import PADDED
 from ..guards import kernel_name, no_kernel
 
 
@@ -208,7 +208,7 @@ def _solve_rule(A: Any, B: Any, left: bool) -> Spec:
     memory=scratch(2.0),
     may_raise=True,
     autocast=FLOAT32_ON_CPU,
-    batching=linear_rules.linalg_solve,
+    batching=math_rules.linalg_solve,
 )
 def solve(xp: Any, A: Array, B: Array, *, left: Bool = True) -> Any:
     """The solution of ``A @ X = B``, or of ``X @ A = B`` where not ``left``; B may be vectors."""

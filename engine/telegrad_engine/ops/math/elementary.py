@@ -22,7 +22,7 @@ from ...schema.promotion import (
     common_float,
 )
 from ...shapes import Spec
-from ..batching.families import LEADING
+from ..batching.rules import LEADING
 from ..guards import check_floats, no_bools
 from .declarations import binary, by_operands, each_floating, float_unary, floating, unary, zero_gradient
 

@@ -23,7 +23,7 @@ from ...schema.op import composite, elementwise, op
 from ...schema.parameters import Array, Bool, Number, Operand, OptionalNumber
 from ...schema.promotion import FLOATS, TO_BOOL, UNWIDENED, default_float
 from ...shapes import Spec, broadcast_shapes
-from ..batching.families import LEADING
+from ..batching.rules import LEADING
 from ..guards import check_no_bools, divisible, kernel_name, refuse_zero
 from .declarations import binary, by_operand, division, floating, not_implemented_derivative, zero_gradient
 

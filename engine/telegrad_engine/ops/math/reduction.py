@@ -24,7 +24,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, OptionalBool, OptionalDType, OptionalInts, OptionalNumber
 from ...schema.promotion import FLOAT32_ON_CUDA, RESULT_FLOAT32_ON_CUDA, Autocast, Policy
 from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
-from ..batching import reduction_rules
+from ..batching import math_rules
 from ..blocked_loops import reduce_in_blocks
 from ..guards import no_kernel
 
@@ -141,7 +141,7 @@ mean.derivative(
     lambda input, dtype: Spec((), accumulated_dtype(input, dtype)),
     memory=blocks(1.25),
     autocast=Autocast(cpu=Policy.FLOAT32, cuda=Policy.RESULT_FLOAT32),
-    batching=reduction_rules.of_all,
+    batching=math_rules.of_all,
 )
 def prod(xp: Any, input: Array, *, dtype: OptionalDType = None) -> Any:
     """The product of all elements."""

@@ -22,7 +22,7 @@ from ...schema.memory_admission import BLOCK
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, ManyArrays, Operand, OptionalInt, OptionalStr
 from ...shapes import Spec, check_nonnegative, is_array, size_at, wrap_dim
-from ..batching import reduction_rules
+from ..batching import math_rules
 from ..blocked_loops import flat_blocks
 from ..guards import check_no_bools, kernel_name, no_kernel
 from .declarations import check_has_values
@@ -407,7 +407,7 @@ def _searchsorted_rule(
     return Spec(found, (int32 if out_int32 else int64).numpy)
 
 
-@op(_searchsorted_rule, variants=FUNCTION, memory=scratch(5.0), may_raise=True, batching=reduction_rules.searchsorted)
+@op(_searchsorted_rule, variants=FUNCTION, memory=scratch(5.0), may_raise=True, batching=math_rules.searchsorted)
 def searchsorted(
     xp: Any,
     sorted_sequence: Array,

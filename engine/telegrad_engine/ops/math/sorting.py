@@ -13,7 +13,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, OptionalBool, OptionalInt, OptionalInts
 from ...schema.promotion import FLOAT32_ON_CUDA
 from ...shapes import Spec, reduced_shape, wrap_dim, wrap_dims
-from ..batching import reduction_rules
+from ..batching import math_rules
 from ..guards import check_no_bools
 from .reduction import axes, reduced, restore
 
@@ -161,7 +161,7 @@ def _median_rule(input: Any) -> Spec:
     return Spec((), input.dtype)
 
 
-@op(_median_rule, memory=scratch(1.25), batching=reduction_rules.of_all)
+@op(_median_rule, memory=scratch(1.25), batching=math_rules.of_all)
 def median(xp: Any, input: Array) -> Any:
     """The middle element, the lower of two, or NaN if there is any; ties share the gradient evenly."""
     floating = is_floating(input.dtype)
@@ -308,7 +308,7 @@ def _declare_extreme(name: str, extreme: str, larger: str) -> None:
     of_two.__doc__ = f"The {larger} of two, elementwise: ``{name}imum``."
     over_dims.__doc__ = f"The {extreme} elements over ``dim``; ties share the gradient evenly."
     index.__doc__ = f"The index of the {extreme} element, of the flattened input unless ``dim`` is given."
-    whole = op(partial(_whole_rule, name), key=name, node=f"{name.title()}Backward1", batching=reduction_rules.of_all)
+    whole = op(partial(_whole_rule, name), key=name, node=f"{name.title()}Backward1", batching=math_rules.of_all)
     whole(of_all).derivative(input=_shared)
     pair = named("values", "indices")
     along = op(partial(pick_rule, name, None), key=f"{name}.dim", results=pair, memory=scratch(1.25))

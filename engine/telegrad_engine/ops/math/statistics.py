@@ -15,7 +15,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Operand, OptionalInt, OptionalNumbers, Str
 from ...schema.promotion import FLOAT32_ON_CPU
 from ...shapes import Spec, is_array, reduced_shape, wrap_dim
-from ..batching import reduction_rules
+from ..batching import math_rules
 from ..guards import check_floats
 from .sorting import pick, pick_rule, route_picked, sort_order
 
@@ -299,7 +299,7 @@ _quantile_op = op(
     memory=scratch(4.0),
     may_raise=True,
     autocast=FLOAT32_ON_CPU,
-    batching=reduction_rules.quantile,
+    batching=math_rules.quantile,
 )
 
 

@@ -15,7 +15,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Number, OptionalNumber
 from ...schema.promotion import LOWER
 from ...shapes import Spec, check_keeps_shape, wrap_dim
-from ..batching.families import LEADING, PADDED
+from ..batching.rules import LEADING, PADDED
 from ..blocked_loops import blocks, map_in_blocks
 from .activation import row_sums
 

@@ -22,7 +22,7 @@ from ...schema.parameters import Array, Bool, Int, Number, Operand, Reduction
 from ...schema.promotion import FLOAT32
 from ...shapes import Spec, reduced_shape, wrap_dim
 from ..batching import nn_rules
-from ..batching.families import LEADING
+from ..batching.rules import LEADING
 from ..guards import check_dtype, kernel_name, no_kernel
 from ..shape.scatter import any_outside
 

@@ -14,7 +14,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Int, IntOrInts, Ints, Number, OptionalNumber, Str
 from ...shapes import Shape, Spec, wrap_dim
 from ..batching import nn_rules
-from ..batching.families import LEADING
+from ..batching.rules import LEADING
 from ..guards import check_floats, no_kernel
 from .pooling_windows import Windows
 

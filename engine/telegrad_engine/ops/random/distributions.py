@@ -17,8 +17,8 @@ from ...schema.op import op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, Operand, OptionalDType
 from ...schema.promotion import default_float
 from ...shapes import Spec, broadcast_shapes, is_array
-from ..batching import random_rules
-from ..batching.families import PADDED, leading
+from ..batching import math_rules
+from ..batching.rules import PADDED, leading
 from ..guards import check_floats, kernel_name, no_kernel
 from ..math.declarations import check_has_values, zero_gradient
 from ..shape.creation import sized
@@ -218,7 +218,7 @@ def _multinomial_rule(input: Any, num_samples: int, replacement: bool) -> Spec:
     return Spec((*input.shape[:-1], num_samples), int64.numpy)
 
 
-@op(_multinomial_rule, memory=scratch(14.0), may_raise=True, batching=random_rules.multinomial)
+@op(_multinomial_rule, memory=scratch(14.0), may_raise=True, batching=math_rules.multinomial)
 def multinomial(xp: Any, rng: Any, input: Array, num_samples: Int, replacement: Bool = False) -> Any:
     """Positions in each row, drawn with the probabilities that it is proportional to."""
     weights = input.astype("float64")

@@ -22,7 +22,7 @@ from ...schema.op import Op, op
 from ...schema.parameters import Array, Int, Ints, Number, OptionalDType, OptionalInt
 from ...schema.promotion import default_float
 from ...shapes import Spec
-from ..batching import random_rules
+from ..batching import math_rules
 from ..guards import kernel_name, no_kernel
 from ..math.declarations import same_floating, zero_gradient
 from ..shape.creation import sized
@@ -125,7 +125,7 @@ def poisson(xp: Any, rng: Any, input: Array) -> Any:
 poisson.derivative(input=zero_gradient)
 
 
-@op(lambda n: sized("randperm", (n,), int64), results=NEW, memory=scratch(4.0), batching=random_rules.randperm)
+@op(lambda n: sized("randperm", (n,), int64), results=NEW, memory=scratch(4.0), batching=math_rules.randperm)
 def randperm(xp: Any, rng: Any, n: Int) -> Any:
     """The numbers 0 to n - 1 in random order."""
     return xp.asarray(rng.permutation(n)).astype(int64.numpy)

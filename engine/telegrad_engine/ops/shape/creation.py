@@ -33,8 +33,8 @@ from ...schema.parameters import (
 )
 from ...schema.promotion import default_float
 from ...shapes import Spec, check_keeps_shape, check_nonnegative
-from ..batching import index_rules
-from ..batching.families import LEADING
+from ..batching import shape_rules
+from ..batching.rules import LEADING
 from ..math.declarations import by_operand
 
 
@@ -330,7 +330,7 @@ def _copy_rule(input: Any, src: Any) -> Spec:
     variants=INPLACE,
     node="torch::autograd::CopyBackwards",
     memory=NO_SCRATCH,
-    batching=index_rules.copy._replace(in_place="inplace arithmetic"),
+    batching=shape_rules.copy._replace(in_place="inplace arithmetic"),
 )
 def copy(xp: Any, input: Array, src: Operand) -> Any:
     """The values of ``src``, broadcast, in the shape and dtype of ``input``; ``copy_`` writes them."""
@@ -354,7 +354,7 @@ def _fill_rule(input: Any, value: Any) -> Spec:
     node=by_operand("Fill", tensor=1, number=0),
     memory=NO_SCRATCH,
     overlap=UNCHECKED,
-    batching=index_rules.copy._replace(in_place="fill_"),
+    batching=shape_rules.copy._replace(in_place="fill_"),
 )
 def fill(xp: Any, input: Array, value: Operand) -> Any:
     """One number everywhere; ``fill_`` writes it."""

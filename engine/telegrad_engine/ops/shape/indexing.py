@@ -27,7 +27,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Index, Indices, Int, Ints, Operand, OptionalInt, Places, Str
 from ...schema.promotion import PROMOTE_ON_CUDA
 from ...shapes import Spec, broadcast_shapes, check_keeps_shape, check_nonnegative, expands_to, size_at, wrap_dim
-from ..batching import index_rules
+from ..batching import shape_rules
 from ..guards import kernel_name
 from ..math.declarations import by_operand
 from .scatter import (
@@ -100,7 +100,7 @@ def _getter(xp: Any, input: Any, index: Any) -> Any:
     return itemgetter((*as_index(index), ...) if "..." not in index else as_index(index))
 
 
-@op(_getitem_rule, variants=FUNCTION, node=_getitem_node, memory=VIEW, batching=index_rules.getitem, prepare=_getter)
+@op(_getitem_rule, variants=FUNCTION, node=_getitem_node, memory=VIEW, batching=shape_rules.getitem, prepare=_getter)
 def getitem(xp: Any, input: Array, index: Index) -> Any:
     """``input[index]`` for ints, slices, None and ellipsis: a view.
 
@@ -118,7 +118,7 @@ def _getitem_scatter_rule(input: Any, size: Any, index: Any) -> Spec:
     return result
 
 
-@op(_getitem_scatter_rule, variants=INTERNAL, memory=scratch(2.0), batching=index_rules.getitem_scatter)
+@op(_getitem_scatter_rule, variants=INTERNAL, memory=scratch(2.0), batching=shape_rules.getitem_scatter)
 def getitem_scatter(xp: Any, input: Array, size: Ints, index: Index) -> Any:
     """Zeros of shape ``size`` with ``input`` at ``index``: what ``getitem`` does to a gradient."""
     return xp.index_set(xp.zeros(size, input.dtype), as_index(index), input)
@@ -168,7 +168,7 @@ def _check_read(xp: Any, input: Any, indices: Any, *_values: Any) -> None:
         _checked_index(xp, input, indices)
 
 
-@op(_index_rule, variants=INTERNAL, batching=index_rules.index)
+@op(_index_rule, variants=INTERNAL, batching=shape_rules.index)
 def index(xp: Any, input: Array, indices: Indices) -> Any:
     """``input`` at index tensors, null where a dimension is taken whole."""
     shape = _index_rule(input, indices).shape
@@ -205,7 +205,7 @@ def _index_put_rule(input: Any, indices: Any, values: Any) -> Spec:
     memory=scratch(2.0),
     overlap=Overlap(itself=False, whole=True),
     autocast=PROMOTE_ON_CUDA,
-    batching=index_rules.index_put._replace(in_place="index_put_"),
+    batching=shape_rules.index_put._replace(in_place="index_put_"),
 )
 def index_put(xp: Any, input: Array, indices: Places, values: Operand, accumulate: Bool = False) -> Any:
     """``input`` with ``values`` put, or added if ``accumulate``, at index tensors."""
@@ -248,7 +248,7 @@ def _index_select_rule(input: Any, dim: int, index: Any) -> Spec:
     return Spec((*input.shape[:axis], n, *input.shape[axis + 1 :]) if input.shape else (), input.dtype)
 
 
-@op(_index_select_rule, memory=NO_SCRATCH, batching=index_rules.along_index)
+@op(_index_select_rule, memory=NO_SCRATCH, batching=shape_rules.along_index)
 def index_select(xp: Any, input: Array, dim: Int, index: Array) -> Any:
     """The slices along ``dim`` that ``index`` names."""
     _check_selected(xp, input, index, dim=dim)
@@ -287,7 +287,7 @@ def _masked_fill_rule(input: Any, mask: Any, value: Any) -> Spec:
     variants=FUNCTION | METHOD | INPLACE,
     node=by_operand("MaskedFill", at=2, tensor=1, number=0),
     overlap=ONLY_SECOND,
-    batching=index_rules.masked_fill._replace(in_place="inplace arithmetic"),
+    batching=shape_rules.masked_fill._replace(in_place="inplace arithmetic"),
 )
 def masked_fill(xp: Any, input: Array, mask: Array, value: Operand) -> Any:
     """``input`` with ``value`` where the mask is true."""
@@ -331,7 +331,7 @@ def _masked_select_rule(input: Any, mask: Any) -> Spec:
 
 @op(
     _masked_select_rule,
-    batching=index_rules.masked_select._replace(
+    batching=shape_rules.masked_select._replace(
         dynamic=(
             "vmap: Attempted to vmap over `mask` in torch.masked_select(self, mask) We cannot support this because for "
             "each batch this would return a differently shaped Tensor. Please file an issue at "
@@ -369,7 +369,7 @@ def _masked_scatter_rule(input: Any, mask: Any, source: Any) -> Spec:
     variants=FUNCTION | METHOD | INPLACE,
     may_raise=True,
     overlap=ONLY_ITSELF,
-    batching=index_rules.masked_scatter,
+    batching=shape_rules.masked_scatter,
 )
 def masked_scatter(xp: Any, input: Array, mask: Array, source: Array) -> Any:
     """``input`` with the first elements of ``source``, in order, where the mask is true."""
@@ -427,7 +427,7 @@ def _take_rule(input: Any, index: Any) -> Spec:
     return Spec(index.shape, input.dtype)
 
 
-@op(_take_rule, batching=index_rules.take)
+@op(_take_rule, batching=shape_rules.take)
 def take(xp: Any, input: Array, index: Array) -> Any:
     """The elements at ``index``, as if ``input`` were a vector."""
     _check_taken(xp, input, index)

@@ -12,7 +12,7 @@ from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, Number, Operand, OptionalInt
 from ...schema.promotion import PROMOTE_ON_CUDA, Autocast, Policy
 from ...shapes import Spec, size_at, wrap_dim
-from ..batching import index_rules, shape_rules
+from ..batching import shape_rules
 from ..guards import kernel_name
 from ..math.declarations import by_operand
 from .joining import select
@@ -256,7 +256,7 @@ def _index_add_rule(input: Any, dim: int, index: Any, source: Any) -> Spec:
     variants=FUNCTION | METHOD | INPLACE,
     memory=scratch(2.0),
     overlap=APART,
-    batching=index_rules.along_index._replace(in_place="index_add_"),
+    batching=shape_rules.along_index._replace(in_place="index_add_"),
 )
 def index_add(xp: Any, input: Array, dim: Int, index: Array, source: Array, *, alpha: Number = 1) -> Any:
     """``input`` with ``alpha`` times the slices of ``source`` added along ``dim`` at ``index``."""
@@ -319,7 +319,7 @@ def _index_copy_rule(input: Any, dim: int, index: Any, source: Any) -> Spec:
     variants=FUNCTION | METHOD | INPLACE,
     overlap=APART,
     autocast=Autocast(cpu=Policy.PROMOTE),
-    batching=index_rules.along_index,
+    batching=shape_rules.along_index,
 )
 def index_copy(xp: Any, input: Array, dim: Int, index: Array, source: Array) -> Any:
     """``input`` with the slices of ``source`` written along ``dim`` at ``index``."""
@@ -354,7 +354,7 @@ def _index_fill_rule(input: Any, dim: int, index: Any, value: Any) -> Spec:
     variants=FUNCTION | METHOD | INPLACE,
     node=by_operand("IndexFill", at=2, tensor=1, number=0),
     overlap=ONLY_SECOND,
-    batching=index_rules.index_fill._replace(in_place="index_fill_"),
+    batching=shape_rules.index_fill._replace(in_place="index_fill_"),
 )
 def index_fill(xp: Any, input: Array, dim: Int, index: Array, value: Operand) -> Any:
     """``input`` with ``value`` in the slices along ``dim`` at ``index``."""
@@ -472,7 +472,7 @@ def _put_rule(input: Any, index: Any, source: Any) -> Spec:
     return Spec(input.shape, input.dtype)
 
 
-@op(_put_rule, variants=FUNCTION | METHOD | INPLACE, may_raise=True, overlap=APART, batching=index_rules.put)
+@op(_put_rule, variants=FUNCTION | METHOD | INPLACE, may_raise=True, overlap=APART, batching=shape_rules.put)
 def put(xp: Any, input: Array, index: Array, source: Array, accumulate: Bool = False) -> Any:
     """``input`` with the elements of ``source`` at the flat positions ``index``; with ``accumulate`` they add up."""
     flat, places = xp.reshape(input, (-1,)), xp.reshape(index, (-1,))

@@ -36,7 +36,7 @@ from ...shapes import (
     wrap_dims,
 )
 from ..batching import shape_rules
-from ..batching.families import LEADING
+from ..batching.rules import LEADING
 
 
 def _reshape_rule(input: Any, shape: Any) -> Spec:

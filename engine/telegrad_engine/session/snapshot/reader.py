@@ -35,7 +35,7 @@ from ...schema.derivative_plan import Plan
 from ...schema.op import CATALOGUE, NO_ATTRS
 from ...shapes import Size, Spec
 from ...tensor.eager import Tensor
-from ...tensor.inference import InferenceVersion
+from ...tensor.execution import InferenceVersion
 from ...transforms.saved_tensor_hooks import Packed
 from ..session import Session
 from .blocks import Arrays, ArraySpec, Block, check_bools

@@ -24,8 +24,8 @@ from ...program.checkpoint_sections import SavedResults, Section
 from ...program.instructions import Instruction
 from ...program.registered_functions import FunctionProgram
 from ...tensor.eager import Tensor
+from ...tensor.execution import InferenceVersion
 from ...tensor.in_place import IN_INFERENCE, IN_NO_GRAD, ONE_OF_SEVERAL
-from ...tensor.inference import InferenceVersion
 from ...transforms.saved_tensor_hooks import Packed
 from ..session import Session
 from .blocks import Arrays
