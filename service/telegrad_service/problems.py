@@ -27,7 +27,7 @@ from telegrad_engine.errors import (
     TelegradError,
     UnknownResource,
 )
-from telegrad_engine.program.members import no_member
+from telegrad_engine.program.instructions import no_member
 
 from .observability.request import HEADER, REQUEST, new_id
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from telegrad_engine.visualization import drawing
+from telegrad_engine import visualization as drawing
 
 from . import graph_contents
 from .twins import OURS, leaf

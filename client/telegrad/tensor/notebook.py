@@ -12,8 +12,7 @@ from typing import Any
 from telegrad_engine.context import no_grad
 from telegrad_engine.dtypes import int64
 from telegrad_engine.tensor.formatting import indices_shown
-from telegrad_engine.visualization.drawing import Drawing, draw, to_dot, to_mermaid
-from telegrad_engine.visualization.svg import to_svg
+from telegrad_engine.visualization import Drawing, draw, to_dot, to_mermaid, to_svg
 
 MAX_DRAWN = 200
 """The default limit of operations in a picture."""

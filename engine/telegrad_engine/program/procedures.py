@@ -23,8 +23,17 @@ from ..errors import (
 )
 from ..schema.parameters import Str
 from . import json_codec
-from .instructions import Instruction, OperandRef, check_id, last_uses, names_in, parse_program, read_refs, refs_in
-from .members import Members
+from .instructions import (
+    Instruction,
+    Members,
+    OperandRef,
+    check_id,
+    last_uses,
+    names_in,
+    parse_program,
+    read_refs,
+    refs_in,
+)
 from .overloads import find_op
 from .program import Program, renamed, step_with_refs
 from .template import digest, stand_ins

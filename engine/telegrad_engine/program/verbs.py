@@ -35,8 +35,8 @@ from ..schema.promotion import default_float
 from ..schema.signature import Signature, read_params
 from ..tensor.conversion import as_array
 from ..tensor.eager import upload
+from .instructions import Members
 from .json_codec import from_lists
-from .members import Members
 from .safetensors import LARGE
 from .verb_params import Data, Names, OptionalId, Options, States, Tensors
 

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from telegrad_engine.errors import InvalidArgument, ServerBusy, TelegradError
 from telegrad_engine.program import json_codec
-from telegrad_engine.program.members import no_member
+from telegrad_engine.program.instructions import no_member
 
 from .. import problems
 from ..hosting.sequence import (

@@ -19,7 +19,7 @@ from ...errors import DataDependentShape, InvalidArgument, InvalidFunction, Limi
 from ...graph.node import camel
 from ...schema.parameters import Kind, TensorKind
 from ...schema.signature import REQUIRED, Param, Signature, read_params
-from ..members import Members
+from ..instructions import Members
 from .blocks import Block, CallContext
 from .limits import MAX_DOC, MAX_TENSORS, Budget, weight
 from .reader import Find, Reader, is_list, is_tensor_output, located, parse_parameters, signature

@@ -12,8 +12,7 @@ from typing import Any, TypeGuard
 from ...errors import InvalidFunction, LimitExceeded, TelegradError
 from ...schema.parameters import BoolKind, DTypeKind, IntKind, IntsKind, Kind, ListKind, NumberKind, StrKind, TensorKind
 from ...schema.signature import REQUIRED, Param, Signature
-from ..instructions import ID_PATTERN, NUMBERS, check_id, last_uses
-from ..members import Members
+from ..instructions import ID_PATTERN, NUMBERS, Members, check_id, last_uses
 from .blocks import Block, BlockStep, Expression, Run, parse
 from .limits import MAX_DEPTH, MAX_EXPANDED, MAX_INSTRUCTIONS, MAX_LEVELS, MAX_TENSORS
 

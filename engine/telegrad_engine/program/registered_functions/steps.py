@@ -23,8 +23,8 @@ from ...tensor.abstract import KINDS, Meta, functions, prepare
 from ...tensor.call_cache import op_function
 from ...tensor.conversion import as_array
 from ...tensor.eager import upload
+from ..instructions import Members
 from ..json_codec import from_lists
-from ..members import Members
 from ..overloads import find_op
 from ..verbs import VERBS
 from .blocks import Block, Run, Scope, has_expressions
