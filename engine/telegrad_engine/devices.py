@@ -29,7 +29,7 @@ from .graph.node import record
 from .memory_layout import overlaps
 from .schema.op import CATALOGUE, NO_ATTRS, Op, ViewStep, follow_arrays
 from .tensor.abstract import unwrap
-from .tensor.base import Tracked
+from .tensor.base import TensorBase
 from .tensor.eager import Tensor, compose
 from .tensor.execution import execute, finish, is_view_of
 from .tensor.gradient_values import ArrayValues, RawFunctions
@@ -83,7 +83,7 @@ class DeviceTensor(Tensor):
             raise InvalidOperation(OVERLAPPING)  # CuPy itself does not check this
         self._on.backend.copyto(self._data, self._on.backend.asarray(value), casting="unsafe")
 
-    def _note_view(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:
+    def _note_view(self, source: TensorBase, op: Op, attrs: Any, index: int) -> None:
         """Make this output of ``op`` a view of ``source`` if they share memory."""
         if self._on.backend.may_share_memory(self._data, source._data):
             self._view_of(source, op, attrs, index)
@@ -188,7 +188,7 @@ class ImmutableTensor(DeviceTensor):
         for name in ("_memory", "_path", "_shown", "_shown_at", "_strides", "_version_counter"):
             setattr(self, name, getattr(source, name))
 
-    def _note_view(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:
+    def _note_view(self, source: TensorBase, op: Op, attrs: Any, index: int) -> None:
         """Make this output of ``op`` a view of ``source`` if they would share memory in torch.
 
         For a reshape, this depends on strides (tensor/memory.py).
@@ -266,7 +266,7 @@ class Device:
         for x in inputs:
             if isinstance(x, tuple):
                 self._check_together(x)
-            elif isinstance(x, Tracked) and type(x) is not self.Tensor:
+            elif isinstance(x, TensorBase) and type(x) is not self.Tensor:
                 elsewhere = getattr(x, "device", "meta")
                 raise InvalidOperation(
                     "Expected all tensors to be on the same device, but found at least two devices, "

@@ -36,7 +36,7 @@ from telegrad_engine.graph.node import walk
 from telegrad_engine.schema.memory_admission import LARGE
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
-from telegrad_engine.tensor.base import Tracked
+from telegrad_engine.tensor.base import TensorBase
 
 from ..tape.recorder import NO_ATTRS, Recorder
 from ..tape.segment import Effect
@@ -270,13 +270,13 @@ class RemovableHandle(Handle):
 def register(tensor: Tensor, function: Any) -> Handle:
     """Call ``function(grad)`` when the gradient of ``tensor`` is computed; its result replaces the gradient."""
     hooks = PythonHooks(tensor._recorder, HOOK)
-    return add(tensor, function, hooks, Tracked.register_hook(tensor, hooks), "client_hook", {})
+    return add(tensor, function, hooks, TensorBase.register_hook(tensor, hooks), "client_hook", {})
 
 
 def register_post_accumulate(leaf: Tensor, function: Any) -> Handle:
     """Call ``function(leaf)`` each time the leaf's gradient has been accumulated."""
     hooks = PythonHooks(leaf._recorder, POST_ACCUMULATE)
-    place = Tracked.register_post_accumulate_grad_hook(leaf, hooks)
+    place = TensorBase.register_post_accumulate_grad_hook(leaf, hooks)
     return add(leaf, function, hooks, place, "client_hook", {"post_accumulate": True})
 
 

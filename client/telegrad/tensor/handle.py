@@ -23,12 +23,12 @@ from telegrad_engine.memory_layout import memory_of
 from telegrad_engine.schema.op import NO_ATTRS, Op
 from telegrad_engine.shapes import Spec, interned
 from telegrad_engine.tensor.abstract import Meta, apply_spec, finish_without_values, unwrap
-from telegrad_engine.tensor.base import Tracked
+from telegrad_engine.tensor.base import TensorBase
 from telegrad_engine.tensor.call_cache import remember
 from telegrad_engine.tensor.conversion import as_array
 from telegrad_engine.tensor.execution import is_inference_tensor
 from telegrad_engine.tensor.formatting import format_tensor
-from telegrad_engine.tensor.in_place import Changeable
+from telegrad_engine.tensor.in_place import TensorInPlace
 from telegrad_engine.tensor.methods import in_place_methods
 from telegrad_engine.tensor.namespace import Functions
 
@@ -70,7 +70,7 @@ NON_LEAF_GRAD = (
 
 
 @explain_missing
-class Tensor(HostValues, Tracked):
+class Tensor(HostValues, TensorBase):
     """A tensor in a session, created by :func:`telegrad.tensor` or by an op."""
 
     __module__ = "telegrad"  # the public module, as in torch
@@ -79,7 +79,7 @@ class Tensor(HostValues, Tracked):
     _recorder: Recorder = None  # type: ignore[assignment]  # None until the handle is initialized, for __del__
     _has_grad: bool = False
     """Whether the session's tensor has a gradient; its handle is created on access."""
-    _grad_history: Tracked | None = None
+    _grad_history: TensorBase | None = None
     """The position of that gradient in the graph, if it was computed with create_graph."""
     _node: Node | None = LazyNode()  # type: ignore[assignment]
     _given: tuple[Any, list[int]] | None = None
@@ -209,7 +209,7 @@ class Tensor(HostValues, Tracked):
     def grad(self, value: Tensor | None) -> None:
         if value is None and not self._has_grad:
             return
-        Tracked.grad.fset(self, value)  # type: ignore[attr-defined]
+        TensorBase.grad.fset(self, value)  # type: ignore[attr-defined]
         self._has_grad = value is not None
         self._recorder.emit("set_grad", [self._id, None if value is None else value._id])
 
@@ -220,7 +220,7 @@ class Tensor(HostValues, Tracked):
     @property
     def grad_fn(self) -> Any:
         """The node that made this tensor, or None for a leaf."""
-        node = Tracked.grad_fn.fget(self)  # type: ignore[attr-defined]
+        node = TensorBase.grad_fn.fget(self)  # type: ignore[attr-defined]
         return None if node is None else shown(node, self)
 
     def _receive_grad(self) -> None:
@@ -326,7 +326,7 @@ class Tensor(HostValues, Tracked):
         self._lie_as(source._strided())
         self._recorder.sharing.add(self, source)
 
-    def _view_of(self, source: Changeable, op: Op, attrs: Any, index: int) -> None:
+    def _view_of(self, source: TensorInPlace, op: Op, attrs: Any, index: int) -> None:
         super()._view_of(source, op, attrs, index)
         self._recorder.sharing.add(self, source)
 
@@ -371,7 +371,7 @@ class Tensor(HostValues, Tracked):
             where = self._recorder.transport.url if session is None else f"{self._recorder.transport.url} ({session})"
             raise InvalidOperation(f"a tensor of the session at {where} cannot be pickled: {error}") from error
 
-    # Implementation of Tracked's abstract methods -------------------------------------------
+    # Implementation of TensorBase's abstract methods -------------------------------------------
 
     def _alias(self, history: bool = True) -> Any:
         self._refresh()
@@ -382,7 +382,7 @@ class Tensor(HostValues, Tracked):
     def _without_value(self) -> Meta:
         return Meta._at(self)
 
-    def _adopt(self, meta: Tracked) -> None:
+    def _adopt(self, meta: TensorBase) -> None:
         """Take over the position of a stand-in in the graph."""
         self._node, self._output_nr, self._requires_grad = meta._node, meta._output_nr, meta._requires_grad
 

@@ -14,14 +14,14 @@ from ..context import state
 from ..graph.node import accumulator, record
 from ..schema.op import NO_ATTRS, Op
 from ..shapes import Spec, check_size
-from .base import Tracked
+from .base import TensorBase
 from .call_cache import CallSignature, Ready, bind_inputs, node_maker, preparer
 from .execution import Enter, finish, run_composite
 from .gradient_values import GraphValues
 from .namespace import Functions
 
 
-class Meta(Tracked):
+class Meta(TensorBase):
     """A tensor that has a shape, a dtype and a place in the graph, but no value."""
 
     def __init__(self, data: Any) -> None:
@@ -29,7 +29,7 @@ class Meta(Tracked):
         self._version_counter = [0]
 
     @classmethod
-    def _at(cls, tensor: Tracked) -> Meta:
+    def _at(cls, tensor: TensorBase) -> Meta:
         """A stand-in for ``tensor`` at the same place in the graph."""
         meta = cls(tensor._data)
         meta._requires_grad = tensor._requires_grad
@@ -101,8 +101,8 @@ def unwrap(inputs: tuple[Any, ...], differentiable: bool = True) -> tuple[list[A
     for x in inputs:
         if isinstance(x, tuple):
             datas.append(tuple([_data(v) for v in x]))
-            needs = needs or any(isinstance(v, Tracked) and v._requires_grad for v in x)
-        elif isinstance(x, Tracked):
+            needs = needs or any(isinstance(v, TensorBase) and v._requires_grad for v in x)
+        elif isinstance(x, TensorBase):
             if x._base is not None and differentiable:
                 x._refresh()
             datas.append(x._data)
@@ -113,7 +113,7 @@ def unwrap(inputs: tuple[Any, ...], differentiable: bool = True) -> tuple[list[A
 
 
 def _data(value: Any) -> Any:
-    if isinstance(value, Tracked):
+    if isinstance(value, TensorBase):
         value._refresh()
         return value._data
     return value

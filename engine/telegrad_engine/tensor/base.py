@@ -1,6 +1,6 @@
 """The autograd state that all kinds of tensors share.
 
-:class:`Tracked` holds the autograd state and its rules: leaves, versions, views, in-place changes,
+:class:`TensorBase` holds the autograd state and its rules: leaves, versions, views, in-place changes,
 ``backward``. Its subclasses add the value: an array for :class:`telegrad_engine.Tensor`, nothing for
 :class:`telegrad_engine.tensor.abstract.Meta`, and a handle to a tensor on the server for the SDK's Tensor.
 """
@@ -19,7 +19,7 @@ from ..graph.node import Node
 from ..memory_layout import memory_of, offset_of
 from ..schema.op import Op
 from .execution import INFERENCE_REQUIRING, INFERENCE_UNVERSIONED, is_inference_tensor
-from .in_place import Changeable, c_name
+from .in_place import TensorInPlace, c_name
 from .memory import follow, is_contiguous, is_view, layout
 
 ONLY_FLOATING = "only Tensors of floating point dtype can require gradients"
@@ -29,10 +29,10 @@ ONLY_LEAVES = (
 )
 
 
-class Tracked(Changeable):
+class TensorBase(TensorInPlace):
     """A tensor's autograd state. ``_data`` is anything with a shape and a NumPy dtype."""
 
-    _graph_class: ClassVar[type[Tracked]]
+    _graph_class: ClassVar[type[TensorBase]]
     """The class of the tensors that derivative rules compute on under ``create_graph``."""
     _autograd_name: ClassVar[str] = "telegrad_engine.autograd"
     """The name of :meth:`_autograd`, which imports the class."""
@@ -124,7 +124,7 @@ class Tracked(Changeable):
     @grad.setter
     def grad(self, value: Any) -> None:
         if value is not None:
-            if not isinstance(value, Tracked):
+            if not isinstance(value, TensorBase):
                 raise TypeError(
                     f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}"
                 )
@@ -188,7 +188,7 @@ class Tracked(Changeable):
             raise InvalidOperation("post accumulate grad hooks cannot be registered on non-leaf tensors")
         return hooks.add_stored(self, hook)
 
-    def _check_new_data(self, value: Tracked) -> None:
+    def _check_new_data(self, value: TensorBase) -> None:
         """Raise unless ``value`` may be assigned to this tensor's ``data``."""
         if self._requires_grad and value._data.dtype not in FLOATING:
             raise DTypeMismatch("data set to a tensor that requires gradients must be floating point or complex dtype")
@@ -215,12 +215,12 @@ class Tracked(Changeable):
         array = layout(self)
         return None if array.flags.c_contiguous and not offset_of(array) else array
 
-    def _note_view(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:
+    def _note_view(self, source: TensorBase, op: Op, attrs: Any, index: int) -> None:
         """Make this output of a view op a view of ``source``, unless it is a copy."""
         if not op.may_copy or is_view(source, op, attrs):
             self._view_of(source, op, attrs, index)
 
-    def _strided_as(self, source: Changeable, op: Op, attrs: Any, index: int) -> Any:
+    def _strided_as(self, source: TensorInPlace, op: Op, attrs: Any, index: int) -> Any:
         return follow(layout(source), (op, attrs, index))
 
     @property

@@ -29,7 +29,7 @@ from ..memory_layout import overlaps
 from ..schema.op import NO_ATTRS, Op
 from ..shapes import Spec, interned
 from .abstract import Meta, unwrap
-from .base import Tracked
+from .base import TensorBase
 from .call_cache import NUMBERS, CallSignature, PreparedCall, Ready, bind_inputs, prepare
 from .conversion import as_array
 from .execution import (
@@ -44,7 +44,7 @@ from .execution import (
 )
 from .formatting import format_tensor
 from .gradient_values import ArrayValues, GraphValues
-from .in_place import Changeable
+from .in_place import TensorInPlace
 from .memory import OVERLAPPING
 from .namespace import Functions
 
@@ -332,7 +332,7 @@ def writable(tensor: Any, shared: bool = False) -> Any:
     return view
 
 
-class Tensor(Tracked):
+class Tensor(TensorBase):
     """A tensor whose value is an array. Create one with :func:`tensor` or an op."""
 
     _spec: Spec | None = None
@@ -394,7 +394,7 @@ class Tensor(Tracked):
         """Return a new tensor from ``data`` on this tensor's device, in its dtype unless ``dtype`` is given."""
         return tensor(data, dtype=self.dtype if dtype is None else dtype, requires_grad=requires_grad)
 
-    # Operations on the value, which Tracked leaves to its subclasses ------------------------
+    # Operations on the value, which TensorBase leaves to its subclasses ------------------------
 
     def _write(self, op: Op, inputs: tuple[Any, ...], attrs: Any) -> None:
         if observers and (observer := state.observer) is not None:
@@ -424,11 +424,11 @@ class Tensor(Tracked):
         data = self._data
         return None if data.flags.c_contiguous else data
 
-    def _note_view(self, source: Tracked, op: Op, attrs: Any, index: int) -> None:
+    def _note_view(self, source: TensorBase, op: Op, attrs: Any, index: int) -> None:
         if is_view_of(self._data, source._data):
             self._view_of(source, op, attrs, index)
 
-    def _strided_as(self, source: Changeable, op: Op, attrs: Any, index: int) -> Any:
+    def _strided_as(self, source: TensorInPlace, op: Op, attrs: Any, index: int) -> Any:
         return self._strided()
 
     @property

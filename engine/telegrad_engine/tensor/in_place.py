@@ -1,7 +1,7 @@
 """Views and in-place changes: version counters, and rewriting of histories.
 
 As in torch, a view shares its base's memory and version, and a change through either rewrites the history of both.
-:class:`Changeable` is the part of :class:`telegrad_engine.tensor.base.Tracked` that implements this.
+:class:`TensorInPlace` is the part of :class:`telegrad_engine.tensor.base.TensorBase` that implements this.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ ONE_OF_SEVERAL = (
 """The same for one of several views, and its views."""
 
 
-class Changeable(TensorMethods):
+class TensorInPlace(TensorMethods):
     """The part of a tensor's autograd state that views and in-place changes affect."""
 
     # Class-level defaults: an instance stores only the attributes that differ from a plain constant's.
@@ -80,7 +80,7 @@ class Changeable(TensorMethods):
     _output_nr: int = 0
     _grad: Any = None
     _hooks: Any = None
-    _base: Changeable | None = None
+    _base: TensorInPlace | None = None
     _view_chain: tuple[ViewStep, ...] = ()
     _inverse_chain: tuple[ViewStep, ...] = ()
     """For a base whose geometry was changed in place: the steps back to the geometry that view chains start from."""
@@ -109,7 +109,7 @@ class Changeable(TensorMethods):
         """Set these attributes, which are those of a tensor of this class or a part of them."""
         self.__dict__.update(attributes)
 
-    def _view_of(self, source: Changeable, op: Op, attrs: Any, index: int) -> None:
+    def _view_of(self, source: TensorInPlace, op: Op, attrs: Any, index: int) -> None:
         """Make this output of a view op share the version of ``source`` and store its view chain."""
         counter = self._version_counter = source._version_counter
         if type(counter) is InferenceVersion:
@@ -126,7 +126,7 @@ class Changeable(TensorMethods):
         elif source._sealed is not None:
             self._sealed = source._sealed
 
-    def _become_view(self, source: Changeable) -> None:
+    def _become_view(self, source: TensorInPlace) -> None:
         """Set the base to that of ``source``, or to ``source`` itself if it has none."""
         self._base, self._plain = (source if source._base is None else source._base), False
 
@@ -152,7 +152,7 @@ class Changeable(TensorMethods):
             self._rebuild(base)
         self._seen_version = self._version_counter[0]
 
-    def _rebuild(self, base: Changeable) -> None:
+    def _rebuild(self, base: TensorInPlace) -> None:
         """Give this view of ``base`` a history of new nodes; it still retains its gradient if it did before."""
         old, output_nr = self._node, self._output_nr
         chain, enabled = (*base._inverse_chain, *self._view_chain), state.grad_enabled
@@ -181,7 +181,7 @@ class Changeable(TensorMethods):
         """Change this tensor's geometry to that of the result of the view op ``op``."""
         raise NotImplementedError
 
-    def _strided_as(self, source: Changeable, op: Op, attrs: Any, index: int) -> Any:
+    def _strided_as(self, source: TensorInPlace, op: Op, attrs: Any, index: int) -> Any:
         """Return the layout of this output of a view op, in the form of ``_layout``."""
         raise NotImplementedError
 
@@ -200,7 +200,7 @@ class Changeable(TensorMethods):
         if op.view:
             change_geometry(self, op, attrs)
             return self
-        tensors = [x for x in inputs if isinstance(x, Changeable)]
+        tensors = [x for x in inputs if isinstance(x, TensorInPlace)]
         memory, tracked = memory_of(self), False
         apart = op.overlap is CHECKED
         for x in tensors:
@@ -228,7 +228,7 @@ class Changeable(TensorMethods):
         if self._base is not None and self._base._requires_grad and hooks.on_path(self._node, len(self._view_chain)):
             self._rebuild(self._base)  # as in torch, gradients then pass by the hooks of the view from before
         old = self._alias()
-        needs = tuple(isinstance(x, Changeable) and x._requires_grad for x in inputs)
+        needs = tuple(isinstance(x, TensorInPlace) and x._requires_grad for x in inputs)
         if not op.has_lists and op.plan(needs).saves_self:
             old._data, old._version_counter = self._copy_value(), [0]
         base_old = None if self._base is None else self._base._alias()
@@ -240,7 +240,7 @@ class Changeable(TensorMethods):
         self._rewrite_history(old, base_old)
         return self
 
-    def _rewrite_history(self, old: Changeable, base_old: Changeable | None) -> None:
+    def _rewrite_history(self, old: TensorInPlace, base_old: TensorInPlace | None) -> None:
         """Move retained gradients to the new node of an in-place change, and record the change on the base.
 
         ``old`` and ``base_old`` are aliases of this tensor and its base from before the change.
@@ -260,7 +260,7 @@ class Changeable(TensorMethods):
         """Mark other saved inputs that share this memory as modified, as in ``y.mul_(y)``."""
         node: Any = self._node  # None for an integer tensor
         if node is not None and any(
-            isinstance(x, Changeable) and x._version_counter is self._version_counter for x in inputs[1:]
+            isinstance(x, TensorInPlace) and x._version_counter is self._version_counter for x in inputs[1:]
         ):
             node.versions = tuple(
                 [
@@ -322,7 +322,9 @@ class Changeable(TensorMethods):
 
 
 def _datas(inputs: Sequence[Any]) -> list[Any]:
-    return [tuple(_datas(x)) if isinstance(x, tuple) else x._data if isinstance(x, Changeable) else x for x in inputs]
+    return [
+        tuple(_datas(x)) if isinstance(x, tuple) else x._data if isinstance(x, TensorInPlace) else x for x in inputs
+    ]
 
 
 def c_name(dtype: DType) -> str:

@@ -26,7 +26,7 @@ from ..schema.op import NO_ATTRS, Op
 from ..schema.signature import flattened, mapped
 from ..shapes import Spec, torch_size
 from ..tensor import eager
-from ..tensor.base import Tracked
+from ..tensor.base import TensorBase
 from ..tensor.eager import ARRAYS, Tensor
 from ..tensor.gradient_values import ArrayValues
 from ..tensor.namespace import Functions
@@ -218,7 +218,7 @@ def _whole(parts: list[Any]) -> Any:
 # The pass on rows ------------------------------------------------------------------------------------
 
 
-class Row(Tracked):
+class Row(TensorBase):
     """One row of an array (rows, *shape), or an array that all rows share."""
 
     def __init__(self, array: Any, batched: bool) -> None:

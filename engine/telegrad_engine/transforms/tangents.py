@@ -25,7 +25,7 @@ from ..graph.node_evaluation import saved_values
 from ..instrumentation import Observer, Run
 from ..schema.op import CATALOGUE, Op
 from ..schema.signature import flattened, nested
-from ..tensor.base import Tracked
+from ..tensor.base import TensorBase
 from ..tensor.eager import Tensor
 from ..tensor.gradient_values import GraphValues
 from ..tensor.namespace import Functions
@@ -220,7 +220,7 @@ class Level(Observer):
             for position, tangent in self._saved.get(node, {}).items():
                 value = values[position]
                 for tensor, own in zip(value, tangent, strict=True) if isinstance(value, list) else [(value, tangent)]:
-                    if own is not None and isinstance(tensor, Tracked):
+                    if own is not None and isinstance(tensor, TensorBase):
                         self.give(tensor, own)
         super().unpacked(node, values)
 
@@ -282,13 +282,13 @@ class Level(Observer):
 
     def has_tangents(self, values: Iterable[Any]) -> bool:
         """Whether any of an operation's arguments currently has a tangent."""
-        return self.enabled and any(isinstance(x, Tracked) and self.of(x) is not None for x in flattened(values))
+        return self.enabled and any(isinstance(x, TensorBase) and self.of(x) is not None for x in flattened(values))
 
     def _tangents_of(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Return the tangent or None for each input; a tuple of them for a list of tensors."""
         return tuple(
             [
-                self._tangents_of(x) if isinstance(x, tuple) else self.of(x) if isinstance(x, Tracked) else None
+                self._tangents_of(x) if isinstance(x, tuple) else self.of(x) if isinstance(x, TensorBase) else None
                 for x in values
             ]
         )
@@ -399,7 +399,7 @@ def replaced(inputs: Sequence[Any], tangents: Sequence[Any], anew: Iterator[Any]
 
 
 def _requires_grad(values: Sequence[Any]) -> bool:
-    return any(isinstance(x, Tracked) and x.requires_grad for x in flattened(values))
+    return any(isinstance(x, TensorBase) and x.requires_grad for x in flattened(values))
 
 
 def as_tuple(result: Any) -> tuple[Any, ...]:
@@ -412,7 +412,7 @@ def _materialized(entry: Any, tangents: Sequence[Any]) -> list[Any]:
     zeros = Functions(type(next(t for t in tangents if t is not None))._apply).zeros
     return [
         zeros(arg.shape, dtype=arg.dtype)
-        if tangent is None and isinstance(arg, Tracked) and arg.is_floating_point()
+        if tangent is None and isinstance(arg, TensorBase) and arg.is_floating_point()
         else tangent
         for arg, tangent in zip(entry.args, tangents, strict=True)
     ]
@@ -425,7 +425,7 @@ def _check(entry: Any, index: int, tangent: Any, tangents: Sequence[Any]) -> Non
     must be a view.
     """
     result, output = entry.results[index], entry.outputs[index]
-    if not isinstance(result, Tracked) or id(result) in entry.constant or result._data.dtype not in FLOATING:
+    if not isinstance(result, TensorBase) or id(result) in entry.constant or result._data.dtype not in FLOATING:
         raise InvalidOperation(
             f"Function's jvp returned a gradient at position {index}, but  the corresponding forward output is not a "
             "differentiable Tensor.You should return None at that position instead."

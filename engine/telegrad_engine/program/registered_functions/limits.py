@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import LimitExceeded
 from ...tensor.abstract import Meta
-from ...tensor.base import Tracked
+from ...tensor.base import TensorBase
 from ...tensor.conversion import NumberList
 
 MAX_INSTRUCTIONS = 10_000
@@ -93,7 +93,7 @@ class Budget:
         if isinstance(predicate, Meta):
             return None if self._known is None else bool(next(self._known))
         answer = bool(predicate)
-        if isinstance(predicate, Tracked):
+        if isinstance(predicate, TensorBase):
             self.decisions.append(answer)
         return answer
 

@@ -22,7 +22,7 @@ from ...memory_layout import overlaps
 from ...program.checkpoint_sections import SavedResults, Section, Sections
 from ...program.instructions import Instruction
 from ...program.registered_functions.blocks import CallContext
-from ...tensor.in_place import Changeable
+from ...tensor.in_place import TensorInPlace
 from ...transforms.saved_tensor_hooks import Packed
 from ..session import Session
 from .blocks import Arrays, ArraySpec, Block, owner_of, view_in
@@ -33,7 +33,7 @@ MAX_WALKS = 16
 """The number of times that one session copies only what is written to. Each time all of its tensors are visited, so the
 next time it copies all that it still shares."""
 HOLDERS = (
-    *(Changeable, Node, FunctionCtx, Saved, Packed),
+    *(TensorInPlace, Node, FunctionCtx, Saved, Packed),
     *(Frame, Sections, Section, SavedResults, Instruction, CallContext),
 )
 """The classes of the objects that refer to arrays, or to each other."""
