@@ -35,7 +35,7 @@ from telegrad_engine.memory_layout import (
 from telegrad_engine.shapes import Size
 from telegrad_engine.tensor.formatting import set_printoptions
 
-from . import amp, autograd, generator_arguments, linalg, ops, random, version
+from . import amp, autograd, linalg, ops, random, version
 from .amp import (
     GradScaler,
     autocast,
@@ -50,7 +50,7 @@ from .autograd.anomaly_mode import set_detect_anomaly as set_anomaly_enabled
 from .autograd.suspension import RemovableHandle as RemovableHandle
 from .dtype_functions import broadcast_shapes, can_cast, finfo, iinfo, promote_types, result_type
 from .exclusions import explain, import_on_demand, missing_attribute, publish
-from .functions.loops import scan, while_loop
+from .functions.tracer import scan, while_loop
 from .global_settings import (
     are_deterministic_algorithms_enabled,
     get_default_device,
@@ -84,7 +84,7 @@ from .sessions.session import (
     set_default_dtype,
     set_default_tensor_type,
 )
-from .tensor import copies, legacy_constructors, method_functions, out_arguments
+from .tensor import copies, keyword_arguments, legacy_constructors, method_functions
 from .tensor.devices import device
 from .tensor.handle import OPS, Tensor, upload
 from .tensor.interop import asarray, from_dlpack, from_numpy, from_torch, frombuffer
@@ -118,8 +118,8 @@ bindings.register_post_accumulate_grad_hook = suspension.register_post_accumulat
 bindings.register_node_hook = suspension.register_on_node
 bindings.legacy_tensor = legacy_constructors.construct
 bindings.copy_into_fork, bindings.take = copies.in_fork, copies.take
-generator_arguments.install(Tensor, OPS)
-out_arguments.install(OPS)
+keyword_arguments.install_generators(Tensor, OPS)
+keyword_arguments.install_out(OPS)
 __version__ = version.__version__
 newaxis = None
 float = float32
@@ -191,7 +191,7 @@ def _function(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *TYPED, *method_functions.METHODS, *OTHER_NAMES, *out_arguments.public_functions()})
+    return sorted({*__all__, *TYPED, *method_functions.METHODS, *OTHER_NAMES, *keyword_arguments.public_functions()})
 
 
 OTHER_NAMES = ("bool", "double", "float", "half", "int", "long", "short")

@@ -20,8 +20,8 @@ from .functions import registered
 from .functions.tracer import Tracer
 from .functions.tracing import Variants
 from .sessions import session as sessions
+from .tape.dispatch import raise_here
 from .tape.thread_state import active, levels
-from .tape.value_checks import raise_here
 from .tensor.handle import recorder_of
 
 

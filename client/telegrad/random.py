@@ -11,16 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
-from telegrad_engine.context import GENERATOR_STATE_SIZE
-from telegrad_engine.shapes import Spec
-
 from .exclusions import attribute_of
 from .sessions.generators import Generator, default_generator, initial_seed, manual_seed
 from .sessions.session import current
-from .tape.recorder import Recorder
-from .tensor.handle import Tensor, result_of
+from .tensor.handle import Tensor
+from .tensor.keyword_arguments import state_of
 
 
 class State(Tensor):
@@ -35,11 +30,6 @@ def get_rng_state() -> Tensor:
     state.order = copy.deepcopy(default_generator.numpy)
     found: Tensor = state
     return found
-
-
-def state_of(recorder: Recorder, kind: type[Tensor] = Tensor) -> Tensor:
-    """Return the state of a session's generator."""
-    return result_of(recorder, "get_rng_state", (), Spec((GENERATOR_STATE_SIZE,), np.dtype(np.uint8)), cls=kind)
 
 
 def set_rng_state(new_state: Tensor) -> None:

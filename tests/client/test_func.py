@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad.transforms import batched_tensor
+from telegrad.tensor import batched_tensor
 
 from .parity import same, same_error
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import telegrad as tg
-from telegrad.tape.in_flight import FULL_BYTES
+from telegrad.tape.flush_policy import FULL_BYTES
 
 ROWS = FULL_BYTES // 4 // 1024
 

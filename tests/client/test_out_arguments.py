@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad.tensor import out_arguments
+from telegrad.tensor import keyword_arguments
 from telegrad_engine.schema.op import CATALOGUE, Op
 
 from ..engine import oracle
@@ -64,7 +64,7 @@ def test_out_is_taken_where_torch_takes_it(op: Op) -> None:
         expected = taken(function, op)
     if expected is None:
         pytest.skip("no case tells")
-    assert out_arguments.takes_out(op.name) == expected
+    assert keyword_arguments.takes_out(op.name) == expected
 
 
 @pytest.mark.parametrize("name", ["relu", "ravel", "reshape", "isnan", "flip"])

@@ -18,8 +18,8 @@ from telegrad_engine.errors import InvalidOperation
 
 from ..ops import register_function
 from ..tape.thread_state import active, levels
+from ..tensor.batched_tensor import EXTENDING
 from ..tensor.handle import Tensor, recorder_of, refs
-from ..transforms.vmap_errors import EXTENDING
 
 
 class RecordedOutputs(Outputs):

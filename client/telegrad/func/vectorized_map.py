@@ -10,8 +10,8 @@ from telegrad_engine.context import observed_by
 from telegrad_engine.errors import IndexOutOfRange, InvalidArgument, InvalidOperation, InvalidValue
 
 from ..pytree import TreeSpec, broadcast_prefix, described, tree_flatten, tree_unflatten
+from ..tensor.batched_tensor import Batched, Level, outside
 from ..tensor.handle import Tensor, functions
-from ..transforms.batched_tensor import Batched, Level, outside
 
 RANDOMNESS = ("error", "different", "same")
 

@@ -4,8 +4,8 @@ A tensor gets its id at once; its instruction is kept until a value is needed. W
 message frees the session's tensor.
 
 A server is also sent instructions ahead of time (:mod:`.flush_policy`), and several messages may be in flight
-(:mod:`.in_flight`). An error in one of them is raised when the next value is needed. No instruction after the failed
-one has run by then; those that do not depend on it are sent again (:mod:`.poisoning`).
+(:class:`.flush_policy.InFlight`). An error in one of them is raised when the next value is needed. No instruction after
+the failed one has run by then; those that do not depend on it are sent again (:mod:`.poisoning`).
 """
 
 from __future__ import annotations
@@ -28,12 +28,10 @@ from telegrad_engine.program.wire import Outgoing
 
 from ..call_site import users_line
 from ..transport.base import Transport
-from .flush_policy import FlushPolicy, is_full
-from .in_flight import InFlight, Recording
+from .flush_policy import FlushPolicy, InFlight, Recording, is_full
 from .poisoning import FailedTensors, Sharing, explain, poisoned_by, undo
-from .segment import FIELDS, Effect, Received, Recorded, Segment
+from .segment import FIELDS, Effect, Received, Recorded, Segment, Templates
 from .step import Block
-from .templates import Templates
 
 STEP = "optim_step"
 CLOCK = 8

@@ -35,14 +35,13 @@ from telegrad_engine.tensor.namespace import Functions
 from ..exclusions import explain_missing
 from ..late_bindings import bindings
 from ..sessions.session import COPIES, current
-from ..tape.dispatch import preparing_calls, recording
-from ..tape.in_flight import FULL_BYTES
+from ..tape.dispatch import check_values, preparing_calls, raise_here, recording
+from ..tape.flush_policy import FULL_BYTES
 from ..tape.lazy_graph import LazyGraph, LazyNode
 from ..tape.recorder import Recorder
 from ..tape.segment import change_of
 from ..tape.shadow import RecordedGraphValues, ShadowValues
 from ..tape.thread_state import active, refuse_captured
-from ..tape.value_checks import check_values, raise_here
 from ..transport.base import Transport
 from .devices import check_device, device, require_cuda
 from .host_values import HostValues, host_array

@@ -7,7 +7,6 @@ server, and nothing is fetched.
 from __future__ import annotations
 
 from ...exclusions import attribute_of
-from .collate import default_collate, default_convert
 from .dataset import (
     ChainDataset,
     ConcatDataset,
@@ -18,7 +17,7 @@ from .dataset import (
     TensorDataset,
     random_split,
 )
-from .loader import DataLoader, get_worker_info
+from .loader import DataLoader, default_collate, default_convert, get_worker_info
 from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
 
 __getattr__ = attribute_of("utils.data")

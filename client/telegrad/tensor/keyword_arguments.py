@@ -1,24 +1,31 @@
-"""``out=``: write the result of an op to existing tensors.
+"""The keyword arguments ``out`` and ``generator``, which torch's functions take besides the parameters of their ops.
 
-As in torch, gradients must not be tracked, the result must be castable to the tensor's dtype, and changing the
-tensor's shape warns.
+``out=`` writes the result of an op to existing tensors. As in torch, gradients must not be tracked, the result must be
+castable to the tensor's dtype, and changing the tensor's shape warns. With ``generator=``, random ops draw from a
+Generator's own state.
 """
 
 from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from telegrad_engine.context import no_grad, state
+import numpy as np
+
+from telegrad_engine.context import GENERATOR_STATE_SIZE, no_grad, state
 from telegrad_engine.dtypes import can_cast
 from telegrad_engine.errors import DTypeMismatch, InvalidArgument, InvalidOperation
 from telegrad_engine.schema.op import CATALOGUE, PREFIXES, choose
+from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.memory import check_overlap
 from telegrad_engine.tensor.namespace import Functions
 
-from .handle import Tensor
+from ..sessions.generators import Generator
+from ..tape.recorder import Recorder
+from .handle import Tensor, recorder_of, result_of
 
 LINALG = PREFIXES["torch.linalg"]
 
@@ -68,7 +75,7 @@ def takes_out(name: str) -> bool:
     return op.namespace in ("torch", "torch.linalg") and not (op.internal or op.view or op.truth)
 
 
-def taking(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def taking_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap ``function`` so that it also writes its result to tensors given as ``out``."""
     shown = name.removeprefix(LINALG) if name.startswith(LINALG) else name
 
@@ -167,6 +174,63 @@ def public_functions() -> list[str]:
     ]
 
 
-def install(functions: Functions) -> None:
+def install_out(functions: Functions) -> None:
     """Make functions accept ``out``."""
-    functions.add_wrapper(lambda name, function: taking(name, function) if takes_out(name) else function)
+    functions.add_wrapper(lambda name, function: taking_out(name, function) if takes_out(name) else function)
+
+
+RANDOM_FUNCTIONS = frozenset([op.name for op in CATALOGUE if op.random and not op.internal])
+"""The functions for which torch accepts a generator."""
+RANDOM_METHODS = frozenset(
+    [op.name for op in CATALOGUE if op.random and op.method and not op.internal]
+    + [f"{op.name}_" for op in CATALOGUE if op.random and op.inplace]
+)
+"""The methods for which torch accepts a generator."""
+
+
+def state_of(recorder: Recorder, kind: type[Tensor] = Tensor) -> Tensor:
+    """Return the state of a session's generator."""
+    return result_of(recorder, "get_rng_state", (), Spec((GENERATOR_STATE_SIZE,), np.dtype(np.uint8)), cls=kind)
+
+
+@contextmanager
+def from_generator(recorder: Recorder, generator: Generator) -> Iterator[None]:
+    """Within the block, let the session draw from ``generator``, and keep the generator's new state.
+
+    The session has one generator. The draw is wrapped in instructions that swap the other one's state in and out;
+    nothing is fetched.
+    """
+    with recorder.lock:  # no other thread draws in between
+        before, own = state_of(recorder), generator.states.get(recorder)
+        if own is None:
+            recorder.emit("manual_seed", (), (), {"seed": generator.initial_seed()})
+        else:
+            recorder.emit("set_rng_state", [own._id])
+        try:
+            yield
+        finally:
+            generator.states[recorder] = state_of(recorder)
+            recorder.emit("set_rng_state", [before._id])
+
+
+def taking_generator(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap ``function`` so that it accepts a ``generator``."""
+
+    @functools.wraps(function)
+    def draw(*args: Any, generator: Generator | None = None, **kwargs: Any) -> Any:
+        if generator is None:
+            return function(*args, **kwargs)
+        if not isinstance(generator, Generator):
+            raise TypeError(f"generator must be a Generator, not {type(generator).__name__}")
+        with from_generator(recorder_of(args), generator):
+            return function(*args, **kwargs)
+
+    return draw
+
+
+def install_generators(cls: type[Tensor], functions: Functions) -> None:
+    """Make functions and the methods of ``cls`` accept generators."""
+    functions.add_wrapper(lambda name, function: taking_generator(function) if name in RANDOM_FUNCTIONS else function)
+    for name in RANDOM_METHODS:
+        if hasattr(cls, name):
+            setattr(cls, name, taking_generator(getattr(cls, name)))

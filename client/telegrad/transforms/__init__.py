@@ -1,1 +1,0 @@
-"""The parts of function transforms: batched tensors and the errors of ``vmap``."""
