@@ -44,10 +44,10 @@ from .amp import (
     is_autocast_cache_enabled,
     is_autocast_enabled,
 )
-from .autograd import suspension
+from .autograd import client_evaluation
 from .autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from .autograd.anomaly_mode import set_detect_anomaly as set_anomaly_enabled
-from .autograd.suspension import RemovableHandle as RemovableHandle
+from .autograd.client_evaluation import RemovableHandle as RemovableHandle
 from .dtype_functions import broadcast_shapes, can_cast, finfo, iinfo, promote_types, result_type
 from .exclusions import explain, import_on_demand, missing_attribute, publish
 from .functions.tracer import scan, while_loop
@@ -113,9 +113,9 @@ ON_DEMAND = {
 """The submodules that are imported when these attributes are first used."""
 
 bindings.backward = autograd.backward
-bindings.register_hook = suspension.register
-bindings.register_post_accumulate_grad_hook = suspension.register_post_accumulate
-bindings.register_node_hook = suspension.register_on_node
+bindings.register_hook = client_evaluation.register
+bindings.register_post_accumulate_grad_hook = client_evaluation.register_post_accumulate
+bindings.register_node_hook = client_evaluation.register_on_node
 bindings.legacy_tensor = legacy_constructors.construct
 bindings.copy_into_fork, bindings.take = copies.in_fork, copies.take
 keyword_arguments.install_generators(Tensor, OPS)

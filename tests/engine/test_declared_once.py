@@ -25,11 +25,7 @@ OTHER_NAMES = {
     ("telegrad", "aten.py", "cast"): "ATen's names of ops that have another name here",
     ("telegrad", "aten.py", "floor_divide"): "overloads of ATen",
     ("telegrad", "nn/init.py", "relu"): "values of calculate_gain's argument",
-    (
-        "telegrad",
-        "tensor/keyword_arguments.py",
-        "adjoint",
-    ): "torch's functions without out, compared with torch one by one",
+    ("telegrad", "tensor/keyword_arguments.py", "adjoint"): "torch's functions without out, compared one by one",
     ("telegrad", "tensor/keyword_arguments.py", "addmm"): "torch's functions that do not cast to out",
 }
 """The collections of names that are ops' names, too, by package, file and one of the names, and what they are."""

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from telegrad_engine.autograd.suspension import new_pass
+from telegrad_engine.autograd.client_evaluation import new_pass
 from telegrad_engine.context import state
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.graph.differentiation import Derivation, listed
@@ -24,7 +24,7 @@ from ..tape.lazy_graph import run_lazily
 from ..tape.recorder import NO_ATTRS, Recorder
 from ..tape.segment import Effect
 from ..tensor.handle import Tensor, handle, recorder_of, refs
-from . import anomaly_mode, suspension
+from . import anomaly_mode, client_evaluation
 
 BOTH_NAMES = (
     "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. "
@@ -56,7 +56,7 @@ def backward(
         return  # torch does nothing here, either
     recorder = recorder_of(tuple(tensors))
     if inputs is not None:
-        suspension.check_partial(recorder, tensors, inputs)
+        client_evaluation.check_partial(recorder, tensors, inputs)
 
     def record(given: Sequence[str] = (), next_stop: Mapping[str, Any] = NO_ATTRS) -> None:
         names: list[Any] = [refs(tensors)]
@@ -120,7 +120,7 @@ def _record_grad(
     if is_grads_batched:
         return _grad_rows(outs, ins, grad_outputs, **options)
     recorder = recorder_of(outs or ins)
-    suspension.check_partial(recorder, outs, ins)
+    client_evaluation.check_partial(recorder, outs, ins)
     # An unused input's id is allocated but never bound.
     names = [recorder.new_id() for _ in ins]
 
@@ -147,7 +147,7 @@ def _grad_rows(
     recorder = recorder_of(outs or ins)
     gradients: list[Any] = [None] * len(outs) if grad_outputs is None else listed(grad_outputs)
     count = check_rows(outs, gradients)
-    suspension.check_partial(recorder, outs, ins)
+    client_evaluation.check_partial(recorder, outs, ins)
     one = [Meta(Spec(g._data.shape[1:], g._data.dtype)) for g in gradients]
     derive = partial(Derivation.of_grad, outs, ins, one, retain_graph, False, **unused)
     stops = bool(recorder.python_hooks) and new_pass(derive()).may_stop
@@ -183,7 +183,7 @@ def _run(
         if plain and len(tensors) == 1 and run_lazily(tensors[0], inputs):
             found = tuple(inputs or ())
         elif recorder.python_hooks:
-            return suspension.run(recorder, derive(), record)
+            return client_evaluation.run(recorder, derive(), record)
         else:
             found = derive().run()
         record()

@@ -2,7 +2,7 @@
 
 Forward runs on the session's tensors, and its ops are recorded outside the graph. The results then get a node in the
 session's graph, which only names the client's operation, and one in the client graph, which holds the ctx. A backward
-that reaches the node waits for the user's code (suspension.py).
+that reaches the node waits for the user's code (client_evaluation.py).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from telegrad_engine.autograd.client_evaluation import ClientNode
 from telegrad_engine.autograd.custom_function import Function as EngineFunction
 from telegrad_engine.autograd.custom_function import FunctionCtx, define
 from telegrad_engine.autograd.custom_function.node import Outputs
-from telegrad_engine.autograd.suspension import ClientNode
 from telegrad_engine.errors import InvalidOperation
 
 from ..ops import register_function

@@ -17,7 +17,7 @@ from telegrad_engine.transforms.saved_tensor_hooks import disable_saved_tensors_
 from ..exclusions import attribute_of
 from ..tensor.handle import Tensor, handle
 from ..tensor.nodes import shown
-from . import suspension
+from . import client_evaluation
 from .saved_tensors import allow_mutation_on_saved_tensors, save_on_cpu, saved_tensors_hooks
 
 
@@ -144,7 +144,7 @@ def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[[Any], None], 
 
     def hook(index: int, grad: Any) -> None:
         nonlocal running, waiting, grads
-        shadow = suspension.current.shadow
+        shadow = client_evaluation.current.shadow
         is_first, running = running is not shadow, shadow
         if mode == "any":
             if is_first:

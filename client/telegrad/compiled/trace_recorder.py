@@ -15,7 +15,7 @@ from telegrad_engine.context import state
 from telegrad_engine.graph.node import next_sequence
 from telegrad_engine.program.verbs import VERBS
 
-from ..autograd.suspension import may_stop
+from ..autograd.client_evaluation import may_stop
 from ..call_site import users_line
 from ..sessions.generators import default_generator
 from ..tape.recorder import Recorder

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from telegrad_engine.autograd.suspension import NODE_HOOK, NODE_PREHOOK
+from telegrad_engine.autograd.client_evaluation import NODE_HOOK, NODE_PREHOOK
 from telegrad_engine.errors import InvalidOperation, TelegradError
 from telegrad_engine.graph.differentiation import node_at
 from telegrad_engine.graph.hooks import Handle, NodeHooks, around

@@ -3,7 +3,7 @@
 The pass evaluates most nodes with ``_Pass._evaluate``. The slower path here runs the hooks of the outputs and the
 prehooks, computes all derivatives, reduces and casts them to match their targets, runs the hooks, and only then sends
 the results on. At a leaf, the gradient is accumulated in place of the derivatives. The steps are generators: a pass
-that can stop (autograd/suspension) waits where they yield.
+that can stop (autograd/client_evaluation) waits where they yield.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ from ..schema.op import Op
 from ..schema.parameters import Arrays, Bool, Str
 from ..tensor.abstract import unwrap
 from ..transforms.saved_tensor_hooks import Packed, saved_tensors_hooks
+from .client_evaluation import Suspended
 from .instructions import Instruction, check_id, last_uses, names_in
 from .overloads import find_op
-from .suspensions import Suspended
 from .verbs import VERBS, verb
 
 MAX_STEPS, MAX_OPEN = 100_000, 100

@@ -31,6 +31,7 @@ from ..errors import (
 from ..graph.node import count_nodes, next_sequence
 from ..profiler import profile, record_function
 from ..program.checkpoint_sections import Sections
+from ..program.client_evaluation import Suspended, Suspensions
 from ..program.instructions import Instruction, names_in
 from ..program.overloads import find_op
 from ..program.procedures import Procedures
@@ -38,7 +39,6 @@ from ..program.program import MEMORY, BoundProgram, Programs
 from ..program.registered_functions import SHARED, Library, SessionLibrary
 from ..program.registered_functions.limits import WEIGHT_BYTES
 from ..program.result import Answer, BorrowedAnswer, Value, fetch, last_change
-from ..program.suspensions import Suspended, Suspensions
 from ..program.verbs import VERBS, Verb
 from ..tensor.eager import Tensor, apply
 from .environment import Environment

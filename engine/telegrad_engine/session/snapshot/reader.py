@@ -16,10 +16,10 @@ import numpy as np
 
 from ... import dtypes
 from ...autograd.checkpoint import Frame, RandomState
+from ...autograd.client_evaluation import ClientHook, ClientNode
 from ...autograd.custom_function.ctx import FunctionCtx, Saved
 from ...autograd.custom_function.define import Error
 from ...autograd.custom_function.node import FunctionNode, _plan
-from ...autograd.suspension import ClientHook, ClientNode
 from ...context import generator_from_bytes
 from ...errors import InvalidFunction, MalformedRequest, TooLarge
 from ...graph.data import NOWHERE, NodeData, Numbering, make_nodes
@@ -27,10 +27,10 @@ from ...graph.hooks import Hooks, NodeHooks, TensorHooks
 from ...graph.node import FREED, MultiOutputNode, Node, accumulator
 from ...program import json_codec
 from ...program.checkpoint_sections import Open, SavedResults, Section
+from ...program.client_evaluation import _Ctx
 from ...program.instructions import Instruction, check_id
 from ...program.registered_functions import Budget, FunctionProgram
 from ...program.registered_functions.blocks import CallContext
-from ...program.suspensions import _Ctx
 from ...schema.derivative_plan import Plan
 from ...schema.op import CATALOGUE, NO_ATTRS
 from ...shapes import Size, Spec

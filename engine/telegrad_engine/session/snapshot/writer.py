@@ -10,10 +10,10 @@ from contextlib import nullcontext
 from typing import Any
 
 from ...autograd.checkpoint import Frame
+from ...autograd.client_evaluation import ClientHook, ClientNode
 from ...autograd.custom_function.ctx import Saved
 from ...autograd.custom_function.define import Error
 from ...autograd.custom_function.node import IN_FUNCTION, FunctionNode
-from ...autograd.suspension import ClientHook, ClientNode
 from ...context import generator_to_bytes
 from ...errors import NotSupported
 from ...graph.data import Numbering

@@ -17,7 +17,7 @@ from typing import Any
 
 from telegrad_engine.autograd.anomaly import POSITION
 from telegrad_engine.autograd.checkpoint import WHOLE_ONLY
-from telegrad_engine.autograd.suspension import (
+from telegrad_engine.autograd.client_evaluation import (
     BACKWARD,
     HOOK,
     NODE_HOOK,

@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from ..autograd.anomaly import under
-from ..autograd.custom_function.ctx import FunctionCtx, FunctionOp, is_tensor
-from ..autograd.custom_function.node import Outputs
-from ..autograd.suspension import (
+from ..autograd.client_evaluation import (
     HOOK,
     NODE_HOOK,
     NODE_PREHOOK,
@@ -21,6 +19,8 @@ from ..autograd.suspension import (
     Stop,
     new_pass,
 )
+from ..autograd.custom_function.ctx import FunctionCtx, FunctionOp, is_tensor
+from ..autograd.custom_function.node import Outputs
 from ..context import state
 from ..errors import GradRequired, InvalidArgument, InvalidOperation, InvalidValue, UnknownCall
 from ..graph.differentiation import Derivation, node_at
