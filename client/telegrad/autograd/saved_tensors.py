@@ -17,7 +17,7 @@ from telegrad_engine.dtypes import FLOATING
 from telegrad_engine.errors import GradRequired, InvalidOperation
 from telegrad_engine.graph.node import camel, metadata_of
 from telegrad_engine.instrumentation import Observer, Run
-from telegrad_engine.schema.derivative_plan import Plan
+from telegrad_engine.schema.derivative_plan import DerivativePlan
 from telegrad_engine.schema.op import CATALOGUE, Op
 from telegrad_engine.schema.signature import flattened, mapped, nested
 from telegrad_engine.tensor.gradient_values import GraphValues
@@ -38,7 +38,7 @@ def _uses_private_ops(op: Op) -> bool:
     return any(other is not None and other.private for other in called)
 
 
-def _plan(op: Op, inputs: tuple[Any, ...]) -> Plan | None:
+def _plan(op: Op, inputs: tuple[Any, ...]) -> DerivativePlan | None:
     """The op's plan if it is recorded and saves inputs or results that a client operation can use, else None."""
     if not state.grad_enabled or not op.differentiable or op.composite or _uses_private_ops(op):
         return None
@@ -62,7 +62,7 @@ class _HookedOp(NamedTuple):
 
     op: Op
     attrs: Mapping[str, Any]
-    plan: Plan
+    plan: DerivativePlan
     pair: tuple[Hook, Hook]
     structure: tuple[Any, ...]
     """The structure of the op's inputs."""
@@ -211,7 +211,7 @@ class _AllowMutationOnSavedContext(Observer):
         """Do nothing: the graph owns the copies."""
 
 
-def _copied(plan: Plan, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def _copied(plan: DerivativePlan, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     saved = {save.key for save in plan.saves if save.source == "input"}
 
     def copy(value: Any) -> Any:

@@ -19,7 +19,7 @@ from telegrad_engine.autograd.custom_function.ctx import FunctionOp
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.graph.data import NOWHERE, NodeData
 from telegrad_engine.graph.node import FREED, Node
-from telegrad_engine.schema.derivative_plan import DerivativeStep, Plan, Save
+from telegrad_engine.schema.derivative_plan import DerivativePlan, DerivativeStep, Save
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.execution import is_inference_tensor, mark_as_inference
 
@@ -287,10 +287,10 @@ class CompiledMultiOutputNode(CompiledNode):
     many = True
 
 
-def _plan(edges: int, sources: tuple[int, ...], holds_tensors: bool) -> Plan:
+def _plan(edges: int, sources: tuple[int, ...], holds_tensors: bool) -> DerivativePlan:
     steps = (DerivativeStep(tuple(range(edges)), _refuse, (), True),) if edges else ()
     saves = tuple([Save("shape", source) for source in sources])  # what is saved is a shape, which nothing unpacks
-    return Plan(saves, steps, holds_tensors, saves_self=False, direct=None)
+    return DerivativePlan(saves, steps, holds_tensors, saves_self=False, direct=None)
 
 
 def _refuse(*_: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import NUMPY
-from ..graph.data import fill_template
+from ..graph.data import fill_pattern
 from ..graph.node import FREED
 from ..program.result import Answer, Value
 from ..schema.op import follow_arrays
@@ -80,7 +80,7 @@ class Change:
         counters = self._version_counters
         tensors = list(self._inputs.tensors)
         for made in self._effects.made:
-            path, view = fill_template(made.view, values)
+            path, view = fill_pattern(made.view, values)
             tensor = Tensor(follow_arrays(NUMPY, values["memories"][made.array], path))
             tensor._version_counter = counters[made.version_counter]
             tensor._update(view)

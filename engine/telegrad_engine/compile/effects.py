@@ -42,7 +42,7 @@ class Made(NamedTuple):
 
     array: int
     view: Any
-    """The template of the path from the array to it, and of the further attributes of a view."""
+    """The pattern of the path from the array to it, and of the further attributes of a view."""
     version_counter: int
     base: int | None
     grad: int | None

@@ -24,7 +24,7 @@ from ..graph.data import (
     make_nodes,
     new_node,
     node_data,
-    template,
+    pattern_of,
 )
 from ..graph.node import FREED, Node, accumulator, next_sequence, skip_sequence
 from ..tensor.execution import memory_owner
@@ -78,13 +78,13 @@ class InputGraph:
     def _node(self, node: Any, edges: tuple[int, ...]) -> NodeData:
         if not isinstance(node, Node) or not node.plain or node.hooks is not None or node.evaluate is not None:
             raise Untraceable("the history behind what it takes has hooks, or a user's function")
-        attrs = template(node.attrs, self._at)
+        attrs = pattern_of(node.attrs, self._at)
         if node.saved is FREED:
             return node_data(node, attrs, FREED_VALUES, (), edges)
         versions = tuple([self._version(*version) for version in node.versions])
         # In a saved list of tensors, each tensor has a version.
         tensors = {at: i for at, i, _ in versions} if len({at for at, *_ in versions}) == len(versions) else {}
-        saved = [template(x, partial(self._at, of=tensors.get(at, -1))) for at, x in enumerate(node.saved)]
+        saved = [pattern_of(x, partial(self._at, of=tensors.get(at, -1))) for at, x in enumerate(node.saved)]
         return node_data(node, attrs, Container(tuple, tuple(saved)), versions, edges)
 
     def _at(self, value: Any, of: int = -1) -> Placeholder | None:

@@ -219,7 +219,7 @@ class Planner:
         self._deferred = self._deferrable(written)
         self._last = self._last_uses()
         self._last_of_memory = self._last_uses_of_memory()
-        self._template: list[Any] = [None] * inputs
+        self._initial_values: list[Any] = [None] * inputs
         self._places = {number: number for number in range(inputs)}
         self._constants: dict[int, int] = {}
         self._held = 0
@@ -298,7 +298,7 @@ class Planner:
         outputs = {p: self._output(x) for p, x in enumerate(self._outputs) if p not in writes}
         guards = [self._places[guard.number] for guard in self._guards]
         numbers = {number: self._places[number] for number in self._numbers}
-        return Plan(self._template, steps, outputs, writes, guards, bool(self._generators), numbers, effects)
+        return Plan(self._initial_values, steps, outputs, writes, guards, bool(self._generators), numbers, effects)
 
     def _step(self, function: Callable[..., Any], places: Sequence[int], result: int) -> PlannedStep:
         if isinstance(function, np.ufunc) and function.nin == 2 and function not in NAMING:
@@ -307,8 +307,8 @@ class Planner:
         return function, _taking(places), 0, 0, 0, result
 
     def _place(self, value: Any) -> int:
-        self._template.append(value)
-        return len(self._template) - 1
+        self._initial_values.append(value)
+        return len(self._initial_values) - 1
 
     def _overwritten(self, call: ArrayCall, index: int) -> int | None:
         """Return the number of an argument that the result can overwrite, or None."""
@@ -372,7 +372,7 @@ class Planner:
             self._held += value.nbytes if isinstance(value, np.ndarray) else 0
             if self._held > MAX_CONSTANT_BYTES:
                 raise Untraceable("it has large constants")
-            # The template keeps the value alive, so that its id is not reused.
+            # The initial values keep it alive, so that its id is not reused.
             place = self._constants[id(value)] = self._place(value)
         return place
 

@@ -18,7 +18,7 @@ from ..arrays.symbolic import Untraceable, has_traced, is_traced
 from ..devices import Device
 from ..dtypes import DType
 from ..errors import TelegradError
-from ..graph.data import NOWHERE, Constant, Container, NodeData, Numbering, Placeholder, folded, node_data, template
+from ..graph.data import NOWHERE, Constant, Container, NodeData, Numbering, Placeholder, folded, node_data, pattern_of
 from ..graph.node import FREED, walk
 from ..program.instructions import BOUNDS, Instruction, OperandRef, fill
 from ..program.program import Program, Step
@@ -265,15 +265,15 @@ class EffectsReader:
         own = {name: getattr(tensor, name) for name in VIEW_ATTRIBUTES if name in vars(tensor)}
         return Made(
             array=self._memories.of(tensor._memory),
-            view=self._template((tensor._path, own)),
+            view=self._pattern((tensor._path, own)),
             version_counter=self._counters.of(tensor._version_counter),
             base=self._number(tensor._base),
             grad=self._number(tensor._grad),
         )
 
-    def _template(self, value: Any) -> Any:
-        """Return the template of a value; parts without traced numbers keep their identity."""
-        return template(value, lambda part: self._number_at(part) if has_traced(part) else Constant(type(part), part))
+    def _pattern(self, value: Any) -> Any:
+        """Return the pattern of a value; parts without traced numbers keep their identity."""
+        return pattern_of(value, lambda part: self._number_at(part) if has_traced(part) else Constant(type(part), part))
 
     def _number_at(self, value: Any) -> Placeholder | None:
         if not is_traced(value):
@@ -317,13 +317,13 @@ class EffectsReader:
             raise Untraceable(f"it leaves a graph with hooks, on {node.name()}")
         if keeps_arrays:
             counters = {position: id(counter) for position, counter, _ in node.versions}
-            values = [template(x, partial(self._saved, of=counters.get(at))) for at, x in enumerate(node.saved)]
+            values = [pattern_of(x, partial(self._saved, of=counters.get(at))) for at, x in enumerate(node.saved)]
             saved = Container(tuple, tuple(values))
         else:
-            saved = self._template(node.saved)
+            saved = self._pattern(node.saved)
         versions = tuple([(at, self._counters.of(counter), version) for at, counter, version in node.versions])
         edges = tuple([self._edge(target) for target in node.next_edges])
-        return folded(node_data(node, self._template(node.attrs), saved, versions, edges))
+        return folded(node_data(node, self._pattern(node.attrs), saved, versions, edges))
 
     def _saved(self, value: Any, of: int | None) -> Placeholder | None:
         """Return the placeholder of a saved value; ``of`` is the id of its version counter."""

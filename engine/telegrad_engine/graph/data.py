@@ -23,7 +23,7 @@ class Placeholder(NamedTuple):
 
 
 class Container(NamedTuple):
-    """A list, tuple, dict or slice of templates; equal to another only if it is of the same type."""
+    """A list, tuple, dict or slice of patterns; equal to another only if it is of the same type."""
 
     type: type
     items: tuple[Any, ...]
@@ -52,11 +52,11 @@ class Identity:
 
 
 FREED_VALUES = Identity(FREED)
-"""The template of the saved values of a freed node."""
+"""The pattern of the saved values of a freed node."""
 
 
-def template(value: Any, at: Callable[[Any], Any]) -> Any:
-    """Return the template of a value, which can be compared; ``at`` returns the placeholder of a part, or None.
+def pattern_of(value: Any, at: Callable[[Any], Any]) -> Any:
+    """Return the pattern of a value, which can be compared; ``at`` returns the placeholder of a part, or None.
 
     Raises Untraceable for a value that is not hashable.
     """
@@ -64,11 +64,11 @@ def template(value: Any, at: Callable[[Any], Any]) -> Any:
     if place is not None:
         return place
     if isinstance(value, (list, tuple)):
-        return Container(type(value), tuple([template(item, at) for item in value]))
+        return Container(type(value), tuple([pattern_of(item, at) for item in value]))
     if isinstance(value, slice):
-        return Container(slice, (template(value.start, at), template(value.stop, at), template(value.step, at)))
+        return Container(slice, (pattern_of(value.start, at), pattern_of(value.stop, at), pattern_of(value.step, at)))
     if isinstance(value, Mapping):
-        return Container(dict, tuple([(key, template(item, at)) for key, item in value.items()]))
+        return Container(dict, tuple([(key, pattern_of(item, at)) for key, item in value.items()]))
     try:
         hash(value)
     except TypeError:
@@ -76,16 +76,16 @@ def template(value: Any, at: Callable[[Any], Any]) -> Any:
     return Constant(type(value), value)
 
 
-def fill_template(value: Any, places: Mapping[str, Any]) -> Any:
-    """Return the value of a template, with these values for its placeholders."""
+def fill_pattern(value: Any, places: Mapping[str, Any]) -> Any:
+    """Return the value of a pattern, with these values for its placeholders."""
     kind = type(value)
     if kind is Constant or kind is Identity:
         return value.value
     if kind is Placeholder:
         return places[value.what][value.number]
     if value.type is dict:
-        return {key: fill_template(item, places) for key, item in value.items}
-    items = [fill_template(item, places) for item in value.items]
+        return {key: fill_pattern(item, places) for key, item in value.items}
+    items = [fill_pattern(item, places) for item in value.items]
     return items if value.type is list else value.type(items) if value.type is tuple else value.type(*items)
 
 
@@ -104,7 +104,7 @@ class NodeData(NamedTuple):
     fixed: Mapping[str, Any] | tuple[tuple[str, Any], ...]
     """Attributes that are the same in every graph that is made."""
     values: tuple[tuple[str, Any], ...]
-    """Attributes with their templates."""
+    """Attributes with their patterns."""
     versions: tuple[tuple[int, int, int], ...]
     """For each saved tensor its position, the number of its version counter, and its version minus that counter's."""
     edges: tuple[int, ...]
@@ -112,7 +112,7 @@ class NodeData(NamedTuple):
 
 
 def node_data(node: Any, attrs: Any, saved: Any, versions: Any, edges: Any) -> NodeData:
-    """Return the data of a node, with these templates of its values, versions and edges. It can be compared."""
+    """Return the data of a node, with these patterns of its values, versions and edges. It can be compared."""
     own = vars(node)
     fixed = tuple([(name, tuple(own[name]) if name == "specs" else own[name]) for name in FIXED if name in own])
     values = ("plan", Identity(node.plan)), ("attrs", attrs), ("saved", saved)
@@ -131,7 +131,7 @@ def new_node(kind: type[Any], data: NodeData, values: Mapping[str, Any]) -> Any:
     node: Any = object.__new__(kind)
     node._update(data.fixed)
     for name, value in data.values:
-        setattr(node, name, fill_template(value, values))
+        setattr(node, name, fill_pattern(value, values))
     return node
 
 

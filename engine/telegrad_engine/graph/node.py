@@ -19,7 +19,7 @@ from numpy import ndarray
 from ..context import MemoryBudget, observers, state
 from ..dtypes import FLOATING, from_numpy
 from ..errors import VersionConflict
-from ..schema.derivative_plan import Plan
+from ..schema.derivative_plan import DerivativePlan
 from ..schema.op import NO_ATTRS, Op
 from ..schema.signature import flattened
 from .hooks import Handle, NodeHooks, around, hooks_of
@@ -79,7 +79,7 @@ class Node:
 
     op: Op
     attrs: Mapping[str, Any] = NO_ATTRS
-    plan: Plan
+    plan: DerivativePlan
     saved: Any = ()
     """The values that the derivative needs, in the plan's order; FREED after they were freed."""
     versions: tuple[tuple[int, list[int], int], ...] = ()
@@ -191,7 +191,7 @@ def camel(name: str) -> str:
 def new_node(
     kind: type[Node],
     op: Op,
-    plan: Plan,
+    plan: DerivativePlan,
     attrs: Mapping[str, Any],
     next_edges: tuple[Any, ...],
     shape: tuple[int, ...],

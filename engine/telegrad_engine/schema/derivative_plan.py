@@ -31,7 +31,7 @@ class DerivativeStep(NamedTuple):
     many: bool  # the rule returns a sequence with one gradient per edge
 
 
-class Plan(NamedTuple):
+class DerivativePlan(NamedTuple):
     """The values to save and the rules to evaluate when a given set of inputs requires grad."""
 
     saves: tuple[Save, ...]
@@ -42,7 +42,7 @@ class Plan(NamedTuple):
     """The steps as edge, rule, number of arguments and arguments, if each computes one gradient."""
 
 
-def make_plan(op: Any, needs: tuple[Any, ...]) -> Plan:
+def plan_derivative(op: Any, needs: tuple[Any, ...]) -> DerivativePlan:
     """Make the plan for the inputs flagged in ``needs``: a bool per tensor parameter, a tuple of bools for a list."""
     saves: dict[Save, int] = {}
     steps: list[DerivativeStep] = []
@@ -74,7 +74,7 @@ def make_plan(op: Any, needs: tuple[Any, ...]) -> Plan:
         ]
     # The fast path handles neither rules for several edges nor edges that may carry no gradient.
     plain = op.nondifferentiable_inputs is None and not any(s.many for s in steps)
-    return Plan(
+    return DerivativePlan(
         tuple(saves),
         tuple(steps),
         any(s.source in ("input", "output", "hidden") for s in saves),

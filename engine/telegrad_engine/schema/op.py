@@ -40,7 +40,7 @@ from .declaration import (
     Results,
     Variants,
 )
-from .derivative_plan import Plan, Rule, make_plan
+from .derivative_plan import DerivativePlan, Rule, plan_derivative
 from .promotion import COMMON, UNCAST, Autocast, Promotion
 from .signature import Signature, given, parameter_names, read_params
 
@@ -138,7 +138,7 @@ class Op(Signature):
         self.joint_rule: Rule | None = None
         self.differentiable = self.composite
         """Whether any input has a derivative."""
-        self.plans: LRU[Any, Plan] = LRU(PLANS)
+        self.plans: LRU[Any, DerivativePlan] = LRU(PLANS)
         self.has_lists = any(p.is_list for p in self.tensor_params)
         self.has_names = len(self.outputs) > 1
         """Whether the results form torch's named tuple."""
@@ -208,7 +208,7 @@ class Op(Signature):
 
     # Recording ---------------------------------------------------------------------------
 
-    def plan(self, needs: tuple[Any, ...]) -> Plan:
+    def plan(self, needs: tuple[Any, ...]) -> DerivativePlan:
         """Return the plan for the case that the inputs flagged in ``needs`` require grad.
 
         ``needs`` has a bool per tensor parameter, or a tuple of bools for a list of tensors.
@@ -216,7 +216,7 @@ class Op(Signature):
         try:
             return self.plans[needs]
         except KeyError:
-            plan = self.plans[needs] = make_plan(self, needs)
+            plan = self.plans[needs] = plan_derivative(self, needs)
             return plan
 
     def edges_without_gradient(self, attrs: Mapping[str, Any]) -> Sequence[int]:

@@ -18,17 +18,17 @@ from ...errors import InplaceOnLeaf, InvalidOperation, ShapeMismatch
 from ...graph.backward_pass import _Pass
 from ...graph.node import MultiOutputNode, announce, next_sequence
 from ...graph.node_evaluation import output_nr_at, spec_at, wants
-from ...schema.derivative_plan import DerivativeStep, Plan
+from ...schema.derivative_plan import DerivativePlan, DerivativeStep
 from ...schema.op import NO_ATTRS
 from ...tensor.in_place import ONE_OF_SEVERAL
 from .ctx import FunctionCtx, is_tensor
 
 
 @functools.lru_cache(256)
-def _plan(edges: int) -> Plan:
+def _plan(edges: int) -> DerivativePlan:
     """Return a plan with a gradient at every edge and no rule."""
     steps = (DerivativeStep(tuple(range(edges)), _no_rule, (), True),) if edges else ()
-    return Plan((), steps, holds_tensors=False, saves_self=False, direct=None)
+    return DerivativePlan((), steps, holds_tensors=False, saves_self=False, direct=None)
 
 
 def _no_rule(*_: Any) -> Any:

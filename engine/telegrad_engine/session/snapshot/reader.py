@@ -31,7 +31,7 @@ from ...program.client_evaluation import _Ctx
 from ...program.instructions import Instruction, check_id
 from ...program.registered_functions import Budget, FunctionProgram
 from ...program.registered_functions.blocks import CallContext
-from ...schema.derivative_plan import Plan
+from ...schema.derivative_plan import DerivativePlan
 from ...schema.op import CATALOGUE, NO_ATTRS
 from ...shapes import Size, Spec
 from ...tensor.eager import Tensor
@@ -249,7 +249,7 @@ class Reader:
             raise MalformedRequest("snapshot: an edge leads to a newer node")
         return target
 
-    def _saved_values(self, op: Any, plan: Plan, saved: Any, versions: Any) -> tuple[Any, tuple[Any, ...]]:
+    def _saved_values(self, op: Any, plan: DerivativePlan, saved: Any, versions: Any) -> tuple[Any, tuple[Any, ...]]:
         """Return the values that a node saved, and the versions of saved tensors."""
         if saved is None:
             return FREED, ()
