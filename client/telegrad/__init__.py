@@ -50,7 +50,6 @@ from .autograd.anomaly_mode import set_detect_anomaly as set_anomaly_enabled
 from .autograd.client_evaluation import RemovableHandle as RemovableHandle
 from .dtype_functions import broadcast_shapes, can_cast, finfo, iinfo, promote_types, result_type
 from .exclusions import explain, import_on_demand, missing_attribute, publish
-from .functions.tracer import scan, while_loop
 from .global_settings import (
     are_deterministic_algorithms_enabled,
     get_default_device,
@@ -72,6 +71,7 @@ from .global_settings import (
 from .late_bindings import bindings
 from .ops import register_function, remove_function
 from .random import get_rng_state, seed, set_rng_state
+from .registered_functions.tracer import scan, while_loop
 from .sessions.generators import Generator, default_generator, initial_seed, manual_seed
 from .sessions.session import (
     Session,

@@ -16,9 +16,9 @@ from telegrad_engine.program.verbs import VERBS
 from telegrad_engine.schema.op import CATALOGUE
 
 from .aten import aten as aten
-from .functions import registered
-from .functions.tracer import Tracer
-from .functions.tracing import Variants
+from .registered_functions import library
+from .registered_functions.tracer import Tracer
+from .registered_functions.tracing import Variants
 from .sessions import session as sessions
 from .tape.dispatch import raise_here
 from .tape.thread_state import active, levels
@@ -57,17 +57,17 @@ def register_function(
     variants = Variants(name, function, scope, example)
     if verify:
         _verify(variants, shapes, example)
-    before = registered.own.get(name)
-    registered.define(name, variants)
+    before = library.own.get(name)
+    library.define(name, variants)
     try:
         if variants.first is not None:
             if scope == "server":
                 _find(name)
                 sessions.current().flush()
             elif (session := sessions.known()) is not None:
-                registered.find(session.recorder, name)
+                library.find(session.recorder, name)
     except BaseException:
-        registered.define(name, before)
+        library.define(name, before)
         raise
     return function
 
@@ -77,7 +77,7 @@ def remove_function(name: str, *, scope: str = "session") -> None:
 
     Graphs and functions that use it keep it. Raises UnknownFunction if it is not registered there.
     """
-    registered.remove(sessions.current().recorder, name, scope)
+    library.remove(sessions.current().recorder, name, scope)
     sessions.current().flush()
 
 
@@ -95,7 +95,7 @@ def _verify(variants: Variants, shapes: Any, example: Sequence[Any] | None) -> N
 
 def _find(name: str) -> Applicable:
     """Return a function of the current session."""
-    return registered.find(sessions.current().recorder, name)
+    return library.find(sessions.current().recorder, name)
 
 
 class Registered:
@@ -126,9 +126,9 @@ def __getattr__(name: str) -> Registered:
 
 def __dir__() -> list[str]:
     """List the functions that this process or the current session knows, and those that register them."""
-    names = set(registered.own)
+    names = set(library.own)
     if (session := sessions.known()) is not None:
-        names |= registered.names(session.recorder)
+        names |= library.names(session.recorder)
     return sorted({*names, "aten", "register_function", "remove_function"})
 
 
@@ -139,12 +139,12 @@ def _call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[
             found: Sequence[Any] = level.loop(name, lambda *args, **kwargs: _call(name, args, kwargs), args, kwargs)
             return found
     recorder = recorder_of((*args, *kwargs.values()))
-    variants = registered.own.get(name)
+    variants = library.own.get(name)
     if variants is not None:
         name = variants.fitting(args, kwargs).definition["name"]
-    function = registered.find(recorder, name)
+    function = library.find(recorder, name)
     tensors, parameters = function.signature.bind(args, kwargs)
-    made = registered.FunctionCall(recorder, function, tensors, parameters).record()
+    made = library.FunctionCall(recorder, function, tensors, parameters).record()
     raise_here(recorder, VERBS["apply"])
     return made
 
@@ -153,8 +153,8 @@ def _write(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[str, A
     """Write a call of the function as an instruction of the function that is being traced."""
 
     def find(name: str) -> Applicable:
-        return registered.find(tracer.outer().recorder, name)
+        return library.find(tracer.outer().recorder, name)
 
-    found = registered.lookup(name)
+    found = library.lookup(name)
     function = find(name) if found is None else FunctionProgram(found[0], find)
     return tracer.apply_function(function, *function.signature.bind(args, kwargs))

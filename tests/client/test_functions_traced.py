@@ -113,9 +113,9 @@ def shared(session: tg.Session) -> Iterator[str]:
 
 
 def test_a_function_of_the_server(address: str, shared: str) -> None:
-    from telegrad.functions import registered
+    from telegrad.registered_functions import library
 
-    del registered.own[shared]  # as if in another process
+    del library.own[shared]  # as if in another process
     with tg.connect(address):
         x = tg.tensor([-1.0, 2.0], requires_grad=True)
         y = getattr(tg.ops, shared)(x)

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad.functions import registered
+from telegrad.registered_functions import library
 
 FOLDER = Path(__file__).parents[2] / "examples" / "functions"
 CURL = shutil.which("curl") is not None and shutil.which("sh") is not None
@@ -115,7 +115,7 @@ def test_from_the_sdk_to_a_shell(server: str) -> None:
     finally:
         if CURL:
             assert shell(server, "remove", "traced_softsign") == []
-        registered.own.pop("traced_softsign")
+        library.own.pop("traced_softsign")
 
 
 @pytest.mark.skipif(not CURL, reason="the script needs sh and curl")

@@ -25,8 +25,7 @@ from telegrad_engine.tensor.execution import is_inference_tensor, mark_as_infere
 
 from ..pytree import tree_flatten, tree_unflatten
 from ..tape.dispatch import raise_here
-from ..tape.graph_pattern import Pattern, Unrepeatable, pattern_since
-from ..tape.lazy_graph import join
+from ..tape.lazy_graph import Pattern, Unrepeatable, join, pattern_since
 from ..tape.segment import Effect
 from ..tensor.handle import Tensor, handle
 from .guards import Guards, Settings

@@ -13,7 +13,7 @@ from telegrad_engine.errors import InvalidOperation
 
 from ..nn.modules.module import Module
 from ..sessions.session import current
-from ..tape.graph_pattern import Unrepeatable
+from ..tape.lazy_graph import Unrepeatable
 from ..tape.recorder import Recorder
 from ..tensor.handle import Tensor
 from .cache_entry import CacheEntry

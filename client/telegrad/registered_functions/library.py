@@ -23,8 +23,7 @@ from telegrad_engine.program.registered_functions import Applicable, Budget, Fun
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta, functions
 
-from ..tape.graph_pattern import Unrepeatable, pattern_since
-from ..tape.lazy_graph import NodeBuilder, join
+from ..tape.lazy_graph import NodeBuilder, Unrepeatable, join, pattern_since
 from ..tape.recorder import Recorder
 from ..tensor.handle import Tensor, handle, refs
 from .tracing import VARIANT, Variants
