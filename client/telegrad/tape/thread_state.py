@@ -16,7 +16,7 @@ class _Active(threading.local):
     argument: Any = None
     """Within a function that ``telegrad.func`` differentiates, its first argument: it captured all older tensors."""
     tracer: Any = None
-    """Within a function that is being traced, the tracer that writes its ops to a program (registered_functions/), or None."""
+    """Within a function that is being traced, the tracer that writes its ops to a program, or None."""
 
 
 active = _Active()
