@@ -20,17 +20,7 @@ from ..dtypes import FLOATING, DType, from_numpy
 from ..errors import DTypeMismatch, GradRequired, InvalidArgument, InvalidOperation, InvalidValue
 from ..graph.differentiation import Derivation, node_at, spec_of
 from ..optim import algorithms
-from ..schema.parameters import (
-    Array,
-    Arrays,
-    Bool,
-    DTypeArg,
-    Int,
-    Ints,
-    OptionalBool,
-    OptionalDType,
-    Str,
-)
+from ..schema.parameters import Array, Arrays, Bool, DTypeArg, Int, Ints, OptionalBool, OptionalDType, Str
 from ..schema.promotion import default_float
 from ..schema.signature import Signature, read_params
 from ..tensor.conversion import as_array

@@ -16,14 +16,7 @@ from ..context import observers, state
 from ..dtypes import FLOATING
 from ..errors import InvalidOperation, InvalidValue
 from ..graph.backward_pass import Values
-from ..graph.node import (
-    Node,
-    accumulator,
-    announce,
-    count_saved,
-    next_sequence,
-    record,
-)
+from ..graph.node import Node, accumulator, announce, count_saved, next_sequence, record
 from ..lru import LRU
 from ..memory_layout import overlaps
 from ..schema.op import NO_ATTRS, Op

@@ -7,16 +7,7 @@ from typing import Any
 
 from ...dtypes import FLOATING, bool_, from_numpy, widened
 from ...errors import DTypeMismatch, ShapeMismatch
-from ...schema.declaration import (
-    FUNCTION,
-    INPLACE,
-    METHOD,
-    NN_FUNCTION,
-    NO_SCRATCH,
-    ONLY_ITSELF,
-    UNCHECKED,
-    scratch,
-)
+from ...schema.declaration import FUNCTION, INPLACE, METHOD, NN_FUNCTION, NO_SCRATCH, ONLY_ITSELF, UNCHECKED, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Number
 from ...schema.promotion import LOWER, UNWIDENED, Autocast, Policy, common_dtype

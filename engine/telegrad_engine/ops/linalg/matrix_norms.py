@@ -6,13 +6,7 @@ import math
 from typing import Any
 
 from ...dtypes import float32, float64, int64
-from ...errors import (
-    DataDependentShape,
-    DTypeMismatch,
-    InvalidOperation,
-    LinAlgError,
-    ShapeMismatch,
-)
+from ...errors import DataDependentShape, DTypeMismatch, InvalidOperation, LinAlgError, ShapeMismatch
 from ...schema.declaration import LINALG_FUNCTION, Results, named
 from ...schema.op import composite
 from ...schema.parameters import (

@@ -9,17 +9,7 @@ from typing import Any
 
 from ...dtypes import LOW, bool_, float32, from_numpy, int64, is_floating, widened
 from ...errors import DTypeMismatch
-from ...schema.declaration import (
-    FUNCTION,
-    INPLACE,
-    LIST,
-    METHOD,
-    NO_SCRATCH,
-    RESULT,
-    Results,
-    Variants,
-    blocks,
-)
+from ...schema.declaration import FUNCTION, INPLACE, LIST, METHOD, NO_SCRATCH, RESULT, Results, Variants, blocks
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Ints, OptionalBool, OptionalDType, OptionalInts, OptionalNumber
 from ...schema.promotion import FLOAT32_ON_CUDA, RESULT_FLOAT32_ON_CUDA, Autocast, Policy

@@ -6,13 +6,7 @@ import math
 from typing import Any
 
 from ...dtypes import int64, is_floating
-from ...errors import (
-    DivisionByZero,
-    DTypeMismatch,
-    InvalidOperation,
-    InvalidValue,
-    ShapeMismatch,
-)
+from ...errors import DivisionByZero, DTypeMismatch, InvalidOperation, InvalidValue, ShapeMismatch
 from ...schema.declaration import FUNCTION, INTERNAL, MAY_ALIAS, NN_FUNCTION, hiding, scratch
 from ...schema.memory_admission import elements
 from ...schema.op import Op, composite, op

@@ -8,14 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import int64, is_floating, uint8
-from ...errors import (
-    DTypeMismatch,
-    IndexOutOfRange,
-    InvalidArgument,
-    InvalidOperation,
-    InvalidValue,
-    ShapeMismatch,
-)
+from ...errors import DTypeMismatch, IndexOutOfRange, InvalidArgument, InvalidOperation, InvalidValue, ShapeMismatch
 from ...schema.declaration import INTERNAL, NN_FUNCTION, hiding, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Operand, Reduction

@@ -8,14 +8,7 @@ from typing import Any
 
 from ...cancellation import check_cancelled
 from ...dtypes import int64, is_floating, uint8
-from ...errors import (
-    DTypeMismatch,
-    IndexOutOfBounds,
-    IndexOutOfRange,
-    InvalidOperation,
-    InvalidValue,
-    ShapeMismatch,
-)
+from ...errors import DTypeMismatch, IndexOutOfBounds, IndexOutOfRange, InvalidOperation, InvalidValue, ShapeMismatch
 from ...schema.declaration import FUNCTION, INTERNAL, NN_FUNCTION, named, scratch
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Bool, IntOrInts, Ints, OptionalInts, Sizes

@@ -11,12 +11,7 @@ import numpy as np
 
 from ...dtypes import FLOATING, bool_, float16, from_numpy, int64
 from ...errors import InvalidOperation
-from ...schema.declaration import (
-    FUNCTION,
-    INPLACE,
-    NEW,
-    scratch,
-)
+from ...schema.declaration import FUNCTION, INPLACE, NEW, scratch
 from ...schema.derivative_plan import Rule
 from ...schema.op import Op, op
 from ...schema.parameters import Array, Int, Ints, Number, OptionalDType, OptionalInt
