@@ -50,9 +50,4 @@ def explained(recorder: Recorder, roots: Sequence[Tensor]) -> Iterator[None]:
         raise
 
 
-__all__ = [
-    "detect_anomaly",
-    "is_anomaly_check_nan_enabled",
-    "is_anomaly_enabled",
-    "set_detect_anomaly",
-]
+__all__ = ["detect_anomaly", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "set_detect_anomaly"]

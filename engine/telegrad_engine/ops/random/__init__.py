@@ -2,7 +2,4 @@
 
 from . import distributions, sampling
 
-__all__ = [
-    "distributions",
-    "sampling",
-]
+__all__ = ["distributions", "sampling"]
