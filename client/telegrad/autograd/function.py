@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from telegrad_engine.autograd.client_evaluation import ClientNode
-from telegrad_engine.autograd.custom_function import Function as EngineFunction
-from telegrad_engine.autograd.custom_function import FunctionCtx, define
-from telegrad_engine.autograd.custom_function.node import Outputs
+from telegrad_engine.autograd.custom_function import FunctionCtx
+from telegrad_engine.autograd.custom_function import function as engine_function
+from telegrad_engine.autograd.custom_function.function import Outputs
 from telegrad_engine.errors import InvalidOperation
 
 from ..ops import register_function
@@ -53,7 +53,7 @@ def _slots(results: tuple[Any, ...], which: set[int]) -> tuple[int, ...]:
     return tuple([slot for slot, result in enumerate(results) if id(result) in which])
 
 
-class Function(EngineFunction):
+class Function(engine_function.Function):
     """An operation with its own derivative, as ``torch.autograd.Function``: subclass it, and call ``apply``.
 
     Static methods of the subclass: ``forward(ctx, *args)``, or ``forward(*args)`` and
@@ -97,7 +97,7 @@ class Function(EngineFunction):
         return super().apply(*args, **kwargs)
 
 
-class Error(define.Error, Function):
+class Error(engine_function.Error, Function):
     """The node of gradients that cannot be differentiated again."""
 
 
@@ -106,7 +106,7 @@ Error._backward_cls.__name__ = "Error"  # torch's name for this node
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a backward that is not recorded; differentiating its results raises InvalidOperation."""
-    return define.once_differentiable(backward, Error)
+    return engine_function.once_differentiable(backward, Error)
 
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable", "register_function"]

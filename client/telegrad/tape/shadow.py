@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from telegrad_engine.autograd.custom_function import define
+from telegrad_engine.autograd.custom_function.function import Error
 from telegrad_engine.graph.abstract_pass import AbstractPass
 from telegrad_engine.graph.backward_pass import Values
 from telegrad_engine.shapes import Spec
@@ -79,7 +79,7 @@ class ShadowValues(Values):
     def accumulate(self, tensor: Any, grad: Any, may_mutate: bool) -> None:
         """Note that the tensor has a gradient now."""
         if isinstance(tensor, Meta):
-            define.Error.backward(None)  # only the gradients of such a function lead to a leaf without a session
+            Error.backward(None)  # only the gradients of such a function lead to a leaf without a session
         if tensor._requires_grad:
             self.received.append(tensor)
 

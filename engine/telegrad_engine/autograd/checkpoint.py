@@ -21,7 +21,7 @@ from ..graph import differentiation
 from ..transforms.saved_tensor_hooks import saved_tensors_hooks
 from .custom_function import Function
 from .custom_function.ctx import Saved, is_tensor
-from .custom_function.node import FunctionNode
+from .custom_function.function import FunctionNode
 
 
 class CheckpointedCall(NamedTuple):

@@ -22,7 +22,7 @@ from ..graph.hooks import Hooks
 from ..graph.node import Node
 from ..graph.node_evaluation import Steps
 from .anomaly import watchful
-from .custom_function.node import FunctionNode
+from .custom_function.function import FunctionNode
 
 BACKWARD, HOOK, POST_ACCUMULATE = "backward", "hook", "post_accumulate_grad_hook"
 """The kinds of stops: a Function's backward, a tensor's hooks, a leaf's hooks after its gradient is accumulated."""

@@ -20,7 +20,7 @@ from ..autograd.client_evaluation import (
     new_pass,
 )
 from ..autograd.custom_function.ctx import FunctionCtx, FunctionOp, is_tensor
-from ..autograd.custom_function.node import Outputs
+from ..autograd.custom_function.function import Outputs
 from ..context import state
 from ..errors import GradRequired, InvalidArgument, InvalidOperation, InvalidValue, UnknownCall
 from ..graph.differentiation import Derivation, node_at

@@ -1,10 +1,10 @@
 """User-defined operations, as in ``torch.autograd.function``.
 
-``apply`` runs the user's forward on tensors of any kind (:mod:`.define`), and adds the outputs to the graph with a node
-(:mod:`.node`), which has the values that the user saved for backward (:mod:`.ctx`).
+``apply`` runs the user's forward on tensors of any kind, and adds the outputs to the graph with a node
+(:mod:`.function`), which has the values that the user saved for backward (:mod:`.ctx`).
 """
 
 from .ctx import FunctionCtx
-from .define import Function, once_differentiable
+from .function import Function, once_differentiable
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable"]

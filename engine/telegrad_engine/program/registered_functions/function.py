@@ -14,7 +14,7 @@ from typing import Any
 
 from ...autograd.custom_function import Function, once_differentiable
 from ...autograd.custom_function.ctx import is_tensor
-from ...autograd.custom_function.node import FunctionNode, _plan
+from ...autograd.custom_function.function import FunctionNode, plan_without_rules
 from ...errors import DataDependentShape, InvalidArgument, InvalidFunction, LimitExceeded, NotSupported
 from ...graph.node import camel
 from ...schema.parameters import Kind, TensorKind
@@ -148,7 +148,7 @@ class FunctionProgram(Applicable):
         if None in self.backward.outputs:
             edges = zip(node.next_edges, self.backward.outputs, strict=True)
             node.next_edges = tuple([None if name is None else target for target, name in edges])
-        node.plan = _plan(len(node.next_edges))._replace(holds_tensors=bool(self.saves))
+        node.plan = plan_without_rules(len(node.next_edges))._replace(holds_tensors=bool(self.saves))
 
 
 def _make(program: FunctionProgram, once: bool) -> type[Function]:

@@ -18,8 +18,7 @@ from ... import dtypes
 from ...autograd.checkpoint import Frame, RandomState
 from ...autograd.client_evaluation import ClientHook, ClientNode
 from ...autograd.custom_function.ctx import FunctionCtx, Saved
-from ...autograd.custom_function.define import Error
-from ...autograd.custom_function.node import FunctionNode, _plan
+from ...autograd.custom_function.function import Error, FunctionNode, plan_without_rules
 from ...context import generator_from_bytes
 from ...errors import InvalidFunction, MalformedRequest, TooLarge
 from ...graph.data import NOWHERE, NodeData, Numbering, make_nodes
@@ -226,7 +225,7 @@ class Reader:
             fixed |= {"hooks": self._node_hooks(more["hooks"]), "plain": False}
         if record[0] is None:
             kind: Any = ClientNode if "client" in more else FunctionNode
-            fixed["plan"] = _plan(len(edges))._replace(holds_tensors=more["holds"] is True)
+            fixed["plan"] = plan_without_rules(len(edges))._replace(holds_tensors=more["holds"] is True)
             fixed["shape"], fixed["dtype"] = next((spec for spec in fixed["specs"] if spec is not None), ((), None))
         else:
             kind = MultiOutputNode if "specs" in more else Node

@@ -12,8 +12,7 @@ from typing import Any
 from ...autograd.checkpoint import Frame
 from ...autograd.client_evaluation import ClientHook, ClientNode
 from ...autograd.custom_function.ctx import Saved
-from ...autograd.custom_function.define import Error
-from ...autograd.custom_function.node import IN_FUNCTION, FunctionNode
+from ...autograd.custom_function.function import IN_FUNCTION, Error, FunctionNode
 from ...context import generator_to_bytes
 from ...errors import NotSupported
 from ...graph.data import Numbering
