@@ -166,7 +166,7 @@ def _fractional_max_pool(
         raise InvalidValue(f"{name} requires specifying either an output_size or an output_ratio")
     if input.dim() not in (dims + 1, dims + 2):
         kind = f"{dims + 1}D or {dims + 2}D"
-        raise InvalidOperation(f"{name}(): Expected {kind} tensor, but got: {_sizes(input)}")
+        raise InvalidOperation(f"{name}(): Expected {kind} tensor, but got: {list(input.shape)}")
     if input.dim() == dims + 1:
         values, indices = _fractional_max_pool(dims, input.unsqueeze(0), kernel_size, output_size, ratio, samples)
         return values.squeeze(0), indices.squeeze(0)
@@ -190,11 +190,6 @@ def _check_windows(name: str, space: Sequence[int], kernel: Sequence[int], outpu
                 f"{name}{'_out' * of_volume}(): pool {axes[axis]} {kernel[axis]} too large relative to input "
                 f"{axes[axis]} {space[axis]}"
             )
-
-
-def _sizes(tensor: Tensor) -> str:
-    """Format the sizes as torch's pooling errors do."""
-    return str(list(tensor.shape))
 
 
 def _pooled_at(

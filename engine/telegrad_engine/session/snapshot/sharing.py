@@ -93,7 +93,8 @@ def share(session: Session, child: Session, arrays: Arrays) -> tuple[list[Any], 
     new: dict[int, Any] = {}
 
     def copied(block: Block, specs: Sequence[ArraySpec]) -> tuple[Any, list[Any]]:
-        if not _can_share(block, specs):
+        restorable = all(spec.frozen or not overlaps(spec) for spec in specs)  # they can be made writable again
+        if block.nbytes < SHARED_BYTES or not restorable:
             return block.copied(specs)
         shared = block.owner
         if session.accounts.shared is None or not session.accounts.shared.has(shared):
@@ -110,11 +111,6 @@ def share(session: Session, child: Session, arrays: Arrays) -> tuple[list[Any], 
     if new:
         References(session).replace(new)
     return found
-
-
-def _can_share(block: Block, specs: Sequence[ArraySpec]) -> bool:
-    """Return whether a block is worth sharing, and whether its arrays can be made writable again as they were."""
-    return block.nbytes >= SHARED_BYTES and all(spec.frozen or not overlaps(spec) for spec in specs)
 
 
 def _view_of_all(memory: memoryview) -> Any:
