@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from telegrad_engine.program import Instruction, safetensors, wire
-from telegrad_engine.program.result import LEAST, Answer, BorrowedAnswer, whole
+from telegrad_engine.program.result import LEAST, Answer, BorrowedAnswer, in_one_buffer
 from telegrad_engine.session.session import Session
 
 
@@ -45,7 +45,7 @@ def in_pieces(lent: BorrowedAnswer, most: int) -> bytes:
 def test_pieces_make_up_the_container(session: Session, most: int) -> None:
     lent = lend(session, "large", "small", "other")
     content = in_pieces(lent, most)
-    assert len(content) == len(lent) and content == bytes(whole(lent))
+    assert len(content) == len(lent) and content == bytes(in_one_buffer(lent))
     metadata, arrays = safetensors.decode(content)
     assert metadata["sequence"] == "7"
     np.testing.assert_array_equal(arrays["other"], np.arange(LEAST // 2))
@@ -71,4 +71,4 @@ def test_what_is_lent_is_the_tensors_own_and_nobodys_once_it_is_gone(session: Se
 
 def test_short_answers_are_copied_at_once(session: Session) -> None:
     answer = wire.lend_answer(fetched(session, "small"), {})
-    assert not isinstance(answer, BorrowedAnswer) and answer is whole(answer)
+    assert not isinstance(answer, BorrowedAnswer) and answer is in_one_buffer(answer)

@@ -13,7 +13,7 @@ import pytest
 from telegrad_engine import Tensor
 from telegrad_engine.arrays.numpy_tracer import Tape, TapingBackend
 from telegrad_engine.arrays.symbolic import Untraceable
-from telegrad_engine.compile.change import ArraySource
+from telegrad_engine.compile.effects import ArraySource
 from telegrad_engine.compile.plan import Planner
 
 N = 3
