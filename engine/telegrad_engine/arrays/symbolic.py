@@ -101,7 +101,7 @@ class TracedNumber:
         return bool(self._compared(operator.ne, 0))
 
     def _compared(self, compare: Callable[[Any, Any], Any], other: Any) -> Any:
-        if not isinstance(other, (int, float)):
+        if not _is_number(other):
             return NotImplemented
         if self._known_difference(other) is not None:
             return compare(self.plus, other.plus)
@@ -129,6 +129,10 @@ class TracedNumber:
 
 
 _ORDERING = (operator.lt, operator.le, operator.gt, operator.ge)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float))
 
 
 def is_traced(value: Any) -> bool:
