@@ -433,7 +433,7 @@ def test_nothing_is_left_in_the_session(session: tg.Session) -> None:
     run()
     gc.collect()  # a hook that refers to its own tensor forms a cycle, in torch too
     assert held(session) == before
-    assert not session.recorder.stops
+    assert not session.recorder.python_hooks
 
 
 def test_a_closed_session_forgets_hooks(session: tg.Session) -> None:

@@ -71,7 +71,7 @@ def test_what_is_lent_is_copied_first_and_not_at_once(session: Remembering) -> N
         x[:3] += 1
         assert x[0].item() == step + 1
         assert session.at_once == before
-        assert safetensors.decode(lent.whole())[1][x._id][0] == step
+        assert safetensors.decode(lent.in_one_buffer())[1][x._id][0] == step
         del lent
         x[:3] += 0
         x[0].item()

@@ -23,7 +23,8 @@ from telegrad_engine.dtypes import FLOATING
 from telegrad_engine.errors import TelegradError
 from telegrad_engine.program.program import BoundProgram
 from telegrad_engine.program.result import Answer, describe
-from telegrad_engine.session.session import Environment, Session
+from telegrad_engine.session.environment import Environment
+from telegrad_engine.session.session import Session
 
 
 class VerifyingCompiler(Compiler):
