@@ -11,6 +11,9 @@ from telegrad_engine.schema.op import Op
 
 from ..aten import in_place_name
 
+EXTENDING = "For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
+"""The end of the errors for a Function that a transform cannot use."""
+
 
 class _Active(threading.local):
     argument: Any = None

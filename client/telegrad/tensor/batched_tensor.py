@@ -17,10 +17,9 @@ from telegrad_engine.schema.signature import flattened, mapped
 from telegrad_engine.shapes import Spec
 
 from ..pytree import broadcast_prefix, described, tree_map, tree_structure, tree_unflatten
-from ..tape.thread_state import levels
+from ..tape.thread_state import EXTENDING, levels
 from .handle import OPS, Tensor, functions
 
-EXTENDING = "For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
 CONTROL_FLOW = (
     "vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow. We don't support that "
     "yet, please file an issue at https://github.com/pytorch/pytorch/issues ."
