@@ -13,6 +13,7 @@ import torch
 TESTS = Path(__file__).parent
 DOCUMENTED = {
     "telegrad_engine.context",
+    "telegrad_engine.devices",
     "telegrad_engine.dtypes",
     "telegrad_engine.errors",
     "telegrad_engine.instrumentation",
