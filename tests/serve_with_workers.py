@@ -13,7 +13,8 @@ import sys
 from collections.abc import Mapping
 
 from telegrad_service.cli import main
-from telegrad_service.cluster import worker_process
+from telegrad_service.cluster import command
+from telegrad_service.cluster.worker_processes import inherited_environment
 from telegrad_service.observability.logs import CommandFailed
 
 PR_SET_PDEATHSIG = 1
@@ -24,7 +25,7 @@ class Processes:
 
     def __init__(self, environment: Mapping[str, str], count: int, drain_s: float) -> None:
         self._stop_s = drain_s + 10
-        inherited = worker_process.inherited_environment()
+        inherited = inherited_environment()
         self._workers = [
             subprocess.Popen(
                 [sys.executable, "-W", "error", "-m", "telegrad_service.cli", "worker", "--port", "0"],
@@ -58,5 +59,5 @@ def end_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    worker_process.LocalWorkers = Processes  # type: ignore[assignment]
+    command.LocalWorkers = Processes  # type: ignore[assignment]
     main()

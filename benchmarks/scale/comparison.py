@@ -15,7 +15,7 @@ from pathlib import Path
 import telegrad as tg
 from telegrad_engine.errors import ConnectionFailed
 from telegrad_service.cluster.directory import Directory
-from telegrad_service.database.database import Database
+from telegrad_service.database import Database
 
 from ..members import member
 from ..mlp_http import loop, network, resident_ours

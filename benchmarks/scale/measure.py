@@ -33,8 +33,8 @@ import numpy as np
 import telegrad as tg
 from telegrad_service.cluster import placement
 from telegrad_service.cluster.directory import Directory, Placement, Report, Worker, WorkerState
-from telegrad_service.database.database import Database
-from telegrad_service.journal.frames import decode
+from telegrad_service.database import Database
+from telegrad_service.journal.format import decode_frames
 from telegrad_service.launch import running_server
 
 from ..compiling import settle
@@ -152,7 +152,7 @@ def _journal(files: Path) -> tuple[int, int]:
     """The number of frames in a session's journal, and their bytes."""
     (path,) = files.glob("journal-*.log")
     data = path.read_bytes()
-    return sum(1 for _ in decode(data)), len(data)
+    return sum(1 for _ in decode_frames(data)), len(data)
 
 
 def _created_and_deleted(url: str, count: int = 100) -> float:

@@ -11,23 +11,10 @@ from fastapi import FastAPI
 from fastapi_standalone_docs import StandaloneDocs
 from starlette.routing import WebSocketRoute
 
-from . import __version__, asyncapi, openapi, problems
+from . import __version__, asyncapi, problems
 from .hosting.host import SessionHost
-from .resources import (
-    autograd,
-    catalogue,
-    events,
-    functions,
-    graph,
-    health,
-    keys,
-    procedures,
-    profile,
-    programs,
-    sessions,
-    tensors,
-    usage,
-)
+from .openapi import LICENSE, SERVERS, TAGS, TEXTS, install
+from .resources import autograd, catalogue, functions, inspection, keys, programs, sessions, status, tensors
 from .server import assemble
 from .settings import Settings
 
@@ -41,15 +28,12 @@ ROUTERS = (
     tensors.router,
     tensors.ops_router,
     functions.router,
-    procedures.router,
+    functions.procedures_router,
     autograd.router,
-    graph.router,
-    profile.router,
-    events.router,
+    inspection.router,
     catalogue.router,
     keys.router,
-    health.router,
-    usage.router,
+    status.router,
 )
 
 
@@ -60,17 +44,17 @@ def create_app(settings: Settings | None = None, host: SessionHost | None = None
         title="Telegrad",
         version=__version__,
         summary="Gradients over the wire",
-        description=openapi.TEXTS["description"],
-        openapi_tags=openapi.TAGS,
-        license_info=openapi.LICENSE,
-        servers=openapi.SERVERS,
+        description=TEXTS["description"],
+        openapi_tags=TAGS,
+        license_info=LICENSE,
+        servers=SERVERS,
         redirect_slashes=False,
         lifespan=_lifespan,
         # FastAPI's own spans have the whole path, and so the ids of sessions; observability/tracing.py makes ours.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    assemble(app, settings, host or SessionHost(settings), ROUTERS, usage.server_metrics)
-    openapi.install(app)
+    assemble(app, settings, host or SessionHost(settings), ROUTERS, status.server_metrics)
+    install(app)
     asyncapi.install(app)
     app.router.routes.append(WebSocketRoute("/{path:path}", problems.refuse_stream))
     StandaloneDocs(app)  # /docs and /redoc with assets from the package, not from a CDN

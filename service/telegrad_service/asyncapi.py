@@ -23,8 +23,8 @@ from telegrad_engine.program.wire import MAX_CALLS, TEXT
 
 from .hosting.sequence import SENDER_PATTERN
 from .hosting.session_handle import ENDED, GOING_AWAY
-from .http import json_schema
-from .http.media import JSON
+from .http.representations import JSON
+from .openapi import simplified_document, without_null
 from .problems import Problem
 from .resources import stream
 from .resources.autograd import StoppedProgram
@@ -172,7 +172,7 @@ def document(app: FastAPI) -> dict[str, Any]:
         ],
         ref_template=REF,
     )
-    schemas = json_schema.simplified_document({"schemas": defined["$defs"]})["schemas"]
+    schemas = simplified_document({"schemas": defined["$defs"]})["schemas"]
     _describe_metadata(schemas["Metadata"])
     found: dict[str, Any] = json.loads(SKELETON)
     found["info"]["version"] = app.version
@@ -188,7 +188,7 @@ def document(app: FastAPI) -> dict[str, Any]:
 def _describe_metadata(schema: dict[str, Any]) -> None:
     """Correct the schema of a program's metadata: values are strings, and a template's digest is part of its key."""
     for name, value in schema["properties"].items():
-        schema["properties"][name] = {k: v for k, v in json_schema.without_null(value).items() if k != "default"}
+        schema["properties"][name] = {k: v for k, v in without_null(value).items() if k != "default"}
     key = f"^{TEXT.replace('.', '[.]')}[0-9a-f]{{64}}$"
     schema["patternProperties"] = {key: {"type": "string", "description": "The text of a template."}}
     schema["additionalProperties"] = {"type": "string"}

@@ -26,9 +26,8 @@ from pydantic_settings import (
 from telegrad_engine.errors import TelegradError
 
 from . import __version__
-from .admin_client import ServerSettings
 from .cluster.command import Cluster, Gateway, Worker, serve_with_workers
-from .commands import Group, command_line, table
+from .commands import Group, ServerSettings, command_line, table
 from .observability import logs
 from .settings import Address, DatabaseSettings, ForegroundSettings, Names, Settings
 
@@ -153,7 +152,7 @@ class Keys(Group):
 @contextmanager
 def _store(settings: DatabaseSettings, creates: bool = True) -> Iterator[KeyStore]:
     """The store of keys. Raises CommandFailed if there is no database, unless this command ``creates`` it."""
-    from .database.database import Database
+    from .database import Database
     from .tenants.store import KeyStore
 
     database = Database(settings.database_url.get_secret_value())
@@ -245,11 +244,12 @@ class OpenAPI(BaseSettings):
 
     def cli_cmd(self) -> None:
         """Write or compare, and end the process."""
-        from . import asyncapi, openapi
+        from . import asyncapi
         from .app import create_app
+        from .openapi import render
 
         app = create_app(Settings())
-        for file, text in [(self.file, openapi.render(app)), (self.file.parent / STREAM, asyncapi.render(app))]:
+        for file, text in [(self.file, render(app)), (self.file.parent / STREAM, asyncapi.render(app))]:
             if not self.check:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(text, encoding="utf-8")

@@ -25,8 +25,8 @@ from prometheus_client.core import Metric
 from telegrad_engine.program.frames import is_loopback
 
 from . import __version__, problems
-from .http.connections import ConnectionLimits, LimitedServerState
 from .http.http_protocol import HttpProtocol
+from .http.limits import ConnectionLimits, LimitedServerState
 from .http.origins import check_origins
 from .observability import logs, tracing
 from .observability.metrics import RequestCounts, registry_of

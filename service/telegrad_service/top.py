@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from .admin_client import NoAnswer, Server
+from .commands import NoAnswer, Server
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 

@@ -25,8 +25,8 @@ from telegrad_engine.errors import SequenceConflict, ServerBusy
 from telegrad_engine.program.program import ProgramCache
 from telegrad_engine.session.session import NotAtOnce
 from telegrad_service.hosting.actor import Actor, Work, Workers
+from telegrad_service.hosting.commands import run_numbered
 from telegrad_service.hosting.sequence import MAX_BYTES, SequenceRecord
-from telegrad_service.hosting.work import run_numbered
 
 from .streams import UP, container, hosted
 

@@ -23,8 +23,8 @@ from telegrad_engine.errors import InternalError
 from telegrad_engine.program import Instruction, compression
 from telegrad_engine.session.session import NotAtOnce, Session
 from telegrad_service.app import create_app
-from telegrad_service.hosting import actor, session_handle, work
-from telegrad_service.hosting.commands import WORKLOADS, brief
+from telegrad_service.hosting import actor, session_handle
+from telegrad_service.hosting.commands import WORKLOADS, brief, create_tensor, run_instructions, run_op
 from telegrad_service.hosting.host import SessionHost
 from telegrad_service.hosting.session_handle import SessionHandle, SessionOptions
 from telegrad_service.observability.request import REQUEST, RequestInfo
@@ -130,8 +130,8 @@ def test_an_error_after_an_answer_is_told_to_the_next_program_of_that_session() 
         handle.flush()
         for _ in range(2):
             with pytest.raises(InternalError, match="cannot be used any more"):
-                await handle.call(work.run, [Instruction("zeros", [], ["x"], {"size": [2]})])
-        await other.call(work.run, [Instruction("zeros", [], ["x"], {"size": [2]})])
+                await handle.call(run_instructions, [Instruction("zeros", [], ["x"], {"size": [2]})])
+        await other.call(run_instructions, [Instruction("zeros", [], ["x"], {"size": [2]})])
         await here.end(ANYONE, handle.id)
 
     hosted(go)
@@ -158,7 +158,7 @@ def test_a_request_runs_here_once_its_like_was_brief(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(session_handle, "BRIEF_S", 0.05)
 
     async def go(here: SessionHost, handle: SessionHandle) -> None:
-        await handle.call(work.run, [])
+        await handle.call(run_instructions, [])
         seconds = 0.0
 
         @brief(lambda session, work: work)
@@ -215,7 +215,7 @@ def workloads(**calls: Callable[[Session], object]) -> dict[str, object]:
 
 
 def of_op(name: str, *inputs: object, data: bool = False) -> Callable[[Session], object]:
-    return lambda session: WORKLOADS[work.run_op](session, name, inputs, {}, None, data, 10**6)
+    return lambda session: WORKLOADS[run_op](session, name, inputs, {}, None, data, 10**6)
 
 
 def of_backward(name: str) -> Callable[[Session], object]:
@@ -254,7 +254,7 @@ def test_what_differs_in_length_differs_in_workload() -> None:
     assert found["x"] == found.pop("y")
     assert None not in found.values() and len(set(found.values())) == len(found)
     created = [Instruction("zeros", [], None, {"size": [2]})]
-    create = WORKLOADS[work.create_tensor]
+    create = WORKLOADS[create_tensor]
     assert create(Session(), created, True, 1) != create(Session(), created, False, 1)
 
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 import httpx
 import pytest
 
-from telegrad_service.http.connections import ConnectionLimits, peer_of
+from telegrad_service.http.limits import ConnectionLimits, peer_of
 from telegrad_service.settings import Settings
 
 from ..servers import running

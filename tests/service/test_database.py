@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sqlalchemy import text
 
-from telegrad_service.database.database import Database
+from telegrad_service.database import Database
 
 from .api_keys import sqlite
 

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from telegrad_service.observability.feed import MAX_EVENTS, Feed
-from telegrad_service.resources.events import listen
+from telegrad_service.resources.inspection import listen
 
 from ..servers import STOP_S, running
 from .conftest import SessionClient, problem

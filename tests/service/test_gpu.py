@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import telegrad as tg
-from telegrad_service.hosting.devices import device_names
+from telegrad_service.cluster.worker import device_names
 
 from .. import fake_gpu
 from ..servers import running

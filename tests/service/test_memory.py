@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from telegrad_engine.program import compression
-from telegrad_service.hosting.work import run_numbered
+from telegrad_service.hosting.commands import run_numbered
 from telegrad_service.settings import Settings
 
 from ..servers import computing, running

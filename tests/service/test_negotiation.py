@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from telegrad_engine.errors import NotAcceptable, UnsupportedMediaType
-from telegrad_service.http.media import JSON, NPY, SAFETENSORS, accept, content_type
+from telegrad_service.http.representations import JSON, NPY, SAFETENSORS, accept, media_type_of
 
 from .conftest import SessionClient, problem
 
@@ -56,10 +56,10 @@ def test_not_acceptable(header: str) -> None:
 
 
 def test_content_type() -> None:
-    assert content_type("application/json; charset=utf-8", OFFERED) == JSON
+    assert media_type_of("application/json; charset=utf-8", OFFERED) == JSON
     for header in (None, "", "text/plain", "application/jsonx", ";"):
         with pytest.raises(UnsupportedMediaType):
-            content_type(header, OFFERED)
+            media_type_of(header, OFFERED)
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PATCH"])

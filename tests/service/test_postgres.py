@@ -16,7 +16,7 @@ from sqlalchemy import update
 
 from telegrad_service.cli import main
 from telegrad_service.cluster import directory, functions, tokens
-from telegrad_service.database.database import Base, Database, DatabaseUnavailable
+from telegrad_service.database import Base, Database, DatabaseUnavailable
 from telegrad_service.tenants import store
 
 from ..servers import running

@@ -25,7 +25,7 @@ import telegrad as tg
 from telegrad_engine.program import parse_program
 from telegrad_service.app import create_app
 from telegrad_service.hosting.sequence import HostedSession
-from telegrad_service.observability.ledger import MAX_TENANTS, Ledger
+from telegrad_service.observability.metrics import MAX_TENANTS, Ledger
 from telegrad_service.settings import Settings
 from telegrad_service.tenants.principal import Principal
 

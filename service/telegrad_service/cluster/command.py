@@ -26,9 +26,21 @@ from ..settings import (
     Settings,
     WorkerSettings,
 )
-from . import ray_nodes, ray_workers, worker_process
-from .ray_workers import RayError, WorkerSpec
-from .worker_process import OF_THE_GATEWAY, WorkerStatus
+from . import ray_nodes
+from .worker_processes import (
+    OF_THE_GATEWAY,
+    LocalWorkers,
+    RayError,
+    WorkerSpec,
+    WorkerStatus,
+    actor_statuses,
+    connect_to_ray,
+    find_actors,
+    import_ray,
+    start_actors,
+    stop_actors,
+    wait_for_actors,
+)
 
 if TYPE_CHECKING:
     from .directory import Directory
@@ -58,7 +70,7 @@ class RayAddress(EnvironmentSettings):
 
 @contextmanager
 def _directory(settings: DatabaseSettings) -> Iterator[Directory]:
-    from ..database.database import Database
+    from ..database import Database
     from .directory import Directory
 
     with Database(settings.database_url.get_secret_value()) as database:
@@ -75,8 +87,8 @@ def _ray(address: str | None) -> Iterator[Any]:
     if address is None:
         yield None
         return
-    ray = ray_workers.import_ray()
-    ray_workers.connect(ray, address)
+    ray = import_ray()
+    connect_to_ray(ray, address)
     try:
         yield ray
     finally:
@@ -162,10 +174,10 @@ class Up(RayAddress, WorkerSettings):
             for name, gpus in kinds
         ]
         with _ray(address) as ray:
-            actors = ray_workers.start(ray, specs)
+            actors = start_actors(ray, specs)
             try:
                 deadline = time.monotonic() + self.ready_s
-                ray_workers.wait_ready(
+                wait_for_actors(
                     ray,
                     actors,
                     deadline,
@@ -173,9 +185,9 @@ class Up(RayAddress, WorkerSettings):
                 )
             except RayError:
                 # Those that serve stay. The others would keep settings that may be wrong.
-                found = ray_workers.statuses(ray, actors)
+                found = actor_statuses(ray, actors)
                 silent = [name for name, each in found.items() if each is None or each.url is None]
-                ray_workers.stop(ray, {name: actors[name] for name in silent}, 0)
+                stop_actors(ray, {name: actors[name] for name in silent}, 0)
                 raise
         print("The workers are up. `telegrad gateway` serves their sessions; `telegrad cluster status` lists them.")
 
@@ -205,8 +217,8 @@ def _actors(ray: Any) -> tuple[dict[str, Any], dict[str, WorkerStatus | None], d
     """The actors of workers by name, what they tell of these, and the names of those that serve by address."""
     if ray is None:
         return {}, {}, {}
-    actors = ray_workers.running(ray)
-    found = ray_workers.statuses(ray, actors)
+    actors = find_actors(ray)
+    found = actor_statuses(ray, actors)
     return actors, found, {each.url: name for name, each in found.items() if each is not None and each.url is not None}
 
 
@@ -258,7 +270,7 @@ class Drain(RayAddress, DatabaseSettings):
                     "or end with their client or their time to live; --force ends them now, with a 410 to their clients"
                 )
             if name is not None:
-                ray_workers.stop(ray, {name: actors[name]}, 0)
+                stop_actors(ray, {name: actors[name]}, 0)
         print(f"Worker {self.worker} is drained{' and has ended' if name else ', and can be stopped'}.")
 
 
@@ -272,8 +284,8 @@ class Down(RayAddress):
         with _ray(self.address()) as ray:
             if ray is None:
                 raise RayError("no Ray runs in the background on this machine; --ray-address names another")
-            actors = ray_workers.running(ray)
-            ray_workers.stop(ray, actors, self.drain_s)
+            actors = find_actors(ray)
+            stop_actors(ray, actors, self.drain_s)
         background = None if self.address() else ray_nodes.find_background()
         if background is not None:
             ray_nodes.stop_background(background)
@@ -329,7 +341,7 @@ def serve_with_workers(settings: Settings, count: int) -> None:
     }
     environment = worker_environment(settings, share)
     given = {name: getattr(settings, name) for name in GatewaySettings.model_fields if hasattr(settings, name)}
-    workers = worker_process.LocalWorkers(environment, count, settings.drain_s)
+    workers = LocalWorkers(environment, count, settings.drain_s)
     with ThreadPoolExecutor(1) as pool:
         try:
             run_gateway(GatewaySettings(**given), "serves at", pool.submit(workers.wait_ready))

@@ -40,7 +40,7 @@ from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from telegrad_engine.errors import IdempotencyConflict, ServerBusy, SessionExists, SessionLimit
 
-from ..database.database import Base, Database, DatabaseUnavailable, execute_unless_taken
+from ..database import Base, Database, DatabaseUnavailable, execute_unless_taken
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")

@@ -15,7 +15,7 @@ from typing_extensions import override
 from telegrad_engine.errors import FunctionExists, ServerBusy, TelegradError
 from telegrad_engine.program.registered_functions import Applicable, Library, installed_library
 
-from ..database.database import Base, Database, DatabaseUnavailable, execute_unless_taken
+from ..database import Base, Database, DatabaseUnavailable, execute_unless_taken
 from .directory import RETRY_AFTER_S
 
 logger = logging.getLogger(__name__)

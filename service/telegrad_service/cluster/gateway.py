@@ -21,7 +21,7 @@ from telegrad_engine.session.memory_accounting import Accounts
 
 from .. import __version__
 from ..http.origins import refuse
-from ..observability.ledger import Ledger
+from ..observability.metrics import Ledger
 from ..observability.request import note_route
 from ..tenants.principal import Principal, principal_of
 from . import placement, tokens

@@ -21,23 +21,22 @@ from starlette.routing import Mount
 from telegrad_engine.errors import ServerBusy
 
 from .. import __version__
-from ..database.database import Database
+from ..database import Database
 from ..observability.logs import CommandFailed
 from ..observability.metrics import RequestCounts, build_info, counter, gauge, request_counter
 from ..resources import keys
 from ..resources.catalogue import DeviceEntry, DevicePage
-from ..resources.health import Readiness, get_health
 from ..resources.sessions import Session, SessionPage
-from ..resources.usage import TenantUsage, Usage, get_metrics
+from ..resources.status import Readiness, TenantUsage, Usage, get_health, get_metrics
 from ..routing.dependencies import CurrentPrincipal
-from ..routing.pages import Paged
 from ..routing.route import Route
+from ..routing.schemas import Paged
 from ..server import NotServed, announce, assemble, check_exposure, serve
 from ..settings import GatewaySettings
+from .connection import TunnelProtocol
 from .directory import Directory, WorkerState, guarded
 from .gateway import Gateway
 from .tokens import Secrets
-from .tunnel import TunnelProtocol
 
 ALL = "?limit=1000"
 """One page of whatever a worker lists: it has fewer sessions of one tenant than that."""

@@ -15,10 +15,9 @@ from starlette.types import Receive, Scope, Send
 
 from ..observability.request import HEADER as REQUEST_ID
 from ..observability.request import REQUEST
-from .connection import SWITCHING, Connection, Headers, Lost, Unreachable
+from .connection import SWITCHING, TUNNEL, Connection, Headers, Lost, Unreachable
 from .directory import Worker
 from .tokens import FENCED, MOVED
-from .tunnel import TUNNEL
 
 logger = logging.getLogger(__name__)
 HOP_BY_HOP = frozenset(

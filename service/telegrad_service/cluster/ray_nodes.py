@@ -30,9 +30,20 @@ from platformdirs import user_state_path
 
 from ..observability import logs
 from ..process import end, usable_cores
-from . import ray_workers
-from .ray_workers import RayError, WorkerSpec
-from .worker_process import READY_S, inherited_environment
+from .worker_processes import (
+    READY_S,
+    RayError,
+    WorkerSpec,
+    check_installed,
+    check_reachable,
+    connect_to_ray,
+    find_actors,
+    import_ray,
+    inherited_environment,
+    start_actors,
+    stop_actors,
+    wait_for_actors,
+)
 
 STOP_S = 15.0
 """Seconds that a Ray node gets to stop."""
@@ -106,7 +117,7 @@ def find_background() -> Background | None:
 
 def start_background(drain_s: float) -> Background:
     """Start a Ray without workers in the background. Raises RayError if it does not start, or is not installed."""
-    ray_workers.check_installed()
+    check_installed()
     # In the system's folder for such files, or in /tmp if that is too deep for sockets.
     parent = None if len(tempfile.gettempdir()) <= SOCKET_ROOM else "/tmp"
     folder = tempfile.mkdtemp(prefix="telegrad-ray-", dir=parent)
@@ -161,7 +172,7 @@ def _keep(folder: Path, drain_s: float, state: Path) -> None:
     began = time.monotonic()
     log = shared_log(folder)
     logs.progress("Ray starts")
-    ray = ray_workers.import_ray()
+    ray = import_ray()
     try:
         ray.init(
             address="local",
@@ -183,7 +194,7 @@ def _keep(folder: Path, drain_s: float, state: Path) -> None:
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if ray.is_initialized():
-            ray_workers.stop(ray, ray_workers.running(ray), drain_s)
+            stop_actors(ray, find_actors(ray), drain_s)
             ray.shutdown()
 
 
@@ -225,7 +236,7 @@ def join(
     does not start, and if the node ends.
     """
     os.environ.update(OURS)
-    ray = ray_workers.import_ray()
+    ray = import_ray()
     label = token_hex(8)
     stopping = threading.Event()
 
@@ -234,7 +245,7 @@ def join(
         sys.exit(0)
 
     _on_signals(stop)
-    ray_workers.check_reachable(address, READY_S)
+    check_reachable(address, READY_S)
     with tempfile.TemporaryDirectory(prefix="telegrad-") as folder:
         node = _start_node(address, label, resources)
         actors: dict[str, Any] = {}
@@ -245,8 +256,8 @@ def join(
             spec = WorkerSpec(
                 name, environment, gpus=devices, resources=resources, log=log, node=found["NodeID"], exclusive=True
             )
-            actors = ray_workers.start(ray, [spec])
-            ray_workers.wait_ready(
+            actors = start_actors(ray, [spec])
+            wait_for_actors(
                 ray,
                 actors,
                 time.monotonic() + READY_S,
@@ -261,7 +272,7 @@ def join(
         finally:
             _on_signals(signal.SIG_IGN)
             if ray.is_initialized():
-                ray_workers.stop(ray, actors, drain_s)
+                stop_actors(ray, actors, drain_s)
                 ray.shutdown()
             end(node, STOP_S)
 
@@ -315,7 +326,7 @@ def _failure_of(node: subprocess.Popen[str]) -> str | None:
 
 def _connect(ray: Any, address: str, label: str) -> dict[str, Any]:
     """Connect to Ray, and return what it knows of our node."""
-    ray_workers.connect(ray, address)
+    connect_to_ray(ray, address)
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline:
         for found in ray.nodes():

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from telegrad_engine.errors import InvalidValue, Unauthenticated
 from telegrad_engine.lru import LRU
 
-from ..database.database import Base, Database
+from ..database import Base, Database
 from ..tenants.authentication import bearer_in
 from ..tenants.principal import SCOPES, Principal
 from .directory import guarded

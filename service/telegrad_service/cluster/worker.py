@@ -25,12 +25,12 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from telegrad_engine.arrays import ANY_GPU, available
 from telegrad_engine.errors import ServerBusy, SessionMoved, TelegradError, Unauthenticated
 
 from .. import __version__
 from ..app import create_app
-from ..database.database import Database, DatabaseUnavailable
-from ..hosting.devices import device_names
+from ..database import Database, DatabaseUnavailable
 from ..hosting.session_handle import GOING_AWAY
 from ..http.origins import refuse
 from ..observability import logs
@@ -241,6 +241,16 @@ def _mark_moved(start: Message) -> None:
     headers = [*start.get("headers", ())]
     known = MOVED if any(name == b"retry-after" for name, _ in headers) else LOST
     start["headers"] = [*headers, (FENCED.encode(), known.encode())]
+
+
+def device_names() -> list[str]:
+    """The names that sessions may ask for here, "cuda" and "gpu" among them if there is a GPU of CuPy's.
+
+    It imports the libraries of all devices, which takes seconds, and finds no GPU that the process may not see.
+    """
+    here = available()
+    names = {info.name for info in here} | {info.name.partition(":")[0] for info in here}
+    return sorted(names | ({ANY_GPU} if any(info.is_gpu for info in here) else set()))
 
 
 def run_worker(settings: WorkerSettings) -> None:

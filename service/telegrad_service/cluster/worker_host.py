@@ -28,10 +28,12 @@ from telegrad_engine.program.safetensors import Container
 from telegrad_engine.session import snapshot
 
 from .. import __version__
-from ..hosting import handover_files
 from ..hosting.host import Endpoint, SessionHost
+from ..hosting.sequence import HostedSession
 from ..hosting.session_handle import GOING_AWAY, SessionHandle, SessionOptions
 from ..journal.files import DataFolder
+from ..journal.format import pack, unpack
+from ..journal.store import Manifest, SessionFiles
 from ..resources.sessions import Session, members
 from ..settings import WorkerSettings
 from ..tenants.principal import ANYONE, Principal
@@ -219,7 +221,7 @@ class WorkerHost(SessionHost):
         files = await asyncio.to_thread(data.open, manifest, epoch)
         options = self.options_of(manifest)
         try:
-            session = await asyncio.to_thread(handover_files.read, files, self._surroundings(options))
+            session = await asyncio.to_thread(_read_session, files, self._surroundings(options))
         except NO_ROOM as error:
             files.close()
             await guarded(self._directory.release, session_id, self.worker_id, epoch)
@@ -313,8 +315,8 @@ class WorkerHost(SessionHost):
     async def _release_written(self, handle: SessionHandle, epoch: int) -> None:
         """Release a session that is not durable, with files from which the next worker takes it."""
         assert self._data is not None
-        saved = await handle.inspect(handover_files.save)
-        files = await asyncio.to_thread(handover_files.write, self._data, handle, saved, epoch)
+        saved = await handle.inspect(_saved)
+        files = await asyncio.to_thread(_write_files, self._data, handle, saved, epoch)
         try:
             await guarded(self._directory.release, handle.id, self.worker_id, epoch)
         except BaseException:
@@ -347,3 +349,48 @@ class WorkerHost(SessionHost):
             await asyncio.shield(self.begin_handover(seconds))
             seconds = max(0.0, seconds - (time.monotonic() - begun))
         return await super().drain(seconds)
+
+
+# A session that is not durable, as files: one worker writes them to hand it over, and the next one reads them once.
+
+
+def _saved(session: HostedSession) -> tuple[Container, bytes]:
+    """The state of a session whose commands have ended, and the recorded answers of its senders.
+
+    Raises NotSupported if it has no snapshot now.
+    """
+    return snapshot.save(session), pack(["senders", session.senders.dump()])
+
+
+def _write_files(data: DataFolder, handle: SessionHandle, saved: tuple[Container, bytes], epoch: int) -> SessionFiles:
+    """Write the files of a session. Raises ServerBusy, and leaves none, if that fails."""
+    same = ("id", "tenant", "peer", "name", "device", "ttl_s", "created_at")
+    manifest = Manifest(
+        **{name: getattr(handle, name) for name in same},
+        dtype=handle.dtype.name,
+        seed=0,  # the state has the generator
+        heartbeats=handle.heartbeat_ttl_s is not None,
+        last_used_at=time.time(),  # its heartbeats do not arrive until another worker has it
+        epoch=epoch,
+        server_version=__version__,
+    )
+    files = data.create(manifest)
+    try:
+        files.replace(saved[:1], saved[1:])
+    except BaseException:
+        files.remove()
+        raise
+    files.close()
+    return files
+
+
+def _read_session(files: SessionFiles, surroundings: snapshot.SessionConfig) -> HostedSession:
+    """The session in files. Raises SessionLost for a damaged one, ServerBusy, and the errors of a restoration."""
+    state = files.snapshot()
+    if state is None:
+        raise SessionLost("the session's state is not in its files")
+    session = snapshot.restore(state, HostedSession, **surroundings)
+    for frame in files.frames():
+        for _, senders in unpack(frame.payload):
+            session.senders.load(senders)
+    return session

@@ -1,17 +1,36 @@
 """Commands and queries: the functions that routes and streams run in a session, by name and with plain data.
 
-A command may change the session, a query only reads it. A durable session's journal has the commands, so their names
-and the meaning of their arguments are part of its format.
+A command may change the session, and does so by running programs; a query only reads. A durable session's journal has
+the commands, so their names and the meaning of their arguments are part of its format.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from functools import cache
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from functools import cache, partial
 from inspect import signature
+from time import perf_counter
 from typing import Any, TypeVar, get_type_hints
 
 from pydantic import BaseModel
+
+from telegrad_engine.errors import InternalError, ProgramNotRun, SequenceConflict, TelegradError, TooLarge
+from telegrad_engine.program import Instruction, compression, safetensors, wire
+from telegrad_engine.program.compression import Body, is_frame
+from telegrad_engine.program.overloads import find_op
+from telegrad_engine.program.result import Answer, BorrowedAnswer, Value
+from telegrad_engine.session.session import NotAtOnce, Session
+from telegrad_engine.session.snapshot.rollback import undone_on_error
+
+from .. import problems
+from ..http.representations import JSON, decompressed
+from ..observability import tracing
+from ..observability.feed import Feed
+from ..observability.request import OVER_STREAM, REQUEST
+from .sequence import HostedSession, SequenceRecord, StreamAnswer, digest_of, parse_number
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 COMMANDS: dict[str, Callable[..., Any]] = {}
@@ -68,3 +87,275 @@ def _models(function: Callable[..., Any]) -> tuple[type[BaseModel] | None, ...]:
     hints = get_type_hints(function)
     types = [hints.get(name) for name in signature(function).parameters][1:]
     return tuple(hint if isinstance(hint, type) and issubclass(hint, BaseModel) else None for hint in types)
+
+
+logger = logging.getLogger(__name__)
+MAX_ELEMENTS = 4096
+"""The most elements of a tensor that is used on the event loop: special values, such as NaN, may each take longer."""
+T = TypeVar("T")
+
+
+@command("run_program")
+def run_encoded(
+    session: Session,
+    body: Body,
+    content_type: str,
+    accept: str,
+    max_depth: int,
+    max_elements: int,
+    most_unpacked: int | None = None,
+) -> wire.Container:
+    """Run the program in ``body`` and encode its answer, before another program can change the arrays.
+
+    If ``most_unpacked`` is given, ``body`` is a zstd frame, which decompresses to at most that many bytes.
+    """
+    if most_unpacked is not None:
+        body = compression.decompress(body, most_unpacked)
+    message = wire.decode_message(body, content_type, max_depth, session.memory)
+    with undone_on_error(session, message.programs[0]) if message.rollback else nullcontext():
+        answer = message.run(session)
+        if accept == JSON:
+            try:
+                check_elements(answer.values.values(), max_elements)
+            except TooLarge as error:
+                error.context["progress"] = message.progress(session, sum(map(len, message.programs)))
+                raise
+        return wire.encode_answer(answer, accept)
+
+
+@command("run_streamed_program")
+def run_numbered(
+    session: HostedSession,
+    sender: str,
+    message: Body,
+    max_depth: int,
+    most: int,
+    within: float | None = None,
+) -> StreamAnswer:
+    """Run the program in a container if its number is the next, and record the answer; else look up the recorded one.
+
+    The container may be in a zstd frame, which decompresses to at most ``most`` bytes. The caller must hold the turn of
+    the sender's record. Raises NotAtOnce if ``within`` is given and that many seconds may not be enough; called again
+    without it, the program continues where it stopped.
+    """
+    try:
+        body = decompressed(message, most) if is_frame(message) else message
+        tensor_metadata, arrays = safetensors.decode(body)
+        number = parse_number(tensor_metadata.get("sequence", ""), "sequence")
+        seen = parse_number(tensor_metadata.get("seen", ""), "seen", least=0)
+    except TelegradError as error:
+        return StreamAnswer(None, error=error)
+    record = session.senders.of(sender)
+    record.forget(seen)
+    digest = digest_of(body)
+    try:
+        repeated: StreamAnswer | None = record.recorded(number, digest)
+    except SequenceConflict as conflict:
+        return StreamAnswer(number, error=conflict)
+    if repeated is not None:
+        return repeated
+    answer, halts = _numbered_answer(
+        session,
+        record,
+        number,
+        tensor_metadata,
+        arrays,
+        max_depth,
+        record.failed if record.failed > seen else None,
+        within,
+    )
+    record.record(number, digest, answer, halts)
+    return answer
+
+
+def _numbered_answer(
+    session: HostedSession,
+    record: SequenceRecord,
+    number: int,
+    metadata: Mapping[str, str],
+    arrays: Mapping[str, Any],
+    max_depth: int,
+    failed: int | None,
+    within: float | None,
+) -> tuple[StreamAnswer, bool]:
+    """Run the next program. Return its answer, and whether programs that were sent after it must not run.
+
+    The program itself does not run if ``failed`` is the number of a program whose failure its sender had not seen.
+    """
+    if failed is not None:
+        text = f"program {number} did not run: program {failed} before it has not run to its end"
+        return StreamAnswer(number, error=ProgramNotRun(text)), False
+    try:
+        session.source = OVER_STREAM
+        progress = record.progress_of(number)
+        with nullcontext() if tracing.tracer is None else tracing.program_span(session, tensor_metadata):
+            answer = _run_message(session, tensor_metadata, arrays, max_depth, within, progress)
+        content = wire.lend_answer(answer, {"sequence": str(number)})
+        if isinstance(content, BorrowedAnswer):
+            session.lent.add(content)
+    except NotAtOnce:
+        raise
+    except TelegradError as error:
+        return StreamAnswer(number, error=_bare(error)), not isinstance(error, ProgramNotRun)
+    except Exception:
+        logger.exception("a program of the stream met an error of the server's own")
+        return StreamAnswer(number, error=InternalError(problems.OWN_FAULT)), True
+    return StreamAnswer(number, content), answer.pending is not None
+
+
+def _run_message(
+    session: HostedSession,
+    metadata: Mapping[str, str],
+    arrays: Mapping[str, Any],
+    max_depth: int,
+    within: float | None,
+    progress: wire.Progress,
+) -> Answer:
+    """Run the message in a container.
+
+    Raises NotAtOnce if it could stop between two programs, since a journal has it whole, or if it can be undone.
+    """
+    message = wire.message_of(tensor_metadata, arrays, max_depth, session.memory)
+    if within is not None and (message.rollback or (session.is_durable and len(message.programs) > 1)):
+        raise NotAtOnce
+    if not message.rollback:
+        return message.run(session, within, progress)
+    with undone_on_error(session, message.programs[0]):
+        return message.run(session)
+
+
+def _bare(error: TelegradError) -> TelegradError:
+    """Return the error without its traceback and causes, whose frames would keep the program's arrays alive."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
+
+def run_published(
+    feed: Feed, loop: asyncio.AbstractEventLoop, function: Callable[..., T], session: Session, *arguments: Any
+) -> T:
+    """Return ``function(session, …)``, and publish what it did, unless it only read."""
+    programs, instructions, started = session.programs, session.instructions, perf_counter()
+    request = REQUEST.get()
+    sequence, request_id = (None, None) if request is None else (request.sequence, request.id)
+    error: TelegradError | None = None
+    try:
+        result = function(session, *arguments)
+        if isinstance(result, StreamAnswer):
+            sequence, error, request_id = result.number, result.error, f"{request_id}-{result.number}"
+        return result
+    except TelegradError as raised:
+        error = raised
+        raise
+    finally:
+        if session.programs > programs or error is not None:
+            publish = partial(
+                feed.publish,
+                "program",
+                sequence=sequence,
+                instructions=session.instructions - instructions,
+                seconds=perf_counter() - started,
+                used_bytes=session.accounts.used_bytes,
+                error=None if error is None else error.slug,
+                request_id=request_id,
+            )
+            with suppress(RuntimeError):  # the loop ended while this was running
+                loop.call_soon_threadsafe(publish)
+        error = None  # its traceback refers to this frame
+
+
+@command("run_instructions")
+def run_instructions(session: Session, program: Sequence[Instruction]) -> None:
+    """Run a program and discard its answer."""
+    session.run(program)
+
+
+def tensor_metadata(session: Session, name: Any) -> Hashable | None:
+    """The shape and dtype of a small tensor, whose values hardly matter for a duration; None for all else."""
+    tensor = session.tensors.get(name) if type(name) is str else None
+    return None if tensor is None or tensor._data.size > MAX_ELEMENTS else (tensor.shape, tensor.dtype)
+
+
+def _op_workload(
+    session: Session,
+    name: str,
+    inputs: Sequence[Any],
+    attrs: Mapping[str, Any],
+    outputs: Sequence[str] | None,
+    with_data: bool,
+    *others: object,
+) -> Hashable | None:
+    known = [float if type(x) is float else x if type(x) is int else tensor_metadata(session, x) for x in inputs]
+    dtypes = [x[1] for x in known if type(x) is tuple]
+    # The values of integers and booleans may decide the size of a result.
+    if None in known or not dtypes or not all(dtype.is_floating_point for dtype in dtypes):
+        return None
+    return name, *known, repr(attrs), with_data
+
+
+@brief(_op_workload)
+@command("run_op")
+def run_op(
+    session: Session,
+    name: str,
+    inputs: Sequence[Any],
+    attrs: Mapping[str, Any],
+    outputs: Sequence[str] | None,
+    with_data: bool,
+    max_elements: int,
+) -> bytes:
+    """Run one op and describe its outputs: for an in-place op, the tensor that it changed."""
+    instruction = Instruction(name, inputs, outputs, attrs)
+    session.run([instruction])
+    in_place = name.endswith("_") and find_op(name, len(inputs), attrs)[1]
+    ids = [inputs[0]] if in_place else instruction.outputs
+    return outputs_json("outputs", session.read(ids, with_data), max_elements)
+
+
+def outputs_json(name: str, values: Sequence[Value | None], max_elements: int) -> bytes:
+    """Encode ``{name: [tensor or null, …]}`` in JSON."""
+    check_elements([value for value in values if value is not None], max_elements)
+    items = (b"null" if value is None else wire.encode_value(value) for value in values)
+    return b'{"%b":[%b]}' % (name.encode(), b",".join(items))
+
+
+def _creation_workload(
+    session: Session, program: Sequence[Instruction], with_data: bool, *others: object
+) -> Hashable | None:
+    attrs = {name: value for name, value in program[0].attrs.items() if name != "data"}
+    return program[0].op, repr(attrs), len(program), with_data  # the data of a small body is small
+
+
+@brief(_creation_workload)
+@command("create_tensor")
+def create_tensor(
+    session: Session, program: Sequence[Instruction], with_data: bool, max_elements: int
+) -> tuple[str, bytes]:
+    """Run a program whose first instruction creates a tensor. Return its id and description.
+
+    If the program fails, the tensor is freed.
+    """
+    session.run(program[:1])
+    name: str = program[0].outputs[0]
+    try:
+        if len(program) > 1:
+            session.run([Instruction(each.op, [name], each.outputs, each.attrs) for each in program[1:]])
+        return name, tensor_json(session.read([name], with_data)[0], max_elements)
+    except Exception:
+        session.run([Instruction("free", [(name,)])])
+        raise
+
+
+def tensor_json(value: Value, max_elements: int) -> bytes:
+    """Encode a fetched tensor in JSON."""
+    check_elements([value], max_elements)
+    return wire.encode_value(value)
+
+
+def check_elements(values: Any, most: int) -> None:
+    """Raise TooLarge if an answer has more than ``most`` numbers, too many for JSON."""
+    size = sum(value.array.size for value in values if value.array is not None)
+    if size > most:
+        raise TooLarge(
+            f"the answer has {size} numbers, in JSON at most {most} are served; "
+            "ask for application/vnd.safetensors in Accept, or for no data"
+        )

@@ -31,7 +31,7 @@ from telegrad_engine.session.memory_accounting import Accounts
 from .. import __version__
 from ..journal.files import DataFolder
 from ..journal.store import MOVED, Manifest, SessionFiles
-from ..observability.ledger import Ledger
+from ..observability.metrics import Ledger
 from ..process import return_freed_memory
 from ..settings import Settings
 from ..tenants.principal import ANYONE, Principal

@@ -25,13 +25,12 @@ from telegrad_engine.session.memory_accounting import Quota
 from telegrad_engine.session.session import NotAtOnce
 
 from ..observability.feed import Feed
-from ..observability.ledger import SessionAccount
+from ..observability.metrics import SessionAccount
 from ..observability.request import REQUEST
 from ..observability.tracing import run_for
 from ..tenants.principal import ANYONE
-from . import work
 from .actor import Activity, Actor, Workers
-from .commands import QUERIES, WORKLOADS
+from .commands import QUERIES, WORKLOADS, run_instructions, run_published
 from .durable import Durable
 from .sequence import HostedSession, SequenceRecords
 
@@ -230,7 +229,7 @@ class SessionHandle:
         """Return ``function(session, *arguments)``, run after all earlier calls."""
         task: Callable[..., T] = function
         if self.feed.listeners:
-            task = partial(work.run_published, self.feed, asyncio.get_running_loop(), task)
+            task = partial(run_published, self.feed, asyncio.get_running_loop(), task)
         task = partial(run_for, REQUEST.get(), task)
         if not isinstance(self._state, Durable):
             workload = self._workload(self._state, function, arguments)
@@ -314,7 +313,7 @@ class SessionHandle:
         session = self._session
         if session is not None and session.suspensions.waiting:
             program = [Instruction("cancel", attrs={"call": call}) for call in session.suspensions.waiting]
-            await self._called(work.run, [program])
+            await self._called(run_instructions, [program])
 
     def changed(self) -> None:
         """Note that the session's name or time to live has changed."""

@@ -21,7 +21,7 @@ from telegrad_engine.errors import HeadersTooLarge, MalformedRequest, RequestTim
 from .. import problems
 from ..observability.metrics import OTHER_METHOD, RequestCounts
 from . import origins
-from .connections import SPARE_S, LimitedServerState, extended, peer_of
+from .limits import SPARE_S, LimitedServerState, extended, peer_of
 
 logger = logging.getLogger(__name__)
 OFFER = (b"upgrade", b"http2-settings")

@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from telegrad_engine.errors import ServerBusy, SessionMoved
 
-from .frames import Data
+from .format import Data
 from .store import ID, Manifest, SessionFiles, Syncer
 
 MANIFEST = "manifest.json"

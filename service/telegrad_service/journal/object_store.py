@@ -30,7 +30,7 @@ from typing_extensions import override
 
 from telegrad_engine.errors import InvalidValue, SessionLost, SessionMoved
 
-from .frames import Data
+from .format import Data
 from .store import AT_A_TIME, ID, Manifest, SessionFiles, Syncer
 
 logger = logging.getLogger(__name__)

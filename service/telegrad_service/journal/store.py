@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from telegrad_engine.errors import ServerBusy, SessionLost, SessionMoved
 
-from .frames import HEADER, Data, Frame, decode, encode
+from .format import HEADER, Data, Frame, decode_frames, encode_frame
 
 logger = logging.getLogger(__name__)
 MOVED = "another server has taken the session over"
@@ -111,7 +111,7 @@ class SessionFiles(ABC):
             self._is_open = False
             self._close()
             data = memoryview(self._read_journal())
-            found = list(decode(data))
+            found = list(decode_frames(data))
             self.size = sum(HEADER.size + len(frame.payload) for frame in found)
             self._sequence = found[-1].sequence if found else 0
             self._begin(data[: self.size])
@@ -124,7 +124,7 @@ class SessionFiles(ABC):
             self.write_manifest()
         if not self._is_open:
             self.frames()
-        pieces = encode(self._sequence + 1, self.manifest.epoch, parts)
+        pieces = encode_frame(self._sequence + 1, self.manifest.epoch, parts)
         with self._explained("the session's journal cannot be written", retry_after_s=None):
             self._append(pieces)
         self._sequence += 1
@@ -149,7 +149,7 @@ class SessionFiles(ABC):
             self.write_manifest()
         old = self.manifest
         changes = {"number": old.number + 1, "begun_by": old.epoch, "written_by": old.epoch}
-        pieces = encode(self._sequence + 1, old.epoch, first)
+        pieces = encode_frame(self._sequence + 1, old.epoch, first)
         with self._explained("the session's snapshot cannot be written", retry_after_s=None):
             self._is_manifest_known = False
             self._replace(old.model_copy(update=changes), snapshot, pieces)

@@ -10,8 +10,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from . import tracing
-from .ledger import Ledger
-from .metrics import STREAM_METHOD, RequestCounts
+from .metrics import STREAM_METHOD, Ledger, RequestCounts
 from .request import HEADER, REQUEST, RequestInfo, request_id
 
 access_logger = logging.getLogger("telegrad_service.access")

@@ -20,13 +20,11 @@ from telegrad_engine.program.result import Value
 from telegrad_engine.schema.op import CATALOGUE
 from telegrad_engine.session.session import Session
 
-from ..hosting import work
-from ..hosting.commands import brief, command, query
-from ..http.media import JSON
+from ..hosting.commands import MAX_ELEMENTS, brief, command, outputs_json, query
+from ..http.representations import JSON
 from ..routing.dependencies import CurrentSession, DataByDefault, InSession, MaxElements
-from ..routing.pages import Page, Paged
 from ..routing.route import Route, route_options
-from ..routing.schemas import Answer, Request, Tensor, TensorId
+from ..routing.schemas import Answer, Page, Paged, Request, Tensor, TensorId
 
 router = APIRouter(prefix="/v1/sessions/{session}", tags=["autograd"], route_class=Route)
 MAX_AT_ONCE = 64
@@ -155,10 +153,10 @@ def _pass_workload(session: Session, body: BackwardArguments) -> Hashable | None
 def _runs_only_its_op(node: Node) -> bool:
     """Whether a pass runs nothing but an op of the catalogue for this node, on few saved values, and no hook."""
     if node.leaf is not None:
-        return node.leaf._hooks is None and node.leaf._data.size <= work.MAX_ELEMENTS
+        return node.leaf._hooks is None and node.leaf._data.size <= MAX_ELEMENTS
     saved = [each for value in node.saved for each in (value if isinstance(value, (list, tuple)) else [value])]
     elements = sum([each.size for each in saved if isinstance(each, np.ndarray)])
-    return node.plain and CATALOGUE.ops.get(node.op.key) is node.op and elements <= work.MAX_ELEMENTS
+    return node.plain and CATALOGUE.ops.get(node.op.key) is node.op and elements <= MAX_ELEMENTS
 
 
 Outcome = tuple[str | None, bytes]
@@ -214,7 +212,7 @@ def grad(session: InSession, body: GradArguments, data: DataByDefault, max_eleme
     instruction = Instruction("grad", inputs, body.names, attrs)
     pending = session.run([instruction]).pending
     values = [] if pending else bound(session, instruction.outputs, data)
-    return _outcome(pending, work.outputs_json("grads", values, max_elements))
+    return _outcome(pending, outputs_json("grads", values, max_elements))
 
 
 @router.get("/pending", summary="List the calls that passes wait for")
@@ -249,7 +247,7 @@ def _resume(
     names: list[str] = session.suspensions.find(call).pending["outputs"]
     pending = session.run([Instruction("resume", [tuple(gradients)], attrs={"call": call})]).pending
     values = [] if pending else bound(session, names, with_data)
-    return _outcome(pending, work.outputs_json("outputs", values, max_elements))
+    return _outcome(pending, outputs_json("outputs", values, max_elements))
 
 
 @router.delete("/pending/{call}", summary="Cancel a pass", status_code=204)

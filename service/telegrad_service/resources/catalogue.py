@@ -20,9 +20,8 @@ from telegrad_engine.schema.signature import REQUIRED, Param, Signature
 
 from ..process import usable_cores
 from ..routing.dependencies import Host
-from ..routing.pages import Page, Paged
 from ..routing.route import Route, route_options
-from ..routing.schemas import Answer
+from ..routing.schemas import Answer, Page, Paged
 
 router = APIRouter(prefix="/v1", tags=["catalogue"], route_class=Route)
 OpKind = Literal["op", "verb", "function"]

@@ -1,7 +1,7 @@
-"""``/v1/sessions/{session}/functions``: custom functions, which are registered as data, listed, applied and removed.
+"""``/v1/sessions/{session}/functions`` and ``…/procedures``: registered, listed, applied and removed as data.
 
-The engine checks the contents of a definition, and its errors name the wrong instruction; the models of programs and
-instructions here only document it.
+A function is a custom operation; a procedure is a program that runs on other tensors. The engine checks the contents of
+definitions, and its errors name the wrong instruction; the models of programs and instructions here only document them.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
 from typing_extensions import TypeAliasType
 
-from telegrad_engine.program import Instruction, json_codec
+from telegrad_engine.program import Instruction as ProgramInstruction
+from telegrad_engine.program import json_codec
+from telegrad_engine.program.instructions import parse_inputs
 from telegrad_engine.program.registered_functions import Applicable
 from telegrad_engine.session.session import Session
 
-from ..hosting import work
-from ..hosting.commands import command, query
-from ..http.media import JSON
+from ..hosting.commands import command, outputs_json, query
+from ..http.representations import JSON
 from ..routing.dependencies import CurrentSession, InSession, MaxElements, WithData
-from ..routing.pages import Page, Paged
 from ..routing.route import Route, route_options
-from ..routing.schemas import Answer, OutputIds, Request, Tensor, TensorId, Unchecked, also
+from ..routing.schemas import INPUTS, Answer, Input, OutputIds, Page, Paged, Request, Tensor, TensorId, Unchecked, also
+from .autograd import bound
 from .catalogue import Parameters, parameters_of
+from .programs import Instruction
 
 router = APIRouter(prefix="/v1/sessions/{session}/functions", tags=["functions"], route_class=Route)
 FunctionName = Annotated[str, Path(description="The function's name.", examples=["my_power"])]
@@ -157,18 +159,18 @@ async def register_function(handle: CurrentSession, body: FunctionCreate) -> Res
     """
     definition = {name: getattr(body, name) for name in body.model_fields_set}
     attrs = {name: definition.pop(name) for name in HOW if name in definition}
-    entry = await handle.call(_register, definition, attrs)
+    entry = await handle.call(_register_function, definition, attrs)
     location = f"/v1/sessions/{handle.id}/functions/{body.name}"
     return Response(json_codec.dumps(entry), 201, {"location": location}, media_type=JSON)
 
 
 @command("register_function")
-def _register(session: Session, definition: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    session.run([Instruction("register_function", attrs={"definition": definition, **attrs})])
-    return _entry(session, session.functions.find(definition["name"]))
+def _register_function(session: Session, definition: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    session.run([ProgramInstruction("register_function", attrs={"definition": definition, **attrs})])
+    return _function_entry(session, session.functions.find(definition["name"]))
 
 
-def _entry(session: Session, function: Applicable) -> dict[str, Any]:
+def _function_entry(session: Session, function: Applicable) -> dict[str, Any]:
     """The members of :class:`FunctionEntry`."""
     parameters = parameters_of(function.signature.params)
     return {
@@ -188,7 +190,7 @@ def list_functions(session: InSession, page: Paged) -> FunctionPage:
     """The functions of the session and of the server, ordered by name, without their definitions."""
     functions = sorted(session.functions.latest().values(), key=attrgetter("name"))
     found, following = page.of("functions", functions, attrgetter("name"))
-    items = [FunctionEntry(**{**_entry(session, function), "definition": None}) for function in found]
+    items = [FunctionEntry(**{**_function_entry(session, function), "definition": None}) for function in found]
     return FunctionPage(items=items, next_cursor=following)
 
 
@@ -196,7 +198,7 @@ def list_functions(session: InSession, page: Paged) -> FunctionPage:
 @query
 def get_function(session: InSession, name: FunctionName) -> bytes:
     """The function's signature, and its definition as it was registered."""
-    return json_codec.dumps(_entry(session, session.functions.find(name)))
+    return json_codec.dumps(_function_entry(session, session.functions.find(name)))
 
 
 @router.delete("/{name}", status_code=204, summary="Delete a function")
@@ -208,7 +210,7 @@ def delete_function(
     scope: Annotated[FunctionScope, Query(description="Where it is registered.")] = "session",
 ) -> None:
     """The name is free again. Graphs and other functions that use the function keep it."""
-    session.run([Instruction("remove_function", attrs={"name": name, "scope": scope})])
+    session.run([ProgramInstruction("remove_function", attrs={"name": name, "scope": scope})])
 
 
 @router.post("/{name}/apply", summary="Apply a function", response_model=FunctionResult)
@@ -220,11 +222,11 @@ async def apply_function(
     data: WithData = False,
 ) -> bytes:
     """The call is recorded as one node if an input requires grad; without a backward program, op by op."""
-    return await handle.call(_apply, name, body.inputs, body.attrs, body.outputs, data, max_elements)
+    return await handle.call(_apply_function, name, body.inputs, body.attrs, body.outputs, data, max_elements)
 
 
 @command("apply_function")
-def _apply(
+def _apply_function(
     session: Session,
     name: str,
     inputs: Sequence[str],
@@ -233,6 +235,143 @@ def _apply(
     with_data: bool,
     max_elements: int,
 ) -> bytes:
-    instruction = Instruction("apply", [tuple(inputs)], outputs, {"function": name, "attrs": attrs})
+    instruction = ProgramInstruction("apply", [tuple(inputs)], outputs, {"function": name, "attrs": attrs})
     session.run([instruction])
-    return work.outputs_json("outputs", session.read(instruction.outputs, with_data), max_elements)
+    return outputs_json("outputs", session.read(instruction.outputs, with_data), max_elements)
+
+
+procedures_router = APIRouter(prefix="/v1/sessions/{session}/procedures", tags=["procedures"], route_class=Route)
+ProcedureName = Annotated[str, Path(description="The procedure's name.", examples=["step"])]
+
+
+class ProcedureProgram(Request):
+    """The program of a procedure. Its names are local to it."""
+
+    inputs: list[TensorId] = Field(
+        description="The names of its inputs: tensors, or numbers. Deprecated: `in`.", examples=[["x", "scale"]]
+    )
+    instructions: list[Instruction] = Field(
+        description="In the order in which they run. A setting of an `optim_step` may be the name of an input.",
+        examples=[[{"op": "mul", "inputs": ["x", "scale"], "outputs": ["y"]}]],
+    )
+    outputs: list[TensorId] = Field(description="The names of its outputs. Deprecated: `out`.", examples=[["y"]])
+
+
+class ProcedureCreate(Request):
+    """A program, and its name."""
+
+    name: TensorId = Field(examples=["scaled"])
+    program: Annotated[ProcedureProgram, Unchecked]
+
+
+class Procedure(Answer):
+    """A procedure, without its instructions."""
+
+    name: TensorId = Field(examples=["scaled"])
+    inputs: list[TensorId] = Field(description="The names of its inputs.", examples=[["x", "scale"]])
+    outputs: list[TensorId] = Field(description="The names of its outputs.", examples=[["y"]])
+    instructions: int = Field(description="The number of its instructions.", examples=[1])
+
+
+class ProcedureEntry(Procedure):
+    """A procedure."""
+
+    program: dict[str, Any] = Field(
+        description="As it was defined.",
+        examples=[
+            {
+                "inputs": ["x", "scale"],
+                "instructions": [{"op": "mul", "inputs": ["x", "scale"], "outputs": ["y"]}],
+                "outputs": ["y"],
+            }
+        ],
+    )
+
+
+class ProcedurePage(Page[Procedure]):
+    """The procedures of a session, ordered by name."""
+
+
+class ProcedureArguments(Request):
+    """Tensors and numbers, and ids for the outputs."""
+
+    inputs: list[Input] = Field(default=[], description=INPUTS, examples=[["x", 0.5]])
+    outputs: OutputIds = None
+
+
+class ProcedureResult(Answer):
+    """The procedure's outputs."""
+
+    outputs: list[Tensor | None] = Field(description="In the procedure's order; null for a gradient that is absent.")
+
+
+@procedures_router.post("", status_code=201, summary="Define a procedure", response_model=ProcedureEntry)
+async def define_procedure(handle: CurrentSession, body: ProcedureCreate) -> Response:
+    """The session stores the program under the name. The problem of an invalid one has `step`, the wrong instruction.
+
+    A name is free again after `DELETE`; until then, a second definition is a 409.
+    """
+    answer = await handle.call(_define_procedure, body.name, body.program)
+    location = f"/v1/sessions/{handle.id}/procedures/{body.name}"
+    return Response(answer, 201, {"location": location}, media_type=JSON)
+
+
+@command("define_procedure")
+def _define_procedure(session: Session, name: str, program: Any) -> bytes:
+    session.run([ProgramInstruction("define", attrs={"name": name, "program": program})])
+    return get_procedure(session, name)
+
+
+@procedures_router.get("", summary="List the procedures")
+@query
+def list_procedures(session: InSession, page: Paged) -> ProcedurePage:
+    """The procedures of the session, ordered by name, without their instructions."""
+    found, following = page.of("procedures", sorted(session.procedures), str)
+    return ProcedurePage(items=[Procedure(**_procedure_entry(session, name)) for name in found], next_cursor=following)
+
+
+def _procedure_entry(session: Session, name: str) -> dict[str, Any]:
+    """The members of :class:`Procedure`. Raises UnknownResource."""
+    found = session.procedures.find(name)
+    instructions = len(found.definition["instructions"])
+    return {"name": name, "inputs": found.inputs, "outputs": found.outputs, "instructions": instructions}
+
+
+@procedures_router.get("/{name}", summary="Read a procedure", response_model=ProcedureEntry)
+@query
+def get_procedure(session: InSession, name: ProcedureName) -> bytes:
+    """The procedure, with its program as it was defined."""
+    return json_codec.dumps({**_procedure_entry(session, name), "program": session.procedures.find(name).definition})
+
+
+@procedures_router.delete("/{name}", status_code=204, summary="Delete a procedure")
+@command("undefine_procedure")
+def delete_procedure(session: InSession, name: ProcedureName) -> None:
+    """The name is free again."""
+    session.run([ProgramInstruction("undefine", attrs={"name": name})])
+
+
+@procedures_router.post("/{name}/apply", summary="Run a procedure", response_model=ProcedureResult)
+async def apply_procedure(
+    handle: CurrentSession,
+    max_elements: MaxElements,
+    name: ProcedureName,
+    body: ProcedureArguments,
+    data: WithData = False,
+) -> bytes:
+    """A program of one instruction, `call`. The problem of an instruction that fails has `procedure` and `step`."""
+    return await handle.call(_apply_procedure, name, parse_inputs(body.inputs), body.outputs, data, max_elements)
+
+
+@command("apply_procedure")
+def _apply_procedure(
+    session: Session,
+    name: str,
+    inputs: Sequence[Any],
+    outputs: Sequence[str] | None,
+    with_data: bool,
+    max_elements: int,
+) -> bytes:
+    instruction = ProgramInstruction("call", [tuple(inputs)], outputs, {"name": name})
+    session.run([instruction])
+    return outputs_json("outputs", bound(session, instruction.outputs, with_data), max_elements)

@@ -16,11 +16,9 @@ from typing_extensions import TypeAliasType
 from telegrad_engine.errors import MissingScope, ServerBusy, UnknownResource
 
 from ..routing.dependencies import CurrentPrincipal
-from ..routing.pages import Page, Paged
 from ..routing.route import Route, route_options
-from ..routing.schemas import Answer, Request
-from ..tenants.keys import ID_PATTERN
-from ..tenants.principal import Scope
+from ..routing.schemas import Answer, Page, Paged, Request
+from ..tenants.principal import ID_PATTERN, Scope
 
 if TYPE_CHECKING:
     from ..tenants.store import ApiKey, KeyStore
@@ -133,7 +131,7 @@ def _unknown(key_id: str) -> UnknownResource:
 
 async def _ask(request: HTTPRequest, ask: Callable[[KeyStore | None], T]) -> T:
     """Ask the store of keys, if there is one, on a thread. Raises ServerBusy if the database cannot be used."""
-    from ..database.database import DatabaseUnavailable
+    from ..database import DatabaseUnavailable
 
     try:
         return await asyncio.to_thread(lambda: ask(request.app.state.authenticator.open_store()))

@@ -17,8 +17,8 @@ from typing_extensions import TypeAliasType
 from telegrad_engine.optim.algorithms import OPTIMIZERS
 from telegrad_engine.program import VERBS
 
-from ..hosting import work
-from ..http.media import JSON, SAFETENSORS
+from ..hosting.commands import run_encoded
+from ..http.representations import JSON, SAFETENSORS
 from ..routing.route import Route, route_options
 from ..routing.schemas import BINARY, SESSION_ID, Answer, Input, Request, Tensor, TensorId
 from ..tenants.principal import principal_of
@@ -180,7 +180,7 @@ async def run_program(request: HTTPRequest) -> Response:
     if scope["telegrad.content_type"] == JSON:
         most = min(most, settings.max_json_bytes)
     content = await handle.call(
-        work.run_encoded,
+        run_encoded,
         scope["telegrad.body"],
         scope["telegrad.content_type"],
         accept,

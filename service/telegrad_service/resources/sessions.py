@@ -11,26 +11,27 @@ from fastapi import Request as HTTPRequest
 from pydantic import Field, StringConstraints
 
 from telegrad_engine import dtypes
-from telegrad_engine.errors import InvalidValue
+from telegrad_engine.arrays import ANY_GPU, installed, split
+from telegrad_engine.errors import InvalidOperation, InvalidValue
 from telegrad_engine.program.safetensors import Container
 from telegrad_engine.session import snapshot
 from telegrad_engine.session.session import Session as EngineSession
 
 from .. import __version__
 from ..hosting.commands import query
-from ..hosting.devices import check_device
 from ..hosting.session_handle import SessionHandle, SessionOptions
-from ..http.connections import peer_of
-from ..http.media import JSON, SAFETENSORS
+from ..http.limits import peer_of
+from ..http.representations import JSON, SAFETENSORS
 from ..routing.dependencies import CurrentPrincipal, CurrentSession, Host, InSession, RawBody, ServerSettings
-from ..routing.pages import Page, Paged
 from ..routing.route import Route, route_options
-from ..routing.schemas import BINARY, Answer, DType, Request
+from ..routing.schemas import BINARY, Answer, DType, Page, Paged, Request
 from ..settings import Settings
 from ..tenants.principal import principal_of
 
 Name = Annotated[str, StringConstraints(max_length=200)]
 Ttl = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+DEVICES = installed()
+"""The kinds of device whose library is installed. It is imported, and may find no GPU, when a session uses the kind."""
 TTL = "Seconds without a request after which the session ends; null is the server's default."
 DURABLE = "Whether the new session survives a restart of the server, as for `POST /v1/sessions`."
 HEARTBEATS = "Whether the new session ends soon after its client, as for `POST /v1/sessions`."
@@ -199,11 +200,21 @@ async def _create(
     return Response(content, 201, {"location": f"/v1/sessions/{handle.id}"}, media_type=JSON)
 
 
+def _check_device(name: str) -> None:
+    """Check that a device has a name that may exist here. Raises InvalidValue, which lists the kinds that do."""
+    try:
+        kind, _ = split(name)
+    except (InvalidOperation, InvalidValue) as error:
+        raise InvalidValue(f"{error}; available: {', '.join(DEVICES)}") from None
+    if kind not in DEVICES and not (kind == ANY_GPU and DEVICES != ["cpu"]):
+        raise InvalidValue(f"no device {name!r:.60} here; available: {', '.join(DEVICES)}")
+
+
 @router.post("", status_code=201, summary="Create a session", response_model=SessionStatus)
 async def create_session(request: HTTPRequest, body: SessionCreate | None = None) -> Response:
     """A session holds tensors, their graph and a random number generator. It ends after `ttl_s` without a request."""
     asked = body or SessionCreate()
-    check_device(asked.device)
+    _check_device(asked.device)
     dtype = dtypes.parse(asked.dtype)
     if not dtype.is_floating_point:
         raise InvalidValue(f"only floating-point types are supported as the default type, got {dtype.name}")

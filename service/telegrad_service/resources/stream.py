@@ -30,11 +30,11 @@ from telegrad_engine.session.memory_accounting import Accounts
 from telegrad_engine.session.session import NotAtOnce
 
 from .. import problems
-from ..hosting import work
+from ..hosting.commands import run_numbered
 from ..hosting.sequence import StreamAnswer, parse_sender
 from ..hosting.session_handle import GOING_AWAY, TOKEN, SessionHandle
-from ..http import encodings
 from ..http.limits import BodyReservation
+from ..http.representations import asks_for_compression
 from ..observability.request import REQUEST, new_id, note_route
 from ..routing.route import check_query
 from ..settings import Settings
@@ -72,7 +72,7 @@ async def stream(websocket: WebSocket) -> None:
         principal.require(SCOPE)
         check_query(websocket.scope, QUERY)
         handle: SessionHandle = state.host.find(principal, websocket.path_params["session"])
-        compressed = encodings.asks(websocket.query_params.get("compress"))
+        compressed = asks_for_compression(websocket.query_params.get("compress"))
         sender = parse_sender(websocket.query_params.get("sender"))
         await handle.ready()
     except TelegradError as error:
@@ -280,7 +280,7 @@ class Stream:
             raise NotAtOnce
         if record.turn.locked() or compression.is_frame(body):
             raise NotAtOnce
-        return self._handle.run_at_once(work.run_numbered, self.sender, body, *self._limits)
+        return self._handle.run_at_once(run_numbered, self.sender, body, *self._limits)
 
     async def _run(self, body: memoryview) -> Running:
         """Start a program, or queue it after the previous one."""
@@ -298,7 +298,7 @@ class Stream:
         self._count += 1
         token = CancellationToken()
         TOKEN.set(token)  # the task copies the current context
-        call = self._handle.call(work.run_numbered, self.sender, body, *self._limits)
+        call = self._handle.call(run_numbered, self.sender, body, *self._limits)
         running = asyncio.ensure_future(call)
         self._handle.streamed.add(token)
         running.add_done_callback(partial(self._done, token, reservation))

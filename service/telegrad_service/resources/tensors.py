@@ -18,11 +18,21 @@ from telegrad_engine.program.result import Answer as ProgramAnswer
 from telegrad_engine.program.result import Value
 from telegrad_engine.session.session import Session
 
-from ..hosting import work
-from ..hosting.commands import brief, command, query
-from ..http import conditional, npy
-from ..http.conditional import ETAG
-from ..http.media import JSON, NPY, SAFETENSORS
+from ..hosting import commands
+from ..hosting.commands import brief, command, query, run_instructions, tensor_json, tensor_metadata
+from ..http.representations import (
+    ETAG,
+    JSON,
+    NPY,
+    SAFETENSORS,
+    check_match,
+    decode_npy,
+    encode_npy,
+    entity_tag,
+    matching_tag,
+    not_modified,
+    state_of,
+)
 from ..routing.dependencies import (
     Accepted,
     CurrentSession,
@@ -34,9 +44,22 @@ from ..routing.dependencies import (
     RawBody,
     WithData,
 )
-from ..routing.pages import Page, Paged
 from ..routing.route import Route, route_options
-from ..routing.schemas import BINARY, INPUTS, Answer, Attrs, Data, DType, Input, OutputIds, Request, Tensor, TensorId
+from ..routing.schemas import (
+    BINARY,
+    INPUTS,
+    Answer,
+    Attrs,
+    Data,
+    DType,
+    Input,
+    OutputIds,
+    Page,
+    Paged,
+    Request,
+    Tensor,
+    TensorId,
+)
 
 router = APIRouter(prefix="/v1/sessions/{session}/tensors", tags=["tensors"], route_class=Route)
 Id = Annotated[str, Path(description="The tensor's id.", examples=["x"])]
@@ -138,7 +161,7 @@ async def create_tensor(
         raise InvalidArgument("with JSON, id, dtype and requires_grad stand in the body, beside data or factory")
     else:
         program = _creation(body)
-    name, answer = await handle.call(work.create_tensor, program, data, max_elements)
+    name, answer = await handle.call(commands.create_tensor, program, data, max_elements)
     location = f"/v1/sessions/{handle.id}/tensors/{name}"
     return Response(answer, 201, {"location": location}, media_type=JSON)
 
@@ -169,7 +192,7 @@ def _creation(body: TensorFromData | TensorFromFactory) -> list[Instruction]:
 def _decoded(content: Content, media_type: str) -> Any:
     """The array in a binary body."""
     if media_type == NPY:
-        return npy.decode(content)
+        return decode_npy(content)
     _, arrays = safetensors.decode(content)
     if len(arrays) != 1:
         raise MalformedRequest(f"safetensors: one tensor is wanted here, the container has {len(arrays)}")
@@ -192,7 +215,7 @@ def list_tensors(
 
 
 def _read_workload(session: Session, name: str, with_data: bool, accept: str, *others: object) -> Hashable | None:
-    known = work.metadata(session, name)
+    known = tensor_metadata(session, name)
     return None if known is None else (known, with_data, accept)
 
 
@@ -216,15 +239,15 @@ def _encoded(value: Value, accept: str, max_elements: int, if_none_match: str | 
     """The response with a tensor in a media type, or 304 if the client has it."""
     headers = {}
     if value.array is not None:
-        headers[ETAG] = conditional.tag(_state_of(value), accept)
-        matching = conditional.unchanged(if_none_match, headers[ETAG])
+        headers[ETAG] = entity_tag(_state_of(value), accept)
+        matching = matching_tag(if_none_match, headers[ETAG])
         if matching is not None:
-            return conditional.not_modified(matching)
+            return not_modified(matching)
     content: wire.Container
     if accept == JSON:
-        content = work.tensor_json(value, max_elements)
+        content = tensor_json(value, max_elements)
     elif accept == NPY:
-        content = npy.encode(value.array)
+        content = encode_npy(value.array)
     else:
         content = wire.encode_answer(ProgramAnswer({value.description["id"]: value}), accept)
     return Response(content, headers=headers, media_type=accept)
@@ -232,12 +255,12 @@ def _encoded(value: Value, accept: str, max_elements: int, if_none_match: str | 
 
 def _state_of(value: Value) -> str:
     """The state of a tensor, which identifies its values, its version and the rest of its description."""
-    return conditional.state_of(json_codec.dumps_ascii(value.description), value.array)
+    return state_of(json_codec.dumps_ascii(value.description), value.array)
 
 
 def _check_match(session: Session, name: str, if_match: str | None) -> None:
     """Raise PreconditionFailed if there is an If-Match header without a tag of the tensor."""
-    conditional.check_match(if_match, lambda: _state_of(session.read([name], True)[0]))
+    check_match(if_match, lambda: _state_of(session.read([name], True)[0]))
 
 
 @router.patch("/{id}", summary="Change a tensor", response_model=Tensor)
@@ -256,10 +279,10 @@ def update_tensor(
     if body.retains_grad:
         program.append(Instruction("retain_grad", [id]))
     session.run(program)
-    answer = work.tensor_json(session.read([id], False)[0], max_elements)
+    answer = tensor_json(session.read([id], False)[0], max_elements)
     headers = {}
     if if_match is not None:  # to read the value takes time, so only a client that works with tags gets the new one
-        headers[ETAG] = conditional.tag(_state_of(session.read([id], True)[0]), JSON)
+        headers[ETAG] = entity_tag(_state_of(session.read([id], True)[0]), JSON)
     return Response(answer, headers=headers, media_type=JSON)
 
 
@@ -300,7 +323,7 @@ def get_grad(
 @router.delete("/{id}/grad", status_code=204, summary="Clear a tensor's gradient")
 async def delete_grad(handle: CurrentSession, id: Id) -> None:
     """The request also succeeds if there is no gradient."""
-    await handle.call(work.run, [Instruction("set_grad", [id])])
+    await handle.call(run_instructions, [Instruction("set_grad", [id])])
 
 
 # One op -------------------------------------------------------------------------------------------
@@ -335,4 +358,4 @@ async def run_op(
         raise UnknownOp(f"{op!r} is a verb, not an op: send it as an instruction of a program", op=op)
     find_op(op)
     inputs = parse_inputs(body.inputs)
-    return await handle.call(work.run_op, op, inputs, body.attrs, body.outputs, data, max_elements)
+    return await handle.call(commands.run_op, op, inputs, body.attrs, body.outputs, data, max_elements)

@@ -7,6 +7,7 @@ the API from their declarations; requests are served here.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import nullcontext
@@ -22,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from telegrad_engine.cancellation import CancellationToken
 from telegrad_engine.errors import InvalidArgument, ServerBusy, TelegradError
 from telegrad_engine.program import json_codec
 from telegrad_engine.program.instructions import no_member
@@ -32,21 +34,69 @@ from ..hosting.sequence import (
     MAX_NUMBER,
     SENDER_HEADER,
     SENDER_PATTERN,
+    SequenceRecord,
     digest_of,
     parse_number,
     parse_sender,
 )
-from ..hosting.session_handle import SessionHandle
-from ..http import conditional, encodings, media
+from ..hosting.session_handle import CLIENT_GONE, TOKEN, SessionHandle
 from ..http.limits import BodyReservation, off_loop, read_body
 from ..http.origins import refuse
+from ..http.representations import HEADERS, JSON, accept, header_of, media_type_of, with_coding, with_tag
 from ..observability.request import REQUEST, note_route
 from ..tenants.authentication import is_public
 from ..tenants.principal import Principal, principal_of
 from ..tenants.principal import Scope as KeyScope
 from . import idempotency
-from .arguments import NO_BODY, Arguments
-from .disconnection import CancelledOnDisconnect
+from .dependencies import NO_BODY, Arguments
+
+LONG_S = 1.0
+"""Seconds until a request's client is watched for a disconnect: most requests are answered earlier."""
+
+
+class CancelledOnDisconnect:
+    """Cancels session calls within the block when the client of the request disconnects. The body must have been read.
+
+    A numbered request may be repeated on another connection, so it continues for a while, and for as long as a
+    repetition waits for it.
+    """
+
+    __slots__ = ("_previous", "_request", "_task", "_timer", "_token")
+
+    def __init__(self, request: Request) -> None:
+        self._request, self._token = request, CancellationToken()
+        self._task: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> None:
+        self._previous = TOKEN.set(self._token)
+        self._timer = asyncio.get_running_loop().call_later(LONG_S, self._start)
+
+    def __exit__(self, *error: object) -> None:
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        TOKEN.reset(self._previous)
+
+    def _start(self) -> None:
+        self._task = asyncio.create_task(self._wait())
+
+    async def _wait(self) -> None:
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+        if self._request.headers.get(HEADER) is not None:
+            await self._for_repetitions()
+        self._token.cancel(CLIENT_GONE)
+
+    async def _for_repetitions(self) -> None:
+        """Wait at least the time a client has to reconnect, and until no request of the sender waits for its turn."""
+        state = self._request.app.state
+        handle = state.host.find(principal_of(self._request), self._request.path_params["session"])
+        record: SequenceRecord = handle.senders.of(parse_sender(self._request.headers.get(SENDER_HEADER)))
+        while True:
+            await asyncio.sleep(max(state.settings.reconnect_s, 0.1))
+            if not record.waiting:
+                return
+
 
 logger = logging.getLogger(__name__)
 NUMBER, SENDER = HEADER.lower().encode(), SENDER_HEADER.lower().encode()
@@ -61,9 +111,9 @@ class RouteOptions(NamedTuple):
 
     scope: KeyScope | None = None
     """The scope that a request needs; by default "read" for GET, and "sessions" for all else."""
-    reads: tuple[str, ...] = (media.JSON,)
+    reads: tuple[str, ...] = (JSON,)
     """The media types of its bodies; the first is the default."""
-    writes: tuple[str, ...] = (media.JSON,)
+    writes: tuple[str, ...] = (JSON,)
     """The media types of its responses; the first is the default."""
     raw: bool = False
     """Whether the endpoint decodes the body itself."""
@@ -145,7 +195,7 @@ class Route(APIRoute):
         if scope["method"] == "HEAD":
             scope = {**scope, "method": "GET", "telegrad.head": True}
         scope["route"] = self
-        scope[media.HEADERS] = dict(reversed(scope["headers"]))
+        scope[HEADERS] = dict(reversed(scope["headers"]))
         request = Request(scope, receive, send)
         try:
             response = await self._serve(request, principal)
@@ -176,22 +226,22 @@ class Route(APIRoute):
             if self.with_body:
                 reservation = BodyReservation(host.bodies(principal.tenant))
                 await _read(request, options, reservation)
-            accepted = media.header(request, b"accept")
+            accepted = header_of(request, b"accept")
             if not self.negotiated:
                 # A response without content needs no negotiation: generated clients accept only problem documents here.
                 scope["telegrad.accept"] = None
             elif options.echo and (accepted is None or accepted == "*/*"):
                 scope["telegrad.accept"] = scope["telegrad.content_type"]
             else:
-                scope["telegrad.accept"] = media.accept(accepted, options.writes)
+                scope["telegrad.accept"] = accept(accepted, options.writes)
             with CancelledOnDisconnect(request) if self.sequenced else nullcontext():
-                if self.creates and (key := media.header(request, b"idempotency-key")) is not None:
+                if self.creates and (key := header_of(request, b"idempotency-key")) is not None:
                     response = await scope["app"].state.idempotency_keys.once(request, key, self._answer)
                 else:
                     response = await self._answer(request)
             if options.tagged == "content":
-                response = conditional.with_tag(response, media.header(request, b"if-none-match"))
-            return await encodings.encoded(response, media.header(request, b"accept-encoding"))
+                response = with_tag(response, header_of(request, b"if-none-match"))
+            return await with_coding(response, header_of(request, b"accept-encoding"))
         finally:
             if reservation is not None:
                 reservation.release()
@@ -201,7 +251,7 @@ class Route(APIRoute):
     async def _answer(self, request: Request) -> Response:
         """Answer a request, or a numbered one from the record if it is repeated."""
         if self.sequenced:
-            number, sender = media.header(request, NUMBER), parse_sender(media.header(request, SENDER))
+            number, sender = header_of(request, NUMBER), parse_sender(header_of(request, SENDER))
             if number is not None:
                 return await _once(request, parse_number(number), sender, self._call)
         return await self._call(request)
@@ -229,7 +279,7 @@ class Route(APIRoute):
             response = Response(status_code=self.status_code or 200)
         else:
             content = result if type(result) is bytes else self.response_field.serialize_json(result)
-            response = Response(content, self.status_code or 200, media_type=media.JSON)
+            response = Response(content, self.status_code or 200, media_type=JSON)
         if more is not None:  # the headers that the endpoint has set
             response.raw_headers += [pair for pair in more.raw_headers if pair[0] != b"content-length"]
         return response
@@ -246,9 +296,9 @@ def check_query(scope: Scope, known: Collection[str]) -> None:
 async def _read(request: Request, options: RouteOptions, reservation: BodyReservation) -> None:
     """Read the body and, if it is JSON, parse it, strictly and bounded in depth."""
     settings = request.app.state.settings
-    header = media.header(request, b"content-type")
-    empty = header is None and media.header(request, b"content-length") in (None, "0")
-    content_type = options.reads[0] if empty else media.content_type(header, options.reads)
+    named = header_of(request, b"content-type")
+    empty = named is None and header_of(request, b"content-length") in (None, "0")
+    content_type = options.reads[0] if empty else media_type_of(named, options.reads)
     request.scope["telegrad.content_type"] = content_type
     body = request.scope["telegrad.body"] = await read_body(
         request,
@@ -256,17 +306,17 @@ async def _read(request: Request, options: RouteOptions, reservation: BodyReserv
         settings,
         reservation,
         # A numbered request is identified by its uncompressed body.
-        packed=options.raw and NUMBER not in request.scope[media.HEADERS],
+        packed=options.raw and NUMBER not in request.scope[HEADERS],
     )
     if options.raw:
         return
     if (current := REQUEST.get()) is not None:
         current.body_size = len(body)
-    if len(body) and content_type == media.JSON:
+    if len(body) and content_type == JSON:
         text = bytes(body)
         data = await off_loop(len(text), json_codec.loads, text, settings.max_json_depth)
         # Without a Content-Type, which only a chunked body can lack here, the text is not taken for JSON.
-        request.scope["telegrad.json"] = text if header is None else data
+        request.scope["telegrad.json"] = text if named is None else data
 
 
 async def _once(

@@ -37,8 +37,7 @@ from telegrad_engine.program.frames import (
 from telegrad_engine.program.result import BorrowedAnswer
 from telegrad_engine.session.memory_accounting import Accounts
 
-from ..http.connections import ConnectionLimits, extended, peer_of
-from ..http.limits import FREE, BodyReservation
+from ..http.limits import FREE, BodyReservation, ConnectionLimits, extended, peer_of
 from ..process import usable_cores
 from ..tenants.principal import ANYONE, SCOPE_KEY
 from .frame_assembler import FrameAssembler

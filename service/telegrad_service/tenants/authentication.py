@@ -18,8 +18,7 @@ from telegrad_engine.errors import ServerBusy, TelegradError, Unauthenticated
 from telegrad_engine.lru import LRU
 
 from ..settings import NetworkSettings, default_database_path
-from . import keys
-from .principal import ANYONE, Principal
+from .principal import ANYONE, Principal, key_id_of
 
 if TYPE_CHECKING:
     from .store import ApiKey, KeyStore  # a server without keys does not import the database's libraries
@@ -120,7 +119,7 @@ class Authenticator:
             url = self._settings.database_url.get_secret_value()
             if not url and not default_database_path().exists():
                 return None
-            from ..database.database import Database
+            from ..database import Database
             from .store import KeyStore
 
             database = Database(url)
@@ -148,7 +147,7 @@ class Authenticator:
             return None
         if known.until - monotonic() < RENEWAL_S and digest not in self._lookups:
             text = bearer_in(header, MISSING)
-            self._begin_look_up(digest, keys.id_of(text), text)
+            self._begin_look_up(digest, key_id_of(text), text)
         return known.principal
 
     async def principal(self, header: bytes | None) -> Principal:
@@ -161,7 +160,7 @@ class Authenticator:
             if not self.required:
                 return ANYONE
         text = bearer_in(header, MISSING)
-        key_id = keys.id_of(text)
+        key_id = key_id_of(text)
         digest = sha256(header or b"").digest()
         known: _Known | None = self._known.get(digest)
         if known is None or not _is_current(known):

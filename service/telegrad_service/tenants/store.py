@@ -13,9 +13,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from telegrad_engine.errors import InvalidValue
 
-from ..database.database import Base, Database, DatabaseUnavailable, execute_unless_taken
-from .keys import ID_PATTERN, digest_of, new_key
-from .principal import ANYONE, SCOPES, Principal, Scope, with_implied
+from ..database import Base, Database, DatabaseUnavailable, execute_unless_taken
+from .principal import ANYONE, ID_PATTERN, SCOPES, Principal, Scope, key_digest, new_key, with_implied
 
 logger = logging.getLogger(__name__)
 TENANT_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
@@ -107,7 +106,7 @@ class KeyStore:
             id=created.id,
             tenant=tenant,
             name=name,
-            digest=digest_of(created.text),
+            digest=key_digest(created.text),
             scopes=" ".join(granted),
             created_at=made,
             expires_at=None if expires_days is None else made + timedelta(days=expires_days),
@@ -142,7 +141,7 @@ class KeyStore:
     def verified(self, key_id: str, text: str) -> ApiKey | None:
         """The key with a public id if this is its text. Its use is noted about once a minute."""
         key = self.find(key_id)
-        if key is None or not hmac.compare_digest(key.digest, digest_of(text)):
+        if key is None or not hmac.compare_digest(key.digest, key_digest(text)):
             return None
         if key.status == "active" and (
             key.last_used_at is None or now() - key.last_used_at > timedelta(seconds=USE_NOTED_S)

@@ -25,7 +25,7 @@ import httpx
 import pytest
 
 from telegrad_service.cluster.directory import Directory, Worker, WorkerState
-from telegrad_service.database.database import Database
+from telegrad_service.database import Database
 
 from ...conftest import RESUMED
 from ...servers import running

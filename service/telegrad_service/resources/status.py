@@ -1,4 +1,7 @@
-"""``GET /v1/usage``, what each tenant has used, and ``GET /metrics``."""
+"""``/healthz``, ``/readyz``, ``/metrics`` and ``/v1/usage``, for operators; and ``/``, which leads to all else.
+
+``/`` leads browsers to the documentation and other clients to the main URLs.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,89 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client.core import Metric
 from pydantic import Field
+from starlette.responses import JSONResponse, RedirectResponse
+
+from telegrad_engine.errors import ServerBusy
 
 from .. import __version__
 from ..hosting.host import SessionHost
-from ..observability import metrics
-from ..observability.ledger import TenantTotals
-from ..routing.dependencies import Accepted, CurrentPrincipal, Host
-from ..routing.pages import Page, Paged
+from ..observability.metrics import (
+    CONTENT_TYPES,
+    OPENMETRICS,
+    TEXT,
+    RequestCounts,
+    TenantTotals,
+    build_info,
+    counter,
+    gauge,
+    histogram,
+    render,
+    request_counter,
+)
+from ..routing.dependencies import Accepted, CurrentPrincipal, Host, ServerSettings
 from ..routing.route import Route, route_options
-from ..routing.schemas import Answer
+from ..routing.schemas import Answer, Page, Paged
 
-router = APIRouter(tags=["usage"], route_class=Route)
+OCCUPIED_S = 5.0
+"""The server is not ready if every thread has run the same work for this many seconds."""
+router = APIRouter(route_class=Route)
+LINKS = {
+    "docs": "/docs",
+    "redoc": "/redoc",
+    "openapi": "/openapi.json",
+    "asyncapi": "/asyncapi.json",
+    "sessions": "/v1/sessions",
+    "ops": "/v1/ops",
+    "health": "/healthz",
+}
+
+
+class Health(Answer):
+    """The server answers."""
+
+    status: Literal["ok"]
+    version: str = Field(description="The server's version.", examples=["0.1.0"])
+
+
+class Readiness(Answer):
+    """The server accepts work."""
+
+    status: Literal["ready"]
+    sessions: int = Field(description="The number of sessions.", examples=[1])
+    max_sessions: int = Field(description="The most sessions that it holds.", examples=[256])
+
+
+@router.get("/healthz", tags=["health"], summary="Is the server alive?")
+async def get_health() -> Health:
+    """Answers as long as the process does, also while sessions compute."""
+    return Health(status="ok", version=__version__)
+
+
+@router.get("/readyz", tags=["health"], summary="Does the server take work?")
+async def get_readiness(host: Host, settings: ServerSettings) -> Readiness:
+    """503 while the server drains before it stops, and while long programs have taken all of its threads."""
+    if host.draining:
+        raise ServerBusy("the server is about to stop and takes no more work")
+    if host.workers.occupied(OCCUPIED_S):
+        raise ServerBusy("long programs have taken all of the server's threads")
+    return Readiness(status="ready", sessions=len(host.sessions()), max_sessions=settings.max_sessions)
+
+
+@router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+async def land(request: Request) -> Response:
+    """Redirect to ``/docs`` if the client accepts HTML, else answer with the links as JSON."""
+    root = request.scope.get("root_path", "").rstrip("/")
+    if "text/html" in request.headers.get("accept", ""):
+        return RedirectResponse(root + LINKS["docs"])
+    links = {name: root + path for name, path in LINKS.items()}
+    return JSONResponse({"name": "Telegrad", "version": __version__, **links}, headers={"vary": "accept"})
+
+
 SCRAPED: dict[str, Any] = {"schema": {"type": "string"}, "example": "telegrad_sessions 1.0\n"}
 
 
@@ -48,7 +118,7 @@ class Usage(Page[TenantUsage]):
     since: datetime = Field(description="When the server started to count.", examples=["2026-01-01T12:00:00Z"])
 
 
-@router.get("/v1/usage", summary="Read what was used")
+@router.get("/v1/usage", tags=["usage"], summary="Read what was used")
 async def get_usage(host: Host, principal: CurrentPrincipal, page: Paged) -> Usage:
     """What the tenant has used since the server started; with the scope `admin`, what every tenant has used."""
     tenant = None if "admin" in principal.scopes else principal.tenant
@@ -75,32 +145,33 @@ def _usage(tenant: str | None, sessions: int, totals: TenantTotals) -> TenantUsa
 
 @router.get(
     "/metrics",
+    tags=["usage"],
     summary="Read the metrics",
     response_class=Response,
-    responses={200: {"description": "The metrics.", "content": {metrics.TEXT: SCRAPED, metrics.OPENMETRICS: SCRAPED}}},
+    responses={200: {"description": "The metrics.", "content": {TEXT: SCRAPED, OPENMETRICS: SCRAPED}}},
 )
-@route_options(writes=(metrics.TEXT, metrics.OPENMETRICS))
+@route_options(writes=(TEXT, OPENMETRICS))
 async def get_metrics(request: Request, accepted: Accepted) -> Response:
     """The metrics of the server for Prometheus, as text or as OpenMetrics; docs/observability.md lists them."""
     collected = [*request.app.state.metrics.collect()]
-    body = await asyncio.to_thread(metrics.render, collected, accepted)
-    return Response(body, headers={"content-type": metrics.CONTENT_TYPES[accepted], "cache-control": "no-store"})
+    body = await asyncio.to_thread(render, collected, accepted)
+    return Response(body, headers={"content-type": CONTENT_TYPES[accepted], "cache-control": "no-store"})
 
 
-def server_metrics(host: SessionHost, counts: metrics.RequestCounts) -> Iterator[Metric]:
+def server_metrics(host: SessionHost, counts: RequestCounts) -> Iterator[Metric]:
     """Every metric of a server with its current value."""
     ledger, workers, cached, sessions = host.ledger, host.workers, host.programs, host.sessions()
     total = ledger.total()
     programs = total.statistics.programs
-    yield metrics.build_info(__version__, "server")
-    yield metrics.request_counter(counts)
-    yield metrics.histogram(
+    yield build_info(__version__, "server")
+    yield request_counter(counts)
+    yield histogram(
         "telegrad_http_request_duration_seconds",
         "Seconds from the headers of a request to the end of its answer, by route and method; not of streams.",
         {key: (buckets, counts.seconds[key]) for key, buckets in counts.buckets.items()},
         ("route", "method"),
     )
-    yield metrics.histogram(
+    yield histogram(
         "telegrad_program_duration_seconds",
         "Seconds that programs took in their sessions, by source (http, stream) and tier (interpreted, planned).",
         {key: (each.buckets, each.seconds) for key, each in programs.items()},
@@ -150,8 +221,8 @@ def server_metrics(host: SessionHost, counts: metrics.RequestCounts) -> Iterator
             ("result",),
         ),
     ):
-        yield metrics.counter(name, text, values, labels)
-    yield metrics.counter("telegrad_sessions_created", "Sessions that were created.", ledger.created)
+        yield counter(name, text, values, labels)
+    yield counter("telegrad_sessions_created", "Sessions that were created.", ledger.created)
     for name, text, value in (
         ("telegrad_tensor_bytes", "Bytes of the tensors and graphs of all sessions.", total.tensor_bytes),
         ("telegrad_answer_bytes", "Bytes of answers recorded for repetitions.", total.answer_bytes),
@@ -179,4 +250,4 @@ def server_metrics(host: SessionHost, counts: metrics.RequestCounts) -> Iterator
         ("telegrad_cached_programs", "Remembered programs.", len(cached)),
         ("telegrad_cached_program_bytes", "Bytes of remembered programs, estimated.", cached.nbytes),
     ):
-        yield metrics.gauge(name, text, value)
+        yield gauge(name, text, value)
