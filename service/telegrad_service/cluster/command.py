@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 MIB = 2**20
 LOOK_S = 0.5
-"""Seconds between two looks at a worker that drains."""
+"""Seconds between two checks of a worker that drains."""
 NOTICED_S = 2.0
-"""Seconds after which a worker knows that it drains, and has registered the sessions that it was creating."""
+"""Seconds after which a draining worker knows that it drains and has registered the sessions it was creating."""
 
 
 class RayAddress(EnvironmentSettings):
@@ -64,7 +64,7 @@ class RayAddress(EnvironmentSettings):
     )
 
     def address(self) -> str | None:
-        """The address, if one is given."""
+        """The address, if the flag or the environment has one."""
         return self.ray_address or os.environ.get("RAY_ADDRESS") or None
 
 
@@ -79,7 +79,7 @@ def _directory(settings: DatabaseSettings) -> Iterator[Directory]:
 
 @contextmanager
 def _ray(address: str | None) -> Iterator[Any]:
-    """Ray, connected; None if no address is given and none runs in the background."""
+    """The module of Ray, connected; None without an address and without a private Ray."""
     background = None if address else ray_nodes.find_background()
     if background is not None:
         os.environ.update(ray_nodes.private_environment(background.token))
@@ -96,12 +96,12 @@ def _ray(address: str | None) -> Iterator[Any]:
 
 
 def worker_environment(settings: BaseSettings, defaults: dict[str, object] | None = None) -> dict[str, str]:
-    """The settings that were given, and defaults, as environment variables of a worker."""
+    """The given settings, and these defaults, as environment variables of a worker."""
     names = (settings.model_fields_set & WorkerSettings.model_fields.keys()) - OF_THE_GATEWAY
     given = (defaults or {}) | {name: getattr(settings, name) for name in sorted(names)}
     data = given.get("data_dir")
     if isinstance(data, str) and "://" not in data:
-        given["data_dir"] = os.path.abspath(data)  # the worker's folder may be another
+        given["data_dir"] = os.path.abspath(data)  # the worker may have another working directory
     return {f"TELEGRAD_{name.upper()}": _text(value) for name, value in given.items() if value is not None}
 
 
@@ -155,7 +155,7 @@ class Up(RayAddress, WorkerSettings):
     ready_s: float = Field(default=60, gt=0, description="seconds that the workers get to start")
 
     def cli_cmd(self) -> None:
-        """Start those that are not there yet, and print where each serves."""
+        """Start the missing ones, and print the address of each."""
         kinds = [(f"cpu-{i}", 0) for i in range(self.workers)] + [(f"gpu-{i}", 1) for i in range(self.gpus)]
         address = self.address()
         background = None if address else ray_nodes.find_background() or ray_nodes.start_background(self.drain_s)
@@ -184,7 +184,7 @@ class Up(RayAddress, WorkerSettings):
                     lambda name, found: logs.progress(f"worker {name} serves at {found.url}"),
                 )
             except RayError:
-                # Those that serve stay. The others would keep settings that may be wrong.
+                # Workers that serve stay. The others are stopped, because their settings may be wrong.
                 found = actor_statuses(ray, actors)
                 silent = [name for name, each in found.items() if each is None or each.url is None]
                 stop_actors(ray, {name: actors[name] for name in silent}, 0)
@@ -196,7 +196,7 @@ class Status(RayAddress, DatabaseSettings):
     """List the workers: their devices, sessions and load."""
 
     def cli_cmd(self) -> None:
-        """Print a table, and why workers on Ray do not serve."""
+        """Print a table, and the reasons of workers on Ray that do not serve."""
         with _directory(self) as directory, _ray(self.address()) as ray:
             _, found, names = _actors(ray)
             workers = [worker for worker in directory.workers() if worker.alive]
@@ -214,7 +214,7 @@ class Status(RayAddress, DatabaseSettings):
 
 
 def _actors(ray: Any) -> tuple[dict[str, Any], dict[str, WorkerStatus | None], dict[str, str]]:
-    """The actors of workers by name, what they tell of these, and the names of those that serve by address."""
+    """The actors of workers by name, the workers' statuses by name, and the names by address."""
     if ray is None:
         return {}, {}, {}
     actors = find_actors(ray)
@@ -280,7 +280,7 @@ class Down(RayAddress):
     drain_s: float = Field(default=30, ge=0, description="seconds that running programs get to finish")
 
     def cli_cmd(self) -> None:
-        """End them, and wait until they have ended."""
+        """Stop them, and wait until they have ended."""
         with _ray(self.address()) as ray:
             if ray is None:
                 raise RayError("no Ray runs in the background on this machine; --ray-address names another")
@@ -331,7 +331,7 @@ class Cluster(Group):
 
 
 def serve_with_workers(settings: Settings, count: int) -> None:
-    """Serve as a gateway with so many workers as child processes, until SIGINT or SIGTERM; then stop all of them."""
+    """Serve as a gateway with ``count`` workers as child processes until SIGINT or SIGTERM, then stop the workers."""
     from .gateway_app import run_gateway
 
     share: dict[str, object] = {

@@ -22,34 +22,34 @@ from .directory import Worker
 
 CONNECT_S = 5.0
 HIGH_WATER = 2**18
-"""The bytes that may wait at one end of a connection before the other end is paused."""
+"""The bytes that may wait to be sent before reading from the other connection pauses."""
 SWITCHING = 101
-"""The status of an answer that makes the connection a stream."""
+"""The status with which a connection becomes a stream."""
 LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
-"""The headers that say where the body of an answer ends; without them, it ends with the connection."""
+"""The headers that determine the end of a body; without them, it ends with the connection."""
 Headers = list[tuple[bytes, bytes]]
 
 
 class Unreachable(Exception):
-    """No connection to the worker was made, so the request had no effect."""
+    """The connection to the worker failed, so the request had no effect."""
 
     def __init__(self, worker: Worker, refused: bool, reason: str) -> None:
         super().__init__(f"worker {worker.id} at {worker.url} cannot be reached: {reason}")
         self.worker = worker
         self.refused = refused
-        """Whether nothing listens at its address."""
+        """Whether nothing listens at the worker's address."""
 
 
 class Lost(Exception):
-    """The connection to the worker broke before its answer: whether the request had an effect is unknown."""
+    """The connection broke before the worker answered. Whether the request had an effect is unknown."""
 
 
 class Connection(asyncio.Protocol):
-    """A connection to a worker: sends a request, then gives the head of the answer, and its body as it arrives."""
+    """A connection to a worker: sends a request, then receives the head of the answer, and its body as it arrives."""
 
     transport: asyncio.Transport
     status = 0
-    """The status of the answer; 0 before it has arrived."""
+    """The status of the answer; 0 before it arrives."""
     is_sent = False
     """Whether the whole request was sent."""
 
@@ -67,15 +67,12 @@ class Connection(asyncio.Protocol):
         """The headers of the answer, with names in lower case."""
         self._pieces: list[bytes] = []
         self._size = 0
-        """The bytes of the answer's body that have arrived and were not taken."""
+        """The number of bytes in ``_pieces``."""
         self._ended = self._keeps_alive = False
         self._expiry: asyncio.TimerHandle | None = None
 
     async def open(self, tls: ssl.SSLContext) -> None:
-        """Connect, unless the connection was kept; ``tls`` is for an address that begins with https.
-
-        Raises Unreachable.
-        """
+        """Connect, unless the connection is already open; ``tls`` is used for an https address. Raises Unreachable."""
         if self._expiry is not None:
             self._expiry.cancel()
             return
@@ -93,7 +90,7 @@ class Connection(asyncio.Protocol):
             raise Unreachable(self.worker, False, "it is dead")
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Close the connection immediately."""
         self.lost.set()
         if self.is_open:
             self.transport.abort()
@@ -101,7 +98,7 @@ class Connection(asyncio.Protocol):
     # Requests ------------------------------------------------------------------------------------
 
     def begin(self, method: str, target: bytes, headers: Headers, body: bytes | None) -> None:
-        """Send a request, or its head if ``body`` is None: :meth:`write` then sends the body."""
+        """Send a request. If ``body`` is None, :meth:`write` sends the body later."""
         self._parser, self._is_head = httptools.HttpResponseParser(self), method == "HEAD"
         self.status, self.headers = 0, []
         self.is_sent, self._ended = body is not None, False
@@ -109,7 +106,7 @@ class Connection(asyncio.Protocol):
         self.transport.write(b"\r\n".join([*lines, b"", body or b""]))
 
     async def write(self, *pieces: bytes) -> None:
-        """Send a part of the body, and wait until the worker takes more."""
+        """Send a part of the body, and wait until the worker can receive more."""
         if self.is_open:
             self.transport.writelines(pieces)
             await self._writable.wait()
@@ -120,7 +117,7 @@ class Connection(asyncio.Protocol):
             await self._wait()
 
     async def body(self) -> AsyncIterator[bytes]:
-        """The body of the answer, as it arrives. Raises Lost."""
+        """The pieces of the answer's body as they arrive. Raises Lost."""
         while True:
             if self._pieces:
                 yield self.take()
@@ -130,7 +127,7 @@ class Connection(asyncio.Protocol):
                 await self._wait()
 
     def take(self) -> bytes:
-        """Return the bytes of the body, or of a stream, that have arrived and were not taken yet."""
+        """Return the bytes of a body or a stream that have arrived since the last call."""
         found = b"".join(self._pieces)
         self._pieces.clear()
         if self._size > HIGH_WATER and self.is_open:
@@ -140,20 +137,20 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection was made, and has not ended."""
+        """Whether the connection is open."""
         return hasattr(self, "transport") and not self.transport.is_closing()
 
     @property
     def is_free(self) -> bool:
-        """Whether another request can be sent."""
+        """Whether the connection can be used for another request."""
         return self.is_open and self.is_sent and self._ended and self._keeps_alive
 
     def keep(self, seconds: float) -> None:
-        """End the connection unless another request is sent soon."""
+        """Close the connection after this time, unless another request is sent before."""
         self._expiry = asyncio.get_running_loop().call_later(seconds, self.abort)
 
     async def _wait(self) -> None:
-        """Wait until something has arrived. Raises Lost."""
+        """Wait until more data arrives. Raises Lost."""
         if self.lost.is_set():
             raise Lost(self._reason)
         self._arrived.clear()
@@ -162,14 +159,14 @@ class Connection(asyncio.Protocol):
     # Callbacks of the transport and of the parser ------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note the transport, or end it if the request was ended meanwhile."""
+        """Store the transport, or close it if :meth:`abort` was called before."""
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(HIGH_WATER)
         if self.lost.is_set():
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Parse a part of the answer. Data that no request asked for ends the connection."""
+        """Parse a part of the answer. Data without a request closes the connection."""
         try:
             if self._parser is None or self._ended:
                 raise httptools.HttpParserError("nothing was asked")
@@ -183,11 +180,11 @@ class Connection(asyncio.Protocol):
         self._arrived.set()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header."""
+        """Store a header."""
         self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        """Note the status, unless another answer follows."""
+        """Store the status, unless it is provisional, such as 100."""
         status = self._parser.get_status_code()
         if status < 200 and status != SWITCHING:
             self.headers.clear()
@@ -197,18 +194,18 @@ class Connection(asyncio.Protocol):
         self._ends_with_connection = not LENGTHS.intersection(name for name, _ in self.headers)
 
     def on_body(self, piece: bytes) -> None:
-        """Keep a part of the body, and stop reading while too much of it waits."""
+        """Store a part of the body, and pause reading while too much of it waits."""
         self._pieces.append(piece)
         before, self._size = self._size, self._size + len(piece)
         if before <= HIGH_WATER < self._size:
             self.transport.pause_reading()
 
     def on_message_complete(self) -> None:
-        """Note the end of the answer."""
+        """Mark the end of the answer."""
         self._ended = self.status != 0
 
     def pause_writing(self) -> None:
-        """Suspend :meth:`write` until the worker reads more."""
+        """Suspend :meth:`write`, because the worker does not read."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
@@ -231,13 +228,13 @@ class Connection(asyncio.Protocol):
 
 
 TUNNEL = "telegrad.tunnel"
-"""The member of the ASGI message ``websocket.accept`` that has the connection to the worker."""
+"""The key of the connection to the worker in the ASGI message ``websocket.accept``."""
 MAX_PIECE = 2**16
-"""Bytes to read at a time from a connection that has failed."""
+"""Bytes to read at a time from a failed connection."""
 
 
 class _End(asyncio.Protocol):
-    """One end of a tunnel: what it receives, the other end sends. Its ``owner`` goes on counting the connection."""
+    """One end of a tunnel: sends what the other end receives. Its ``owner`` still counts the connection."""
 
     other: _End
 
@@ -249,7 +246,7 @@ class _End(asyncio.Protocol):
         self.other.transport.write(data)
 
     def eof_received(self) -> bool:
-        return False  # the transport closes itself, and connection_lost the other one
+        return False  # the transport closes itself, and connection_lost closes the other one
 
     def pause_writing(self) -> None:
         if not self.other.transport.is_closing():
@@ -262,14 +259,14 @@ class _End(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is not None:
             self.other.transport.write(_unread(self.transport))
-        self.other.transport.close()  # after what is to be sent
+        self.other.transport.close()  # after its buffer is sent
         self._owner.connection_lost(exc)
 
 
 def _unread(transport: asyncio.Transport) -> bytes:
     """Return the bytes that one end sent before it closed the connection; a worker's may say why.
 
-    They are unread if sending to it failed first. The socket is open while the transport reports the loss.
+    They are unread if sending to it failed first. The socket is still open while the transport reports the loss.
     """
     if transport.get_extra_info("sslcontext") is not None:
         return b""
@@ -281,32 +278,32 @@ def _unread(transport: asyncio.Transport) -> bytes:
 
 
 class TunnelProtocol(StreamProtocol):
-    """uvicorn's WebSocket protocol for a gateway, which joins a client's connection with one to a worker."""
+    """uvicorn's WebSocket protocol for a gateway, which joins the connections of a client and a worker."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._is_joined = False
 
     def handle_connect(self, event: Any) -> None:
-        """Start the application. Nothing more is read until the worker has answered."""
+        """Start the application, and pause reading until the worker has answered."""
         super().handle_connect(event)
         if self.response.status_code == 101:
             self.transport.pause_reading()
 
     async def send(self, message: Any) -> None:
-        """Send an ASGI message; if it has the connection to a worker, join the two."""
+        """Send an ASGI message. If it has a connection to a worker, join the two connections."""
         if TUNNEL in message:
             self._join(message[TUNNEL], message["headers"])
         else:
             await super().send(message)
 
     def _join(self, connection: Connection, headers: Headers) -> None:
-        """Send the head of the worker's answer to the client, and pass on what follows until either end closes."""
+        """Send the head of the worker's answer to the client, then copy bytes both ways until either end closes."""
         worker = connection.transport
         if self.disconnected or self.transport.is_closing():
             connection.abort()
             return
-        self._is_joined = self.handshake_complete = True  # the worker answers the handshake
+        self._is_joined = self.handshake_complete = True  # the worker has answered the handshake
         near, far = _End(self, self.transport), _End(connection, worker)
         near.other, far.other = far, near
         self.transport.set_write_buffer_limits(HIGH_WATER)
@@ -319,11 +316,11 @@ class TunnelProtocol(StreamProtocol):
             worker.resume_reading()
 
     def is_overdue(self, now: float) -> bool:
-        """Whether the client is too slow: only the worker knows once the connections are joined."""
+        """Whether the client is too slow. Once the connections are joined, the worker decides that."""
         return not self._is_joined and super().is_overdue(now)
 
     def shutdown(self) -> None:
-        """Close the connection because the gateway stops; the client connects to another one."""
+        """Close the connection because the gateway stops; the client connects to another gateway."""
         if self._is_joined:
             self.transport.close()
         else:

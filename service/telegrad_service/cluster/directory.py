@@ -1,6 +1,6 @@
 """The directory of a cluster: its workers, and which of them has each session.
 
-A session belongs to one worker under an epoch. Whoever gives it to another worker raises the epoch, by a statement that
+A session belongs to one worker under an epoch. Assigning it to another worker raises the epoch, by a statement that
 changes the row only if its epoch is still the one that was read: of several gateways that try, one succeeds. Times are
 the database's, so that the clocks of the machines need not agree.
 """
@@ -48,17 +48,17 @@ T = TypeVar("T")
 RETRY_AFTER_S = 1
 """``Retry-After`` while the database cannot be used."""
 FORGOTTEN_S = 24 * 3600.0
-"""Seconds after which a dead worker is forgotten, and the sessions that were lost with it."""
+"""Seconds after which a dead worker is deleted, with the sessions that were lost with it."""
 RENEW_S = 1.0
 """Seconds between two renewals of a worker's lease."""
 TENANTS_LOCK = 7_265_746
-"""The advisory locks under which PostgreSQL counts a tenant's sessions."""
+"""The class of advisory locks that PostgreSQL holds while it counts a tenant's sessions."""
 FIRST_EPOCH = 1
-"""The epoch of a session at the worker that has created it."""
+"""The epoch of a session on the worker that created it."""
 
 
 class WorkerState(StrEnum):
-    """What a worker does."""
+    """The state of a worker."""
 
     READY = "ready"
     DRAINING = "draining"
@@ -66,7 +66,7 @@ class WorkerState(StrEnum):
 
 
 class WorkerRow(Base):
-    """A worker process. A worker that was declared dead never comes back under its id."""
+    """A worker process. The id of a worker that was declared dead is never used again."""
 
     __tablename__ = "workers"
 
@@ -85,7 +85,7 @@ class WorkerRow(Base):
 
 
 class SessionRow(Base):
-    """A session, and the worker that has it; None while it is in the data folder, handed over by a worker."""
+    """A session and its worker, which is None while a session that was handed over waits in the data folder."""
 
     __tablename__ = "cluster_sessions"
     __table_args__ = (
@@ -99,29 +99,29 @@ class SessionRow(Base):
     id: Mapped[str] = mapped_column(String(64), unique=True)
     tenant: Mapped[str] = mapped_column(String(63))
     reserved_name: Mapped[str | None] = mapped_column(String(200))
-    """The name of a durable session, of which a tenant has one; None for any other session."""
+    """The name of a durable session, unique in its tenant; None for other sessions."""
     creation_key: Mapped[str | None] = mapped_column(String(64))
-    """The digest of the Idempotency-Key that the session was created with."""
+    """The digest of the Idempotency-Key of the request that created the session."""
     worker: Mapped[str | None] = mapped_column(String(32), index=True)
     epoch: Mapped[int]
     durable: Mapped[bool] = mapped_column(Boolean)
     device: Mapped[str] = mapped_column(String(60))
     description: Mapped[str] = mapped_column(Text)
-    """The session as JSON, as it was when it was created."""
+    """The session as JSON, at the time of its creation."""
 
 
 class Report(NamedTuple):
-    """What a worker says of itself each time that it renews its lease."""
+    """The load of a worker, which it reports whenever it renews its lease."""
 
     sessions: int
     max_sessions: int
     load: float
-    """The share of its threads that compute; more than 1 if work waits."""
+    """The share of the worker's threads that compute; more than 1 if work waits."""
     free_bytes: int
 
 
 class Worker(NamedTuple):
-    """A worker, as the directory knows it."""
+    """A worker in the directory."""
 
     id: str
     url: str
@@ -130,19 +130,19 @@ class Worker(NamedTuple):
     overdue_s: float
     """Seconds since the end of its lease; negative while the lease lasts."""
     keeps_sessions: bool
-    """Whether it has the data folder of durable sessions."""
+    """Whether the worker has the data folder of durable sessions."""
     devices: tuple[str, ...]
     report: Report
     started_at: float
 
     @property
     def alive(self) -> bool:
-        """Whether nobody has declared it dead."""
+        """Whether the worker was not declared dead."""
         return self.state is not WorkerState.DEAD
 
 
 class Placement(NamedTuple):
-    """A session, and where it is."""
+    """A session and its worker."""
 
     id: str
     tenant: str
@@ -152,11 +152,11 @@ class Placement(NamedTuple):
     device: str
     description: Mapping[str, Any]
     number: int = 0
-    """Sessions are numbered by the directory in the order of their creation."""
+    """The directory numbers sessions in the order of their creation."""
 
 
 class Directory:
-    """The tables of a cluster in a database. Methods block, and raise DatabaseUnavailable: see :func:`guarded`."""
+    """The tables of a cluster in a database. Methods block and raise DatabaseUnavailable: use :func:`guarded`."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -164,7 +164,7 @@ class Directory:
         self._now: ColumnElement[float] = literal_column(clock, Float(53))
 
     def _write(self, statement: Executable) -> Any:
-        """Execute a statement that writes, and return the value that it returns; None if it has changed no row."""
+        """Execute a statement that writes, and return its value; None if it changed no row."""
         with self.database.transaction(writes=True) as session:
             return session.execute(statement).scalar()
 
@@ -205,11 +205,11 @@ class Directory:
         return WorkerState.DEAD if state is None else WorkerState(state)
 
     def drain(self, worker_id: str) -> bool:
-        """Have a worker take no new sessions and hand over those it has. Return whether there is such a worker."""
+        """Make a worker refuse new sessions and hand over its own. Return whether there is such a worker."""
         return self._write(_living(worker_id).values(state=WorkerState.DRAINING).returning(WorkerRow.id)) is not None
 
     def leave(self, worker_id: str) -> bool:
-        """Declare a worker dead that is known to have ended, or that is about to end. Return whether it was not yet."""
+        """Declare a worker dead because its process ends. Return whether this call did."""
         return self._write(_living(worker_id).values(state=WorkerState.DEAD).returning(WorkerRow.id)) is not None
 
     def declare_dead(self, worker_id: str, unrenewed_s: float, lease_s: float) -> bool:
@@ -221,7 +221,7 @@ class Directory:
         return self._write(overdue.values(state=WorkerState.DEAD).returning(WorkerRow.id)) is not None
 
     def workers(self) -> list[Worker]:
-        """All workers, also dead ones, in the order in which they joined."""
+        """All workers, dead ones included, in the order in which they joined."""
         row = WorkerRow
         # Columns, not rows: gateways read this list twice a second, and the rows' objects would take most of the time.
         columns = (
@@ -243,7 +243,7 @@ class Directory:
         ]
 
     def forget_dead(self) -> None:
-        """Forget workers that have been dead for long, and the sessions that were lost with them."""
+        """Delete workers that died ``FORGOTTEN_S`` seconds ago, with the sessions that were lost with them."""
         row = WorkerRow
         with self.database.transaction(writes=True) as session:
             old = session.scalars(
@@ -260,12 +260,12 @@ class Directory:
     def add(self, placed: Placement, name: str | None, creation_key: str | None = None, most: int = 0) -> None:
         """Add a session that a worker has created.
 
-        Raises SessionLimit if the tenant has ``most`` sessions, which 0 does not limit, SessionExists if it has a
-        durable one of this name, and IdempotencyConflict if another one was created with the same key.
+        Raises SessionLimit if the tenant has ``most`` sessions (0 is no limit), SessionExists if the tenant has a
+        durable session of this name, and IdempotencyConflict if another session was created with the same key.
         """
         tenant, values = placed.tenant, _values(placed, name if placed.durable else None)
         with self.database.transaction(writes=True) as session:
-            if most:  # no other process may add one meanwhile
+            if most:  # no other process may add a session of the tenant meanwhile
                 if self.database.file is None:  # SQLite has one writer at a time
                     session.execute(select(func.pg_advisory_xact_lock(TENANTS_LOCK, func.hashtext(tenant))))
                 count = session.scalar(select(func.count()).where(SessionRow.tenant == tenant, _there())) or 0
@@ -274,15 +274,15 @@ class Directory:
             self._write_named(session, insert(SessionRow), values | {"creation_key": creation_key})
 
     def add_found(self, placed: Placement, name: str | None) -> None:
-        """Add a durable session that is in the data folder under this epoch, unless it is there already.
+        """Add a durable session that was found in the data folder, or raise its epoch.
 
-        Raises SessionExists if the tenant has another durable one of this name.
+        Raises SessionExists if the tenant has another durable session of this name.
         """
         row = SessionRow
         with self.database.transaction(writes=True) as session:
             is_there = session.scalar(select(row.number).where(row.id == placed.id)) is not None
             older = update(row).where(row.id == placed.id, row.epoch < placed.epoch)
-            with suppress(IdempotencyConflict):  # another worker adds it at the same time
+            with suppress(IdempotencyConflict):  # another worker has added it at the same time
                 self._write_named(session, older if is_there else insert(row), _values(placed, name))
 
     def epochs(self) -> Mapping[str, int]:
@@ -290,17 +290,17 @@ class Directory:
         return dict(self._read(select(SessionRow.id, SessionRow.epoch)))
 
     def rename(self, session_id: str, tenant: str, worker_id: str, name: str | None) -> None:
-        """Note a durable session's new name. Raises SessionExists if the tenant has another one of this name."""
+        """Rename a durable session. Raises SessionExists if the tenant has another one of this name."""
         owned = update(SessionRow).where(SessionRow.id == session_id, SessionRow.worker == worker_id)
         with self.database.transaction(writes=True) as session:
             self._write_named(session, owned, {"id": session_id, "tenant": tenant, "reserved_name": name})
 
     def _write_named(self, session: Session, statement: Insert | Update, values: Mapping[str, Any]) -> None:
-        """Write a session that may take a name. Raises SessionExists or IdempotencyConflict."""
+        """Write a session's row, with its name. Raises SessionExists or IdempotencyConflict."""
         row, tenant, name = SessionRow, values["tenant"], values["reserved_name"]
 
         def taken() -> str | None:
-            """The id of a tenant's other durable session of the name, if there is one."""
+            """The id of the tenant's other durable session of the same name, if there is one."""
             same = row.tenant == tenant, row.reserved_name == name, row.id != values["id"]
             return None if name is None else session.scalar(select(row.id).where(*same))
 
@@ -314,72 +314,72 @@ class Directory:
         raise SessionExists(f"there is a durable session {name!r} already", session=other)
 
     def find(self, session_id: str) -> Placement | None:
-        """A session by its id; None if there is none."""
-        if "\x00" in session_id or len(session_id) > 64:  # PostgreSQL does not take every text
+        """The session with this id, if there is one."""
+        if "\x00" in session_id or len(session_id) > 64:  # PostgreSQL does not accept every text
             return None
         return next(self._placed(SessionRow.id == session_id), None)
 
     def created_with(self, tenant: str, creation_key: str) -> Placement | None:
-        """The tenant's session that was created with the Idempotency-Key of this digest."""
+        """The tenant's session that was created with an Idempotency-Key of this digest, if there is one."""
         return next(self._placed(SessionRow.tenant == tenant, SessionRow.creation_key == creation_key), None)
 
     def _placed(self, *conditions: ColumnElement[bool]) -> Iterator[Placement]:
-        """The sessions that meet all conditions, in the order of their creation."""
+        """The sessions that match all conditions, in the order of their creation."""
         for (row,) in self._read(select(SessionRow).where(*conditions).order_by(SessionRow.number)):
             values = {name: getattr(row, name) for name in Placement._fields}
             yield Placement(**values | {"description": json.loads(row.description)})
 
     def assign(self, placed: Placement, worker_id: str) -> Placement | None:
-        """Give a session to another worker, under the next epoch. None if somebody else has moved it, or ended it."""
+        """Assign a session to another worker, under the next epoch. None if it was moved or ended meanwhile."""
         alive = select(WorkerRow.id).where(WorkerRow.id == worker_id, WorkerRow.state == WorkerState.READY)
         moved = update(SessionRow).where(*_unmoved(placed), alive.exists())
         epoch = self._write(moved.values(worker=worker_id, epoch=placed.epoch + 1).returning(SessionRow.epoch))
         return None if epoch is None else placed._replace(worker=worker_id, epoch=epoch)
 
     def release(self, session_id: str, worker_id: str, epoch: int) -> bool:
-        """Note that a worker has handed a session over, so that another one may have it."""
+        """Take a session from a worker that has handed it over, so that another worker can get it."""
         row = SessionRow
         owned = update(row).where(row.id == session_id, row.worker == worker_id, row.epoch == epoch)
         return self._write(owned.values(worker=None).returning(row.id)) is not None
 
     def remove(self, session_id: str, worker_id: str) -> None:
-        """Remove a session that has ended, if the worker still has it."""
+        """Remove a session that ended, if the worker still has it."""
         owned = SessionRow.id == session_id, SessionRow.worker == worker_id
         self._write(delete(SessionRow).where(*owned).returning(SessionRow.id))
 
     def remove_unmoved(self, placed: Placement) -> bool:
-        """Remove a session that no worker has, unless one has got it since. Return whether it was removed."""
+        """Remove a session without a worker, unless a worker got it meanwhile. Return whether it was removed."""
         return self._write(delete(SessionRow).where(*_unmoved(placed)).returning(SessionRow.id)) is not None
 
     def handed_over(self) -> Sequence[Placement]:
-        """The sessions that are not durable and wait in the data folder for another worker."""
+        """The sessions that are not durable and wait for another worker in the data folder."""
         return [*self._placed(SessionRow.worker.is_(None), SessionRow.durable.is_(False))]
 
     def sessions(self, tenant: str) -> Sequence[Placement]:
-        """The sessions of a tenant, in the order of their creation, without those that were lost with their worker."""
+        """The sessions of a tenant in the order of their creation, without those that were lost with their worker."""
         return [*self._placed(SessionRow.tenant == tenant, _there())]
 
     def session_count(self, worker_id: str) -> int:
-        """How many sessions a worker has, of all tenants."""
+        """The number of a worker's sessions."""
         [[count]] = self._read(select(func.count()).where(SessionRow.worker == worker_id))
         return int(count)
 
     def counts(self, tenant: str) -> Mapping[str, int]:
-        """How many sessions of a tenant each worker has."""
+        """The number of a tenant's sessions on each worker."""
         row = SessionRow
         query = select(row.worker, func.count()).where(row.tenant == tenant, row.worker.is_not(None))
         return dict(self._read(query.group_by(row.worker)))
 
 
 def _values(placed: Placement, name: str | None) -> dict[str, Any]:
-    """The columns of a session's row, but for its number."""
+    """The columns of a session's row except its number."""
     values = placed._asdict() | {"description": json.dumps(placed.description), "reserved_name": name}
     del values["number"]
     return values
 
 
 def _there() -> ColumnElement[bool]:
-    """The sessions that were not lost with their worker."""
+    """The condition that a session was not lost with its worker."""
     dead = select(WorkerRow.id).where(WorkerRow.state == WorkerState.DEAD)
     return or_(SessionRow.durable, SessionRow.worker.is_(None), SessionRow.worker.not_in(dead))
 
@@ -390,12 +390,12 @@ def _devices(text: str) -> tuple[str, ...]:
 
 
 def _living(worker_id: str) -> Update:
-    """An update of a worker, unless it was declared dead."""
+    """An update of a worker that was not declared dead."""
     return update(WorkerRow).where(WorkerRow.id == worker_id, WorkerRow.state != WorkerState.DEAD)
 
 
 def _unmoved(placed: Placement) -> Sequence[ColumnElement[bool]]:
-    """The conditions that a session is where it was found."""
+    """The conditions that a session was not moved or ended since it was read."""
     # SQLAlchemy writes `IS NULL` for None.
     return SessionRow.id == placed.id, SessionRow.epoch == placed.epoch, SessionRow.worker == placed.worker
 

@@ -1,4 +1,4 @@
-"""The functions of a cluster: a function that is registered for the server is on all workers, also on later ones."""
+"""The functions of a cluster: every worker has the functions that are registered for the server."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .directory import RETRY_AFTER_S
 
 logger = logging.getLogger(__name__)
 MAX_LOOKS = 20
-"""How often in a second functions that are missing here are looked for: unknown names must not occupy the database."""
+"""How many times per second a missing function is looked up: unknown names must not keep the database busy."""
 WAIT_S = 0.1
-"""Seconds that a look waits for another one, or for a change that waits for the database."""
+"""Seconds that a refresh waits for another one, or for a change that waits for the database."""
 
 
 class FunctionRow(Base):
@@ -32,16 +32,16 @@ class FunctionRow(Base):
     __table_args__ = {"sqlite_autoincrement": True}
 
     number: Mapped[int] = mapped_column(primary_key=True)
-    """Functions are numbered in the order of their registration: they apply only earlier ones."""
+    """Functions are numbered in the order of their registration: a function applies only earlier ones."""
     name: Mapped[str] = mapped_column(String(64), unique=True)
     definition: Mapped[str] = mapped_column(Text)
 
 
 class ClusterLibrary(Library):
-    """The library that the sessions of a worker share, with the functions that the operator has installed.
+    """The library that the sessions of a worker share. It includes the functions that the operator has installed.
 
-    What others have registered or removed is here after the next :meth:`refresh`. There is one when a function is
-    missing, and before the functions are listed.
+    :meth:`refresh` reads the functions that other workers have registered or removed. It runs when a function is
+    missing, and before functions are listed.
     """
 
     def __init__(self, database: Database) -> None:
@@ -51,7 +51,7 @@ class ClusterLibrary(Library):
         """The numbers of the functions that are not installed."""
         self._refreshing = RLock()
         self._looks: deque[float] = deque(maxlen=MAX_LOOKS)
-        """When the last looks for missing functions began."""
+        """When the last look-ups of missing functions began."""
         for function in installed_library().own.values():
             super().add(function)
 
@@ -105,7 +105,7 @@ class ClusterLibrary(Library):
         return super().latest()
 
     def _look(self) -> None:
-        """Look for functions that another worker may have registered just now."""
+        """Refresh because another worker may have just registered a missing function."""
         now = time.monotonic()
         if len(self._looks) == MAX_LOOKS and now - self._looks[0] < 1.0:
             return
@@ -119,7 +119,7 @@ class ClusterLibrary(Library):
             logger.warning("the functions of other workers cannot be read: %s", error)
 
     def refresh(self) -> None:
-        """Take over what other workers have registered and removed. Raises DatabaseUnavailable."""
+        """Add and remove the functions that other workers have registered and removed. Raises DatabaseUnavailable."""
         if not self._refreshing.acquire(timeout=WAIT_S):
             return
         try:

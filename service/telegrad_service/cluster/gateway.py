@@ -1,4 +1,4 @@
-"""A gateway: finds the worker that has the session of a request, and passes the request on. It hosts no sessions."""
+"""A gateway: finds the worker that has the session of a request, and forwards the request. It hosts no sessions."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from .tokens import Claims, Secrets, session_in
 
 logger = logging.getLogger(__name__)
 MAX_SESSIONS = 100_000
-"""How many sessions' places are remembered."""
+"""The number of sessions whose placement is cached."""
 MAX_TOKENS = 10_000
 RENEWED_S = tokens.TOKEN_S / 2
-"""The age at which a token is not used any more."""
+"""The age in seconds at which a token is replaced."""
 MAX_REPEATED = 2**16
-"""The largest body, in bytes, that is read before it is passed on, so that it can be sent to another worker, too."""
+"""The largest body, in bytes, that is read before it is forwarded, so that it can be sent again to another worker."""
 MAX_BODY_BYTES = 2**28
-"""The bytes of bodies that a gateway reads itself, all together."""
+"""The bytes that all bodies together take that a gateway reads before it forwards them."""
 POLL_S = 0.02
 PATIENCE_S = 5.0
 """How long a request without effect is retried, in seconds, on the session's current worker."""
@@ -49,7 +49,7 @@ RETRY_AFTER_S = 1
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 """Methods that may be repeated (RFC 9110, 9.2.2)."""
 NUMBERED = frozenset({b"telegrad-sequence", b"idempotency-key"})
-"""Headers of requests that may be repeated, whatever their method."""
+"""A request with one of these headers may be repeated, whatever its method."""
 CREATING = frozenset({"/v1/sessions", "/v1/sessions/import"})
 KEY = re.compile(rb'"?([!-~]{1,255}?)"?')
 
@@ -63,20 +63,20 @@ class Destination(NamedTuple):
 
 
 class Creation(NamedTuple):
-    """The members of a request for a new session that the choice of a worker needs."""
+    """What a request for a new session asks for, as far as it matters for the choice of a worker."""
 
     device: str | None = None
-    """None for any worker: the request names an unknown device, or the worker will refuse the request."""
+    """None if any worker will do, because the request has no valid device and the worker will refuse it."""
     durable: bool = False
     key: str | None = None
-    """The digest of its Idempotency-Key."""
+    """The digest of the request's Idempotency-Key."""
 
 
 class Gateway:
-    """Passes requests on. An ASGI application for everything that a gateway does not serve itself."""
+    """Forwards requests to workers. An ASGI application for everything that a gateway does not serve itself."""
 
     def __init__(self, directory: Directory, secrets: Secrets, lease_s: float, tls: ssl.SSLContext) -> None:
-        """``tls`` is for workers whose addresses begin with https."""
+        """``tls`` is used for workers whose address begins with https."""
         self.directory, self.proxy = directory, Proxy(tls)
         self.members = Members(directory, lease_s, self.proxy.cut)
         self.ledger = Ledger()
@@ -85,14 +85,14 @@ class Gateway:
         self._places: LRU[str, Placement] = LRU(MAX_SESSIONS)
         self._tokens: LRU[Claims, tuple[str, float]] = LRU(MAX_TOKENS)
         self.draining = False
-        """Whether the gateway takes no more requests, as it is about to stop."""
+        """Whether the gateway is about to stop and refuses requests."""
         self.repeats = 0
         """How many requests were sent again, because a worker could not be reached or no longer had the session."""
         self.moves = 0
-        """How many sessions this gateway has given to other workers."""
+        """How many sessions this gateway has assigned to another worker."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer with a problem document."""
+        """Forward a request, or answer with a problem document."""
         principal, path = principal_of(scope), scope["path"]
         session_id = session_in(path)
         route = "/v1/sessions" if path in CREATING else "/v1/sessions/{session}" if session_id else ""
@@ -101,7 +101,7 @@ class Gateway:
         try:
             if self.draining:
                 raise _busy("the gateway is about to stop")
-            await self._pass(scope, receive, send, principal, session_id)
+            await self._forward(scope, receive, send, principal, session_id)
         except TelegradError as error:
             await refuse(error)(scope, receive, send)
         except ClientDisconnect:
@@ -114,9 +114,9 @@ class Gateway:
         return self._bodies
 
     async def drain(self, seconds: float) -> bool:
-        """Refuse new requests, and wait until workers have answered what was asked, at most so many seconds.
+        """Refuse new requests, and wait at most ``seconds`` seconds until workers have answered the others.
 
-        Streams end with the server, and their clients connect again.
+        Streams end with the server, and their clients reconnect.
         """
         self.draining = True
         deadline = time.monotonic() + seconds
@@ -128,29 +128,29 @@ class Gateway:
         return True
 
     def ended(self, seconds: float) -> bool:
-        """Whether all threads have ended; a gateway has none that compute."""
+        """Whether all computing threads have ended; a gateway has none."""
         return True
 
     # Requests ------------------------------------------------------------------------------------
 
-    async def _pass(
+    async def _forward(
         self, scope: Scope, receive: Receive, send: Send, principal: Principal, session_id: str | None
     ) -> None:
-        """Pass a request on. If its worker does not answer, do so again for a while, as long as that is safe."""
+        """Forward a request. If its worker does not answer, retry for ``PATIENCE_S`` seconds, if that is safe."""
         body = await _body(scope, receive)
         request, method = Request(scope, receive, send, body), scope.get("method", "GET")
         creates = method == "POST" and scope["path"] in CREATING
         asked = _creation(scope, body, principal.tenant) if creates else None
-        # Whether it may be repeated even if it has had its effect.
+        # Whether the request may be repeated even if it already had its effect.
         is_safe = method in SAFE or any(name in NUMBERED for name, _ in scope["headers"])
         deadline, tries = time.monotonic() + PATIENCE_S, 0
         while True:
             if asked is not None:
-                place, passed = await self._place_of_new(principal, asked, request)
+                place, forwarded = await self._place_of_new(principal, asked, request)
             else:
-                place, passed = await self._place(principal, session_id), request
+                place, forwarded = await self._place(principal, session_id), request
             try:
-                await self.proxy.forward(passed, place.worker, await self._token(principal, place, asked))
+                await self.proxy.forward(forwarded, place.worker, await self._token(principal, place, asked))
                 return
             except Stopped:
                 text = "the gateway stops, and the worker has not answered; nobody knows what the request did"
@@ -161,13 +161,14 @@ class Gateway:
                     "the worker does not accept the gateway's token; do their clocks differ, or their cluster secrets?"
                 ) from None
             except (Unreachable, Moved, Lost) as error:
-                self._forget(place)
+                if place.placed is not None:  # look it up in the directory the next time
+                    self._places.pop(place.placed.id, None)
                 failure = self._failure(error, is_safe)
-                # Not a byte of the body was read, or there is a copy of it.
+                # The body must be unread, or kept here.
                 again = isinstance(error, Unreachable) or (body is not None and isinstance(failure, ServerBusy))
                 if not again or time.monotonic() > deadline:
                     if isinstance(error, Unreachable):
-                        logger.warning("%s", error)  # its address is not the client's business
+                        logger.warning("%s", error)  # the client does not get the worker's address
                     raise failure from None
             self.repeats += 1
             await asyncio.sleep(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
@@ -175,7 +176,7 @@ class Gateway:
             await self.members.look()
 
     def _failure(self, error: Unreachable | Moved | Lost, is_safe: bool) -> TelegradError:
-        """The error for a client whose request no worker has answered, and which is not repeated."""
+        """The error for the client of a request that no worker has answered and that is not retried."""
         if isinstance(error, Unreachable):
             if error.refused:
                 self.members.refuses(error.worker)
@@ -190,21 +191,21 @@ class Gateway:
             "Telegrad-Sequence or an Idempotency-Key can be repeated safely"
         )
 
-    # Places --------------------------------------------------------------------------------------
+    # Placement --------------------------------------------------------------------------------------
 
     async def _place(self, principal: Principal, session_id: str | None) -> Destination:
         """The worker for a request. A session whose worker is dead, or has handed it over, gets another worker.
 
-        Raises SessionLost for a session that has died with its worker, and ServerBusy if there is no worker.
+        Raises SessionLost for a session that was lost with its worker, and ServerBusy if there is no worker.
         """
         placed = None if session_id is None else await self._placed(session_id)
         if placed is None or placed.tenant != principal.tenant:
-            # Any worker answers as a server does that has no such session.
+            # Any worker gives the answer of a server that has no such session.
             return Destination(self._any_worker(), None)
         for _ in PAUSES_S:
             worker = self.members.alive(placed.worker)
             if worker is None and placed.worker is not None and not self.members.knows(placed.worker):
-                await self.members.look()  # a worker that has just joined
+                await self.members.look()  # it may have just joined
                 worker = self.members.alive(placed.worker)
             if worker is not None:
                 if worker.version != __version__:
@@ -212,7 +213,7 @@ class Gateway:
                 return Destination(worker, placed)
             moved = await self._move(placed)
             if moved is None:
-                return Destination(self._any_worker(), None)  # it has ended
+                return Destination(self._any_worker(), None)  # the session has ended
             placed = moved
         raise _busy("the session moves from worker to worker")
 
@@ -225,10 +226,10 @@ class Gateway:
         return placed
 
     async def _move(self, known: Placement) -> Placement | None:
-        """Give a session to another worker, unless another gateway has; None if it has ended. Raises SessionLost."""
+        """Assign a session to another worker, unless another gateway did; None if it ended. Raises SessionLost."""
         placed: Placement | None = await guarded(self.directory.find, known.id)
         if placed == known:
-            if not known.durable and known.worker is not None:  # else its last worker has handed it over
+            if not known.durable and known.worker is not None:  # else its last worker handed it over
                 raise SessionLost(
                     "the session has ended with the worker that had it, and it was not durable, so its tensors are "
                     "gone; a session that is created with `durable` survives its worker"
@@ -247,11 +248,6 @@ class Gateway:
             self._places[known.id] = placed
         return placed
 
-    def _forget(self, place: Destination) -> None:
-        """Look into the directory before a session is used again."""
-        if place.placed is not None:
-            self._places.pop(place.placed.id, None)
-
     def _any_worker(self) -> Worker:
         found = placement.candidates(self.members.all, __version__, None, durable=False)
         return min(found, key=lambda worker: (worker.report.load, worker.id))
@@ -259,7 +255,7 @@ class Gateway:
     async def _place_of_new(
         self, principal: Principal, asked: Creation, request: Request
     ) -> tuple[Destination, Request]:
-        """The worker for a request for a new session, and the request that it gets."""
+        """The worker for a request that creates a session, and the request to forward to it."""
         if asked.key is not None:
             found = await guarded(self.directory.created_with, principal.tenant, asked.key)
             if found is not None:
@@ -273,9 +269,10 @@ class Gateway:
     async def _place_of_repeated(
         self, principal: Principal, found: Placement, request: Request
     ) -> tuple[Destination, Request]:
-        """The same if an earlier request with the same key has created the session.
+        """The same for a request whose Idempotency-Key has already created a session.
 
-        The worker that created it has the answer. If that worker is gone, the answer is the session's present state.
+        The worker that created the session has recorded the answer. Without that worker, the request becomes a GET of
+        the session.
         """
         creator = self.members.alive(found.worker)
         if creator is not None and found.epoch == FIRST_EPOCH:
@@ -296,7 +293,7 @@ class Gateway:
     # Workers ------------------------------------------------------------------------------------
 
     async def ask(self, principal: Principal, target: str, workers: Iterable[str] | None = None) -> list[Any]:
-        """The JSON answers of all workers, or some, to a GET for this principal, without those that do not answer."""
+        """The JSON answers of all workers, or of the given ones, to a GET; without those that do not answer."""
 
         async def answer(worker: Worker) -> Any:
             return await self.proxy.ask(worker, await self._token(principal, Destination(worker, None)), target)
@@ -308,7 +305,7 @@ class Gateway:
     # Tokens --------------------------------------------------------------------------------------
 
     async def _token(self, principal: Principal, place: Destination, asked: Creation | None = None) -> str:
-        """A token for a request of this principal."""
+        """A token with which a worker accepts a request of this principal."""
         placed = place.placed
         claims = Claims(principal, place.worker.id, __version__)
         if placed is not None:
@@ -328,7 +325,7 @@ def _busy(text: str) -> ServerBusy:
 
 
 async def _body(scope: Scope, receive: Receive) -> bytes | None:
-    """The body of a request if it is short; None if it is to be passed on as it arrives."""
+    """The body of a request if it is short; None if it will be forwarded as it arrives."""
     headers = dict(scope["headers"])
     length = headers.get(b"content-length", b"")
     if scope["type"] == "websocket" or (b"transfer-encoding" not in headers and not length):
@@ -346,7 +343,7 @@ async def _body(scope: Scope, receive: Receive) -> bytes | None:
 
 
 def _creation(scope: Scope, body: bytes | None, tenant: str) -> Creation:
-    """What a request for a new session asks for. The worker checks it."""
+    """Parse a request for a new session as far as the choice of a worker needs it. The worker checks it."""
     headers = dict(scope["headers"])
     found = KEY.fullmatch(headers.get(b"idempotency-key", b""))
     key = None if found is None else sha256(b"\0".join([tenant.encode(), scope["path"].encode(), found[1]])).hexdigest()

@@ -1,5 +1,7 @@
-"""The application of a gateway: what it serves itself, the lists that it puts together from several workers, its
-metrics; and the gateway for all else."""
+"""The application of a gateway: health checks, keys, metrics, and lists from several workers.
+
+All other requests go to :class:`Gateway`.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ from .gateway import Gateway
 from .tokens import Secrets
 
 ALL = "?limit=1000"
-"""One page of whatever a worker lists: it has fewer sessions of one tenant than that."""
+"""The query for a whole list in one page: a worker has fewer sessions of one tenant."""
 SUMMED = sorted(name for name in TenantUsage.model_fields if name != "tenant")
 router = APIRouter(route_class=Route)
 
@@ -57,7 +59,7 @@ router.get("/metrics", response_class=Response)(get_metrics)
 
 @router.get("/readyz")
 async def get_readiness(gateway: CurrentGateway) -> Readiness:
-    """503 while the gateway stops, without a worker that is ready, and while the directory is out of reach."""
+    """503 while the gateway stops, without a ready worker, and while the directory cannot be read."""
     if gateway.draining:
         raise ServerBusy("the gateway is about to stop")
     if not gateway.members.current:
@@ -74,7 +76,7 @@ async def get_readiness(gateway: CurrentGateway) -> Readiness:
 
 @router.get("/v1/sessions")
 async def list_sessions(gateway: CurrentGateway, principal: CurrentPrincipal, page: Paged) -> SessionPage:
-    """The tenant's sessions, as their workers describe them; as they were created, if these do not answer."""
+    """The tenant's sessions. Those whose worker does not answer are described as they were created."""
     placed = await guarded(gateway.directory.sessions, principal.tenant)
     found, following = page.of("sessions", placed, lambda each: each.number)
     workers = {each.worker for each in found if each.worker is not None}
@@ -132,7 +134,7 @@ def gateway_metrics(gateway: Gateway, counts: RequestCounts) -> Iterator[Metric]
 
 
 def create_gateway(settings: GatewaySettings, database: Database) -> FastAPI:
-    """Create the application of a gateway. The database must have been opened. Raises NotServed."""
+    """Create the application of a gateway. The database must be open. Raises NotServed."""
     app = FastAPI(
         title="Telegrad",
         version=__version__,
@@ -174,8 +176,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 def run_gateway(settings: GatewaySettings, what: str, workers: Future[None] | None = None) -> None:
     """Serve as a gateway until SIGINT or SIGTERM. Raises CommandFailed if settings or database do not allow that.
 
-    ``workers`` is done when there are workers: the gateway is announced, as ``what``, when it knows them, and it stops
-    if they fail.
+    ``what`` announces the gateway. ``workers`` is done when the workers serve: the gateway is announced then, and it
+    stops if they fail.
     """
     database = Database(settings.database_url.get_secret_value())
     database.open()

@@ -1,4 +1,4 @@
-"""Which worker a session gets: the workers that a gateway knows, and the choice among them."""
+"""The workers that a gateway knows, and the choice of one for a session."""
 
 from __future__ import annotations
 
@@ -16,75 +16,75 @@ from .directory import RENEW_S, Directory, Worker, WorkerState, guarded
 
 logger = logging.getLogger(__name__)
 LOOK_S = 0.5
-"""Seconds between two looks at the directory."""
+"""Seconds between two reads of the directory."""
 SKEW_S = 0.5
-"""Seconds that a lease must be over before its worker is declared dead: a renewal may be on its way."""
+"""Seconds after the end of its lease at which a worker is declared dead: a renewal may be on its way."""
 UNREACHABLE_S = 2 * RENEW_S
-"""Seconds without a renewal after which a worker that refuses connections counts as dead."""
+"""Seconds without a renewal after which a worker that refuses connections is declared dead."""
 HOUSEKEEPING_S = 600.0
 MAX_PAUSE_S = 2.0
-"""Seconds between two looks after which workers, too, may not have reached the directory meanwhile."""
+"""After a longer pause between two reads, workers may have been unable to reach the directory, too."""
 STALE_S = 10.0
-"""Seconds without a look at the directory after which the gateway is not ready."""
+"""Seconds without a read of the directory after which the gateway is not ready."""
 CPU, ANY_GPU = "cpu", "gpu"
 NAMES = re.compile(r"cpu|gpu|cuda(:[0-9]{1,3})?")
-"""The devices that some worker may have; any worker refuses another name in the words of a server."""
+"""The devices that some worker may have. Any worker refuses other names, with the error of a server."""
 SHARED_WEIGHT = 0.5
-"""How many of all sessions count as much as one of the same tenant: a tenant's sessions are spread first."""
+"""The cost of a session of any tenant. A session of the same tenant costs 1 more, to spread a tenant's sessions."""
 LOAD_WEIGHT = 4.0
-"""How many sessions count as much as a worker whose threads are all busy."""
+"""The cost of a worker whose threads are all busy, in sessions of the same tenant."""
 MEMORY_WEIGHT = 4.0
-"""How many sessions count as much as a worker without free memory, beside one with all of it."""
+"""The cost of a worker without free memory, in sessions of the same tenant."""
 EQUAL = 1.0
-"""By how many sessions a worker may cost more than the best one if the request's Idempotency-Key leads to it."""
+"""How much more than the best worker the one that an Idempotency-Key selects may cost."""
 RETRY_AFTER_S = 2
-"""Seconds after which another worker may be there."""
+"""``Retry-After`` while no worker can take a session."""
 
 
 class Members:
-    """The workers of a cluster, as of the last look at the directory."""
+    """The workers of a cluster, as last read from the directory."""
 
     def __init__(self, directory: Directory, lease_s: float, died: Callable[[str], None]) -> None:
-        """``died`` is called with the id of each worker that is found to be dead."""
+        """``died`` is called with the id of each worker that has died."""
         self._directory, self._lease_s, self._died = directory, lease_s, died
         self._workers: Mapping[str, Worker] = {}
         self._looked_at = self._asked_at = -STALE_S
-        """When the last look ended, and when it began to read."""
+        """When the last read of the directory ended, and when it began."""
         self._patient_until = 0.0
         """Until then, expired leases are ignored, because the database itself may have been unavailable."""
         self._refusing: set[str] = set()
-        """The workers that refused a connection since they were last seen to live."""
+        """The workers that have refused a connection since their last renewal."""
         self._looking = asyncio.Lock()
         self.placed: Counter[str] = Counter()
-        """How many sessions this gateway has placed on each worker since its last report."""
+        """How many sessions this gateway has assigned to each worker since the worker's last report."""
         self.deaths = 0
         """How many workers this gateway has declared dead."""
 
     @property
     def all(self) -> list[Worker]:
-        """All workers that are not dead."""
+        """The workers that are not dead."""
         return [worker for worker in self._workers.values() if worker.alive]
 
     @property
     def current(self) -> bool:
-        """Whether the directory has been read lately."""
+        """Whether the directory was read recently."""
         return time.monotonic() - self._looked_at < STALE_S
 
     def alive(self, worker_id: str | None) -> Worker | None:
-        """A worker that is not dead; None if it is, or is not known."""
+        """The worker with this id, unless it is dead or unknown."""
         worker = self._workers.get(worker_id or "")
         return worker if worker is not None and worker.alive else None
 
     def knows(self, worker_id: str) -> bool:
-        """Whether a worker was there at the last look, dead or alive."""
+        """Whether the directory had this worker, dead or alive, when it was last read."""
         return worker_id in self._workers
 
     async def look(self) -> None:
-        """Read the directory, and declare workers dead whose leases have expired. Raises ServerBusy."""
+        """Read the directory, and declare workers with expired leases dead. Raises ServerBusy."""
         asked = time.monotonic()
         async with self._looking:
             if self._asked_at > asked:
-                return  # many requests wait for the same worker, and one look serves all of them
+                return  # one read serves all requests that wait for it
             begun = time.monotonic()
             found = {worker.id: worker for worker in await guarded(self._directory.workers)}
             now = time.monotonic()
@@ -116,11 +116,11 @@ class Members:
             self._asked_at = begun
 
     def refuses(self, worker: Worker) -> None:
-        """Note that a worker refused a connection."""
+        """Record that a worker refused a connection."""
         self._refusing.add(worker.id)
 
     async def look_forever(self) -> None:
-        """Look again and again."""
+        """Read the directory every ``LOOK_S`` seconds."""
         tidied = time.monotonic()
         while True:
             try:
@@ -145,10 +145,10 @@ def has_device(worker: Worker, device: str) -> bool:
 def candidates(
     workers: Iterable[Worker], version: str, device: str | None, durable: bool, moves: bool = False
 ) -> list[Worker]:
-    """The workers that may get a session. Raises ServerBusy, which says what is missing, if there is none.
+    """The workers that may get a session. If there is none, raises ServerBusy, which says what is missing.
 
-    A session that ``moves`` must not get a worker without the data folder; for a new one, such a worker refuses it in
-    better words.
+    A durable session that ``moves`` needs a worker with the data folder. A new one may go to a worker without it, which
+    refuses it with a better error.
     """
     ready = [each for each in workers if each.state is WorkerState.READY and each.overdue_s < 0]
     if not ready:
@@ -159,7 +159,7 @@ def candidates(
         raise _busy(f"no worker has the gateway's version, {version}: those that are ready have {others}")
     fitting = [each for each in same if device is None or has_device(each, device)]
     if not fitting:
-        # Without Retry-After: most likely nobody adds such a worker soon, and the client should know at once.
+        # Without Retry-After, because such a worker is unlikely to join soon.
         there = ", ".join(sorted({name for worker in same for name in worker.devices}))
         raise ServerBusy(f"no worker has the device {device!r:.60}; there are: {there}", retry_after_s=None)
     keeping = [each for each in fitting if each.keeps_sessions or not durable]
@@ -167,16 +167,16 @@ def candidates(
         raise _busy("no worker has the data folder of durable sessions")
     fitting = keeping or fitting
     roomy = [each for each in fitting if each.report.sessions < each.report.max_sessions]
-    # A worker that is full may find one that has expired; otherwise it says how many it may hold.
+    # A full worker may be able to end expired sessions; otherwise its error has its limit.
     return roomy or fitting
 
 
 def choose(workers: Sequence[Worker], own: Mapping[str, int], placed: Mapping[str, int], key: str | None) -> Worker:
     """The best of several workers.
 
-    ``own`` is how many sessions of the tenant each has, and ``placed`` how many sessions each got since its report.
-    With the digest of an Idempotency-Key, gateways choose the same worker, which has the answer to the key, unless
-    another one is much better.
+    ``own`` has the number of the tenant's sessions on each worker, ``placed`` the number of sessions that each worker
+    got since its report. With ``key``, the digest of an Idempotency-Key, all gateways choose the same worker, which may
+    have recorded the answer, unless another worker is much better.
     """
     most = max(1, *(worker.report.free_bytes for worker in workers))
 

@@ -1,4 +1,4 @@
-"""Passes requests on to workers and their answers back, piece by piece as they arrive; streams become tunnels."""
+"""Forwards requests to workers, and their answers to clients, in pieces as they arrive. Streams become tunnels."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ HOP_BY_HOP = frozenset(
 CHECKED = frozenset(
     b"authorization content-length expect host origin sec-fetch-site sec-fetch-mode sec-fetch-dest".split()
 )
-"""Request headers that the gateway checks or sets itself; those of the client are not passed on."""
+"""Request headers that the gateway checks or sets itself; those of the client are not forwarded."""
 CLAIMED = frozenset({b"forwarded", b"telegrad-client", REQUEST_ID.lower().encode(), FENCED.encode()})
-"""Headers about the origin of a request, which only the gateway may set."""
+"""Request headers about the client, which only the gateway may set."""
 OWN = frozenset({b"date", b"server", REQUEST_ID.lower().encode(), FENCED.encode()})
-"""Headers of an answer that the gateway sets itself, or that are for it."""
+"""Response headers that the gateway sets itself, or that only the gateway reads."""
 UNAUTHENTICATED = 401
-"""The status of an answer to a token that a worker does not accept. The gateway checks the client's own key."""
+"""The status with which a worker refuses the gateway's token. The gateway itself checks the client's key."""
 ASKED_S = 5.0
-"""Seconds that a worker gets to answer what the gateway itself asks."""
+"""Seconds that a worker gets to answer a request of the gateway's own."""
 HANDSHAKE_S = 60.0
-"""Seconds that a worker gets to answer a stream's handshake, in which it may load a session from the disk."""
+"""Seconds that a worker gets to answer a stream's handshake, which may load a session from the disk."""
 KEPT_S = 30.0
-"""Seconds for which an unused connection is kept: fewer than a worker keeps it."""
+"""Seconds for which an idle connection is kept; a worker keeps it for longer."""
 MAX_KEPT = 256
-"""The most unused connections to a worker."""
+"""The most idle connections to a worker."""
 
 
 class Stopped(Exception):
-    """The gateway stops, and the worker has not answered: whether the request had an effect is unknown."""
+    """The gateway stops before the worker has answered. Whether the request had an effect is unknown."""
 
 
 class Moved(Exception):
-    """The worker does not have the session any more. The request had no effect."""
+    """The worker no longer has the session. The request had no effect."""
 
 
 class Refused(Exception):
@@ -58,17 +58,17 @@ class Refused(Exception):
 
 
 class Request(NamedTuple):
-    """A request to pass on."""
+    """A request to forward."""
 
     scope: Scope
     receive: Receive
     send: Send
     body: bytes | None
-    """The whole body, if it has been read; None if it is to be passed on as it arrives."""
+    """The whole body if it was read; None if it is forwarded as it arrives."""
 
 
 def _named_in(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    """The headers that the header Connection names."""
+    """The names of the headers that the header Connection lists."""
     found = [value for name, value in headers if name.lower() == b"connection"]
     return frozenset(each.strip().lower() for value in found for each in value.split(b","))
 
@@ -77,36 +77,36 @@ class Proxy:
     """The connections of a gateway to its workers."""
 
     def __init__(self, tls: ssl.SSLContext) -> None:
-        """``tls`` is for workers whose addresses begin with https."""
+        """``tls`` is used for workers whose address begins with https."""
         self._tls = tls
         self._connections: set[Connection] = set()
         self._unused: defaultdict[str, set[Connection]] = defaultdict(set)
-        """The connections to each worker that wait for another request."""
+        """The idle connections to each worker."""
         self._waiting: set[Connection] = set()
-        """The connections of clients that wait for the beginning of their answer."""
+        """The connections on which the head of the answer has not arrived."""
         self.streams = 0
-        """How many streams pass through."""
+        """The number of open streams."""
         self._stops = False
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for the beginning of their answer."""
+        """How many requests wait for the head of their answer."""
         return len(self._waiting)
 
     def give_up(self) -> None:
-        """End the requests that wait for an answer: the gateway stops."""
+        """End the requests that wait for an answer, because the gateway stops."""
         self._stops = True
         for connection in self._waiting:
             connection.abort()
 
     def cut(self, worker_id: str | None = None) -> None:
-        """End the requests and streams that pass to a worker, which is dead and may never answer; by default all."""
+        """End the requests and streams of a dead worker, by default of all workers."""
         for connection in self._connections:
             if worker_id in (None, connection.worker.id):
                 connection.abort()
 
     def _take(self, worker: Worker) -> Connection:
-        """A connection that is not used, or one that is not open yet."""
+        """Return an idle connection, or a new one that is not open yet."""
         unused = self._unused[worker.id]
         while unused:
             if (kept := unused.pop()).is_free:
@@ -116,7 +116,7 @@ class Proxy:
         return connection
 
     def _release(self, connection: Connection) -> None:
-        """Keep a connection for another request, if it can be."""
+        """Keep a connection for another request, if possible."""
         unused = self._unused[connection.worker.id]
         if connection.is_free and len(unused) < MAX_KEPT:
             connection.keep(KEPT_S)
@@ -130,7 +130,7 @@ class Proxy:
         self._unused[connection.worker.id].discard(connection)
 
     async def ask(self, worker: Worker, token: str, target: str) -> Any:
-        """The JSON answer of a worker to a GET; None if it gives none in time."""
+        """The JSON answer of a worker to a GET; None if there is none in time."""
         headers = [
             (b"host", urlsplit(worker.url).netloc.encode()),
             (b"authorization", b"Bearer " + token.encode()),
@@ -151,10 +151,10 @@ class Proxy:
             self._release(connection)
 
     async def forward(self, request: Request, worker: Worker, token: str) -> None:
-        """Pass a request on and its answer back, or the handshake of a stream. If the client goes away, the worker is
-        told.
+        """Forward a request, or the handshake of a stream, and its answer.
 
-        Raises Unreachable, Lost, Moved, Refused or Stopped, with nothing sent to the client.
+        If the client disconnects, the connection to the worker is closed. Raises Unreachable, Lost, Moved, Refused or
+        Stopped, with nothing sent to the client.
         """
         connection = self._take(worker)
         self._waiting.add(connection)
@@ -173,9 +173,9 @@ class Proxy:
             await self._answer(request, connection)
         except (Unreachable, Lost, TimeoutError) as error:
             if client is not None and client.done() and not client.cancelled():
-                client.result()  # the client has gone away
+                client.result()  # the client has disconnected
             elif connection not in self._waiting:
-                # The client must not take what it got for all: without the end of the answer, its connection is closed.
+                # Without its end, the client cannot take the answer for complete: its connection is closed.
                 logger.warning("a worker's answer broke off: %s", error)
             elif self._stops:
                 raise Stopped from None
@@ -190,7 +190,7 @@ class Proxy:
             self._release(connection)
 
     async def _answer(self, request: Request, connection: Connection) -> None:
-        """Pass an answer on."""
+        """Forward an answer."""
         send, status, kind = request.send, connection.status, "http.response"
         if status == SWITCHING:
             self.streams += 1
@@ -211,7 +211,7 @@ class Proxy:
 
 
 def _head(request: Request, token: str, worker: Worker) -> tuple[str, bytes, Headers]:
-    """The method, the target and the headers of a request, as the worker gets them."""
+    """The method, the target and the headers that the worker gets."""
     scope, info = request.scope, REQUEST.get()
     dropped = HOP_BY_HOP | CHECKED | CLAIMED | _named_in(scope["headers"])
     headers = [
@@ -237,12 +237,12 @@ def _head(request: Request, token: str, worker: Worker) -> tuple[str, bytes, Hea
 
 
 def _length(scope: Scope) -> bytes | None:
-    """The length of a request's body; None if the client does not tell."""
+    """The Content-Length of a request; None if it has none."""
     return next((value for name, value in scope["headers"] if name == b"content-length"), None)
 
 
 async def _follow_client(request: Request, connection: Connection) -> None:
-    """Send the body of a request as it arrives, and end the connection when the client disconnects."""
+    """Forward the body of a request as it arrives, and close the connection when the client disconnects."""
     chunked = _length(request.scope) is None
     while (message := await request.receive())["type"] != "http.disconnect":
         if connection.is_sent:
@@ -257,7 +257,7 @@ async def _follow_client(request: Request, connection: Connection) -> None:
 
 
 async def _check(connection: Connection) -> None:
-    """Raise Moved, Lost or Refused if the worker says so."""
+    """Raise Moved, Lost or Refused if the worker has not served the request."""
     fenced = next((value for name, value in connection.headers if name == FENCED.encode()), None)
     if fenced is not None:
         raise Moved if fenced == MOVED.encode() else Lost

@@ -1,10 +1,10 @@
-"""Ray nodes that we start: the one of a private Ray on this machine, and one that joins a Ray cluster.
+"""Starts Ray nodes: a private Ray on this machine, or a node that joins a Ray cluster.
 
-``telegrad cluster up`` starts a private Ray if there is no other: a process in the background, the keeper, starts it,
-and stops it with its workers. It listens on loopback alone, wants a token of each process that connects, and reports no
-usage. ``telegrad cluster join``, as in the main process of a container, starts a Ray node that joins a cluster, and an
-actor that runs one worker on this node and nowhere else. Both end with it. This module is run as the process of the
-keeper, and of the Ray node.
+If there is no other Ray, ``telegrad cluster up`` starts a private one: a background process, the keeper, starts Ray
+and stops it together with its workers. This Ray listens on loopback only, requires a token from every process that
+connects, and reports no usage. ``telegrad cluster join``, for example in a container, starts a Ray node that joins a
+cluster, and an actor that runs one worker on that node only. Both end with the command. The keeper and the Ray node run
+this module as their main module.
 """
 
 from __future__ import annotations
@@ -48,67 +48,67 @@ from .worker_processes import (
 STOP_S = 15.0
 """Seconds that a Ray node gets to stop."""
 OBJECT_STORE_BYTES = 80 * 2**20
-"""Ray's object store, of which nothing is used, near the least that Ray takes."""
+"""The size of Ray's object store, near the minimum, because it is not used."""
 SOCKET_ROOM = 48
-"""The longest temporary folder in whose depths Ray's sockets still have paths that Linux takes."""
+"""The longest path of a temporary folder in which the paths of Ray's sockets are not too long for Linux."""
 OURS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Workers limit their memory themselves.
     "RAY_memory_monitor_refresh_ms": "0",
-    # A worker ends by itself once its actor is gone, after it has handed over its sessions.
+    # A worker whose actor is gone hands over its sessions and then ends by itself.
     "RAY_kill_child_processes_on_worker_exit": "0",
-    # A node waits for nobody else when it ends: its worker has ended before.
+    # A node that ends need not wait: its worker has ended before.
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
 }
-"""Variables of the Ray nodes that we start."""
+"""Environment variables of the Ray nodes that this module starts."""
 PRIVATE = OURS | {
-    # Without clusters Ray takes 127.0.0.1 for the node's address, and then listens on it alone, on Linux too.
+    # Without clusters, Ray uses 127.0.0.1 as the node's address and listens on it only, on Linux too.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_AUTH_MODE": "token",
-    # Workers see the GPUs that a server without Ray would see.
+    # Workers see the same GPUs as a server without Ray.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-"""Variables of a Ray of our own, and of the processes that connect to it."""
+"""Environment variables of the private Ray, and of the processes that connect to it."""
 ELSEWHERE = ("RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH", "RAY_NAMESPACE", "RAY_JOB_CONFIG_JSON_ENV_VAR")
-"""Variables that lead to another Ray."""
+"""Environment variables that would select another Ray."""
 KEEPER = "keep"
-"""The first argument of the keeper's process. A Ray node's is the id of its parent process."""
+"""The first argument of the keeper's process. The one of a Ray node is the id of its parent process."""
 LABEL = "telegrad-worker"
-"""The label of the Ray node that joins, by which it is found among those of the cluster."""
+"""The label that identifies the Ray node of this machine among those of the cluster."""
 PR_SET_PDEATHSIG = 1
 CHECK_S = 0.2
 ATTEMPTS = 3
-"""How often a Ray node is started: one that starts at the same time as another on its machine may fail."""
+"""The number of attempts to start a Ray node, which may fail if another one starts on the machine at the same time."""
 
 
 def private_environment(token: str) -> dict[str, str]:
-    """This process's environment for a Ray of our own and its workers."""
+    """The environment of this process for the private Ray and its workers."""
     own = {name: value for name, value in inherited_environment().items() if name not in ELSEWHERE}
     return own | PRIVATE | {"RAY_AUTH_TOKEN": token}
 
 
 class Background(NamedTuple):
-    """A Ray of our own that runs in the background."""
+    """The private Ray that runs in the background."""
 
     pid: int
     """The keeper's process id."""
     address: str
     token: str
     log: str
-    """The named pipe for the logs of workers."""
+    """The named pipe for the workers' logs."""
 
 
 def _state() -> Path:
-    """The file that says where the Ray in the background is, readable for this user alone."""
+    """The file with the address of the private Ray, which only this user can read."""
     return user_state_path("telegrad", appauthor=False, ensure_exists=True) / "cluster.json"
 
 
 def find_background() -> Background | None:
-    """The Ray that runs in the background on this machine, started by this user."""
+    """The private Ray of this user on this machine, if it runs."""
     lock = FileLock(_state().with_suffix(".lock"), timeout=0)
     try:
         with lock:
-            return None  # the keeper would hold it
+            return None  # a keeper would hold the lock
     except Timeout:
         with suppress(OSError, ValueError, TypeError):
             return Background(**json.loads(_state().read_text()))
@@ -116,9 +116,9 @@ def find_background() -> Background | None:
 
 
 def start_background(drain_s: float) -> Background:
-    """Start a Ray without workers in the background. Raises RayError if it does not start, or is not installed."""
+    """Start a private Ray without workers. Raises RayError if Ray does not start, or is not installed."""
     check_installed()
-    # In the system's folder for such files, or in /tmp if that is too deep for sockets.
+    # In the system's folder for temporary files, or in /tmp if its path is too long for sockets.
     parent = None if len(tempfile.gettempdir()) <= SOCKET_ROOM else "/tmp"
     folder = tempfile.mkdtemp(prefix="telegrad-ray-", dir=parent)
     log = _state().with_suffix(".log")
@@ -140,17 +140,17 @@ def start_background(drain_s: float) -> Background:
 
 
 def stop_background(found: Background) -> None:
-    """Stop the Ray that runs in the background, with its workers, and wait for its end."""
+    """Stop the private Ray and its workers, and wait until they have ended."""
     os.kill(found.pid, signal.SIGTERM)
     with FileLock(_state().with_suffix(".lock")):
-        pass  # the keeper has held it until now
+        pass  # the keeper holds the lock until it ends
 
 
 # The keeper -----------------------------------------------------------------------------------------------
 
 
 def _run_keeper(folder: Path, drain_s: float) -> None:
-    """Start Ray, print when it is ready, and stop it with its workers on SIGTERM."""
+    """Start Ray, print a line when it is ready, and stop Ray and its workers on SIGTERM."""
     logs.configure("warning", "text")
     signal.signal(signal.SIGTERM, _exit)
     state = _state()
@@ -183,7 +183,7 @@ def _keep(folder: Path, drain_s: float, state: Path) -> None:
             log_to_driver=False,
             _temp_dir=str(folder),
         )
-        signal.signal(signal.SIGTERM, _exit)  # Ray has its own
+        signal.signal(signal.SIGTERM, _exit)  # Ray has set its own handler
         logs.progress(f"ready after {time.monotonic() - began:.1f} s")
         address = ray.get_runtime_context().gcs_address
         state.unlink(missing_ok=True)
@@ -203,10 +203,10 @@ def _exit(*_: object) -> NoReturn:
 
 
 def shared_log(folder: Path) -> str:
-    """A named pipe for the workers' logs, which are copied to standard error."""
+    """Create a named pipe for the workers' logs, and copy what is written to it to standard error."""
     pipe = folder / "log"
     os.mkfifo(pipe, 0o600)
-    # Also open for writing, so that it does not end with the last writer.
+    # It is also opened for writing, so that it does not end with the last writer.
     descriptor = os.open(pipe, os.O_RDWR)
 
     def copy() -> None:
@@ -230,10 +230,10 @@ def join(
     resources: dict[str, float],
     drain_s: float,
 ) -> None:
-    """Run a worker on a Ray node of this machine until SIGTERM or SIGINT, or until the worker is taken down.
+    """Run a worker on a Ray node of this machine until SIGTERM or SIGINT, or until the worker is stopped.
 
-    ``gpus`` is how many GPUs the worker takes, by default all of the node. Raises RayError if the node or the worker
-    does not start, and if the node ends.
+    ``gpus`` is the number of GPUs that the worker takes, by default all of the node. Raises RayError if the node or the
+    worker does not start, and if the node ends.
     """
     os.environ.update(OURS)
     ray = import_ray()
@@ -263,10 +263,10 @@ def join(
                 time.monotonic() + READY_S,
                 lambda name, found: logs.announce(f"Telegrad worker {name} serves at {found.url}"),
             )
-            _on_signals(stop)  # Ray has its own
+            _on_signals(stop)  # Ray has set its own handler
             _follow(ray, actors[name], node)
         except SystemExit:
-            # One that is raised while Ray waits comes out of it with another exit code.
+            # Ray changes the exit code of a SystemExit that is raised while it waits.
             if not stopping.is_set():
                 raise
         finally:
@@ -283,7 +283,7 @@ def _on_signals(handler: Any) -> None:
 
 
 def _start_node(address: str, label: str, resources: dict[str, float]) -> subprocess.Popen[str]:
-    """Start a Ray node, and wait until it has started. Raises RayError if it does not, at each of several attempts."""
+    """Start a Ray node, and wait until it has started. Raises RayError if all attempts fail."""
     flags = [f"--address={address}", "--block", "--disable-usage-stats", f"--labels={LABEL}={label}"]
     flags += [f"--object-store-memory={OBJECT_STORE_BYTES}", f"--resources={json.dumps(resources)}"]
     logs.progress(f"a Ray node joins {address}")
@@ -295,7 +295,7 @@ def _start_node(address: str, label: str, resources: dict[str, float]) -> subpro
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            start_new_session=True,  # Ctrl-C in a terminal is for us
+            start_new_session=True,  # Ctrl-C in a terminal must reach this process only
         )
         try:
             failure = _failure_of(node)
@@ -311,7 +311,7 @@ def _start_node(address: str, label: str, resources: dict[str, float]) -> subpro
 
 
 def _failure_of(node: subprocess.Popen[str]) -> str | None:
-    """Wait until a Ray node has started; None. If it ends instead, what it said last."""
+    """Wait until a Ray node has started, and return None. If it ends instead, return the end of its output."""
     printed: list[str] = []
     assert node.stdout is not None
     for line in node.stdout:
@@ -325,7 +325,7 @@ def _failure_of(node: subprocess.Popen[str]) -> str | None:
 
 
 def _connect(ray: Any, address: str, label: str) -> dict[str, Any]:
-    """Connect to Ray, and return what it knows of our node."""
+    """Connect to Ray, and return its description of the node of this machine."""
     connect_to_ray(ray, address)
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline:
@@ -337,14 +337,14 @@ def _connect(ray: Any, address: str, label: str) -> dict[str, Any]:
 
 
 def _read(pipe: IO[str]) -> None:
-    """Read what is printed, so that the pipe does not fill."""
+    """Read and discard the output of a process, so that the pipe does not fill."""
     with pipe:
         for _ in pipe:
             pass
 
 
 def _follow(ray: Any, actor: Any, node: subprocess.Popen[str]) -> None:
-    """Return when the worker has been taken down. Raises RayError when the node has ended."""
+    """Return when the worker was stopped. Raises RayError when the node ends."""
     ended: Any = None
     while True:
         if node.poll() is not None:
@@ -358,7 +358,7 @@ def _follow(ray: Any, actor: Any, node: subprocess.Popen[str]) -> None:
             except ray.exceptions.ActorDiedError:
                 return
             except ray.exceptions.RayError:
-                ended = None  # Ray starts the actor again
+                ended = None  # Ray restarts the actor
                 time.sleep(CHECK_S)
 
 
@@ -366,7 +366,7 @@ def _follow(ray: Any, actor: Any, node: subprocess.Popen[str]) -> None:
 
 
 def _run_node(parent: int, *arguments: str) -> None:
-    """Run Ray's command with these arguments; end when the parent ends."""
+    """Run Ray's command line with these arguments. End when the parent process ends."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:

@@ -1,7 +1,8 @@
-"""Short-lived signed tokens (JWT), in which gateways tell workers what they may serve.
+"""Short-lived signed tokens (JWT) with which gateways authorize requests to workers.
 
-A token says who makes the request, for which session and epoch, and which worker may serve it. Its secret is the one of
-the settings, or one in the database: every process of a cluster uses the same ones."""
+A token has the principal of the request, the session and its epoch, and the worker that may serve it. It is signed with
+the secret in the settings, or else with one in the database, which all processes of a cluster share.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +30,16 @@ ALGORITHM = "HS256"
 TOKEN_S = 300
 """Seconds for which a token is valid."""
 ROTATION = timedelta(days=1)
-"""The age at which a secret signs no more. It verifies tokens for as long again."""
+"""The age at which a secret is replaced. It still verifies tokens for the same time."""
 MIN_SECRET = 32
-"""The fewest characters of a secret in the settings."""
+"""The minimum length of a secret in the settings."""
 OPERATOR = "operator"
-"""The id of the secret of the settings."""
+"""The id of the secret in the settings."""
 FENCED, MOVED, LOST = "telegrad-fenced", "moved", "lost"
-"""The header by which a worker tells the gateway that it may not serve a request, and its values: the session is at
-another worker, and the request had no effect, or had one that is there, too; or it is unknown what became of it."""
+"""The header of an answer that tells the gateway why the worker did not serve a request, and its values: another worker
+has the session, and the effect of the request if it had one; or whether the request had an effect is unknown."""
 MAX_KNOWN = 4096
-"""The number of verified tokens that are remembered."""
+"""The number of verified tokens that are cached."""
 MISSING = "a worker serves what a gateway sends it, and direct requests with a session's token"
 CLOCK_SKEW_S = 30.0
 """Seconds by which the clock of a gateway may differ from this machine's."""
@@ -48,7 +49,7 @@ REFUSED = "a worker serves what a gateway sends it; this request's token is "
 
 
 class ClusterSecret(Base):
-    """A secret that signs"""
+    """A secret for signing tokens."""
 
     __tablename__ = "cluster_secrets"
 
@@ -58,30 +59,30 @@ class ClusterSecret(Base):
 
 
 class Claims(NamedTuple):
-    """What a token says."""
+    """The content of a token."""
 
     principal: Principal
     worker: str
     """The id of the worker that may serve the request."""
     version: str
-    """The version of who made the token."""
+    """The version of the process that made the token."""
     session: str | None = None
-    """The id of the session that the request is for; None if it is for none."""
+    """The id of the session that the request is for, if any."""
     epoch: int = 0
-    """The epoch under which the worker has that session."""
+    """The epoch of the session on that worker."""
     durable: bool = False
     """Whether the session can be loaded from the data folder."""
     creation_key: str | None = None
-    """The digest of the Idempotency-Key with which a session is created."""
+    """The digest of the Idempotency-Key of a request that creates a session."""
     direct: bool = False
-    """Whether a client has the token itself, and so may say nothing about where the request comes from."""
+    """Whether a client uses the token itself, so that headers about the request's origin are not trusted."""
 
 
 class Secrets:
-    """The secrets of a cluster: the newest signs, and older ones still verify. Raises DatabaseUnavailable."""
+    """The secrets of a cluster. The newest one signs tokens; older ones verify them. Raises DatabaseUnavailable."""
 
     def __init__(self, database: Database, own: str = "") -> None:
-        """``own`` is the secret of the settings, if there is one. Raises InvalidValue if it is too short."""
+        """``own`` is the secret in the settings, if there is one. Raises InvalidValue if it is too short."""
         if 0 < len(own) < MIN_SECRET:
             raise InvalidValue(f"the cluster's secret has at least {MIN_SECRET} characters")
         self._database = database
@@ -89,7 +90,7 @@ class Secrets:
         self._known: dict[str, str] = {OPERATOR: own} if own else {}
 
     def newest(self) -> tuple[str, str]:
-        """The id and the text of the secret that signs. A new one is made if there is none, or it is too old."""
+        """The id and the text of the secret that signs tokens. If it is missing or too old, a new one is made."""
         if self._own:
             return OPERATOR, self._own
         now = datetime.now(UTC)
@@ -104,7 +105,7 @@ class Secrets:
         return str(found.number), found.secret
 
     def find(self, secret_id: str) -> str | None:
-        """The secret of this id; None if there is none any more."""
+        """The secret with this id; None if it is unknown or was deleted."""
         if secret_id in self._known or self._own or not secret_id.isdecimal() or len(secret_id) > 9:
             return self._known.get(secret_id)
         with self._database.transaction() as session:
@@ -115,7 +116,7 @@ class Secrets:
 
 
 def sign(claims: Claims, secret_id: str, secret: str, seconds: float = TOKEN_S) -> str:
-    """A token that is valid from now on for some seconds."""
+    """A token that is valid for ``seconds`` seconds."""
     now, (tenant, key, scopes) = time.time(), claims.principal
     payload = {**claims._asdict(), "principal": [tenant, key, sorted(scopes)]}
     payload |= {"iat": int(now), "exp": int(now + seconds)}
@@ -123,22 +124,24 @@ def sign(claims: Claims, secret_id: str, secret: str, seconds: float = TOKEN_S) 
 
 
 def session_in(path: str) -> str | None:
-    """The id of the session that a path is about."""
+    """The id of the session in a path, if there is one."""
     found = SESSION.match(path)
     return None if found is None or found[1] in NOT_SESSIONS else found[1]
 
 
 class TokenReader:
-    """Reads the tokens of requests to a worker, and remembers those that it has verified."""
+    """Verifies the tokens of requests to a worker, and caches their claims."""
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
         self._known: LRU[bytes, tuple[Claims, float]] = LRU(MAX_KNOWN)
-        """The claims of tokens, and the times at which they expire, by the digests of the headers."""
+        """The claims and the expiry times of tokens, by the tokens' digests."""
 
     async def claims(self, header: bytes | None) -> Claims:
-        """The claims of the token in an Authorization header. Raises Unauthenticated, and ServerBusy if the database
-        cannot be read."""
+        """The claims of the token in an Authorization header.
+
+        Raises Unauthenticated, and ServerBusy if the database cannot be read.
+        """
         token = bearer_in(header, MISSING)
         digest = sha256(token.encode()).digest()
         known: tuple[Claims, float] | None = self._known.get(digest)
@@ -147,7 +150,7 @@ class TokenReader:
         return known[0]
 
     def _verified(self, token: str) -> tuple[Claims, float]:
-        """The claims of a token, and the time at which it expires. Raises Unauthenticated."""
+        """The claims and the expiry time of a token. Raises Unauthenticated."""
         try:
             secret = self._secrets.find(str(jwt.get_unverified_header(token).get("kid", "")))
         except jwt.InvalidTokenError:

@@ -1,13 +1,14 @@
-"""A worker: the application of a server, whose sessions are in the directory of a cluster.
+"""A worker: the application of a server whose sessions are in the directory of a cluster.
 
-Its lease, renewed every second, proves that the directory still counts on this worker. A worker that could not renew
-its lease in time, as when its process was stopped, answers nothing until it has. If the directory has declared it dead
-by then, other workers may have its sessions, and it joins again under a new id.
+A worker renews its lease every second. Until its end, the directory does not give the worker's sessions to others. A
+worker that could not renew its lease in time, because its process was paused for example, answers nothing until it has
+renewed it. If the worker was declared dead meanwhile, other workers may have its sessions, and it joins again under a
+new id.
 
-Its middleware serves requests with a token for this worker, and drops answers after the lease has ended. If a request
-is for a session, the token has the epoch under which this worker has it; the worker takes the session over if it has an
-earlier one. The lease is checked when a request begins and again before its answer leaves: between the two, this
-process may have been stopped while others took its sessions.
+The middleware serves only requests with a token for this worker, and drops answers once the lease has ended. The token
+of a request for a session has the session's epoch; a worker that has an earlier epoch takes the session over. The lease
+is checked when a request begins and again before its answer is sent, because the process may be paused in between,
+while other workers take its sessions.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
 LAPSED = "this worker has lost touch with the directory of sessions"
 RETRY_AFTER_S = 1
 Lasts = Callable[[], bool]
-"""Whether the lease lasts with which a request began."""
+"""Whether the lease that was valid when a request began is still valid."""
 STARTS = frozenset({"http.response.start", "websocket.http.response.start"})
 
 
 class Member(NamedTuple):
-    """What a worker tells the directory once."""
+    """What the directory stores of a worker when it joins."""
 
     url: str
     version: str
@@ -64,9 +65,9 @@ class Member(NamedTuple):
 
 
 class Lease:
-    """Joins the directory for a host and renews its lease, on a thread that a busy event loop does not delay.
+    """Adds a host to the directory and renews its lease, on a thread that a busy event loop does not delay.
 
-    A worker that drains gets ``drain_s`` seconds for programs that run.
+    When the worker drains, its running programs get ``drain_s`` seconds to finish.
     """
 
     def __init__(self, directory: Directory, host: WorkerHost, seconds: float, drain_s: float) -> None:
@@ -74,22 +75,22 @@ class Lease:
         self._member: Member | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._until = 0.0
-        """The monotonic time at which the lease ends."""
+        """The end of the lease, in monotonic time."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="telegrad-lease", daemon=True)
 
     def lasts(self, worker_id: str) -> bool:
-        """Whether the lease of the worker of this id lasts: until its end nobody declares that worker dead."""
+        """Whether this is the worker's id and its lease is valid, so that nobody has declared it dead."""
         return time.monotonic() < self._until and worker_id == self._host.worker_id
 
     def start(self, member: Member) -> None:
-        """Join, and renew from now on. Called on the host's event loop. Raises DatabaseUnavailable."""
+        """Join, and start renewing. Called on the host's event loop. Raises DatabaseUnavailable."""
         self._member, self._loop = member, asyncio.get_running_loop()
         self._join(member)
         self._thread.start()
 
     def stop(self) -> None:
-        """Renew no more, and tell the directory that this worker has ended."""
+        """Stop renewing, and mark the worker as dead in the directory."""
         if self._member is None:
             return
         self._stopped.set()
@@ -117,7 +118,7 @@ class Lease:
 
     def _renew(self) -> None:
         assert self._loop is not None and self._member is not None
-        begun = time.monotonic()  # before the database's clock is read, so that this end is the earlier one
+        begun = time.monotonic()  # before the database reads its clock, so that the lease ends here first
         state = self._directory.renew(self._host.worker_id, self._seconds, self._host.report())
         if state is WorkerState.DEAD:
             self._until = 0.0
@@ -132,7 +133,7 @@ class Lease:
 
 
 class LeaseGuard:
-    """ASGI middleware: passes to ``app`` what the worker may serve, and its answers while the lease lasts."""
+    """ASGI middleware: refuses requests that the worker may not serve, and drops answers after the lease has ended."""
 
     def __init__(self, app: ASGIApp, host: WorkerHost, tokens: TokenReader, lease: Lease) -> None:
         self._app, self._host, self._tokens, self._lease = app, host, tokens, lease
@@ -165,7 +166,7 @@ class LeaseGuard:
             await self._app(*self._guarded(scope, receive, send, claims.worker))
 
     def _check(self, claims: Claims, session_id: str | None) -> None:
-        """Raise unless this worker may serve a request with these claims."""
+        """Raise an error unless this worker may serve a request with these claims."""
         if claims.worker != self._host.worker_id:
             raise SessionMoved("another worker has answered here until now")
         if not self._lease.lasts(claims.worker):
@@ -176,7 +177,7 @@ class LeaseGuard:
             raise Unauthenticated(REFUSED + "for another session")
 
     def _guarded(self, scope: Scope, receive: Receive, send: Send, worker_id: str) -> tuple[Scope, Receive, Send]:
-        """The same, but ``send`` drops answers if the lease with which the request began has ended."""
+        """Wrap ``send`` and the stream extension, so that they drop answers if the lease has ended."""
         lasts = partial(self._lease.lasts, worker_id)
         prompt = scope.get("extensions", {}).get(PROMPT)
         if prompt is not None:
@@ -210,9 +211,9 @@ def _guarded_answer(lasts: Lasts, scope: Scope, receive: Receive, send: Send) ->
 
 
 def _guarded_prompts(lasts: Lasts, answer_with: Callable[..., None]) -> Callable[..., None]:
-    """Answer messages at once only while the lease lasts.
+    """Wrap ``answer_with``, so that messages are answered on the event loop only while the lease is valid.
 
-    The application gets the others, and those during which the lease ended, whose answers are in the record.
+    The application gets the other messages. A message during which the lease ends is answered from the record there.
     """
 
     def guarded(prompt: Callable[[memoryview], Any], *rest: Any) -> None:
@@ -231,9 +232,9 @@ async def _refuse(error: TelegradError, scope: Scope, receive: Receive, send: Se
 
 
 def _mark_moved(start: Message) -> None:
-    """Tell the gateway, without the body, if the answer is that the session has moved.
+    """Set the header that tells the gateway that the session has moved, if that is the answer.
 
-    Without Retry-After, the new owner may have found what the request did in the journal.
+    Without Retry-After, the request may have had an effect that the new owner has read from the journal.
     """
     request = REQUEST.get()
     if request is None or request.slug != SessionMoved.slug:
@@ -244,9 +245,9 @@ def _mark_moved(start: Message) -> None:
 
 
 def device_names() -> list[str]:
-    """The names that sessions may ask for here, "cuda" and "gpu" among them if there is a GPU of CuPy's.
+    """The names of devices that sessions may use here, with "cuda" and "gpu" if CuPy finds a GPU.
 
-    It imports the libraries of all devices, which takes seconds, and finds no GPU that the process may not see.
+    This imports the libraries of all devices, which takes seconds.
     """
     here = available()
     names = {info.name for info in here} | {info.name.partition(":")[0] for info in here}
@@ -254,9 +255,9 @@ def device_names() -> list[str]:
 
 
 def run_worker(settings: WorkerSettings) -> None:
-    """Serve as a worker until SIGINT or SIGTERM, then hand its sessions over to others. Announce its id and address.
+    """Serve as a worker until SIGINT or SIGTERM, then hand its sessions over to other workers.
 
-    Raises CommandFailed if its settings or its database do not allow that, and TelegradError if its data folder cannot
+    Raises CommandFailed if the settings or the database do not allow that, and TelegradError if the data folder cannot
     be used.
     """
     database = Database(settings.database_url.get_secret_value())

@@ -1,4 +1,4 @@
-"""Session host of a cluster worker. The directory decides which sessions it has."""
+"""The session host of a worker in a cluster. The directory decides which sessions it has."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from .tokens import TOKEN_S, Claims, Secrets, sign
 
 logger = logging.getLogger(__name__)
 CREATION_KEY: ContextVar[str | None] = ContextVar("creation_key", default=None)
-"""The digest of the Idempotency-Key of the request that this task serves."""
+"""The digest of the Idempotency-Key of the current request."""
 MOVING = "the session moves to another worker"
 LOST = "this worker was taken for dead, and its sessions for lost"
 ELSEWHERE = (
@@ -52,54 +52,53 @@ ELSEWHERE = (
 POLL_S = 0.02
 MAX_HANDED_OVER = 4096
 HANDOVERS = 4
-"""How many sessions are handed over at the same time."""
+"""The number of sessions that are handed over at the same time."""
 TIDY_S = 10.0
-"""Seconds between two looks at the sessions that were handed over and not taken."""
+"""Seconds between two checks for expired sessions that no worker has taken over."""
 RETRY_AFTER_S = 1
 NO_ROOM = ServerBusy, SessionLimit, TooLarge
-"""The errors of a session that another worker may have room for, or this one later."""
+"""The errors for lack of room, which another worker may have, or this one later."""
 
 
 class WorkerHost(SessionHost):
-    """Hosts the sessions of one worker. ``worker_id`` is what the directory calls it; it changes after a lapse."""
+    """Hosts the sessions of one worker. ``worker_id``, its id in the directory, changes if the worker joins again."""
 
     def __init__(self, settings: WorkerSettings, directory: Directory, secrets: Secrets) -> None:
         super().__init__(settings, shared=True)
         self._directory, self._secrets = directory, secrets
         self.library: ClusterLibrary = ClusterLibrary(directory.database)
         self.worker_id = ""
-        """The worker's id; empty before it has joined."""
+        """The worker's id; empty before it joins."""
         self.url = ""
-        """The address at which others reach this worker."""
+        """The address of this worker for gateways and clients."""
         self.epochs: dict[str, int] = {}
-        """The epochs of the sessions that are here."""
+        """The epochs of the sessions of this worker."""
         self.leaving = False
-        """Whether the worker takes no new sessions, and hands over those that it has."""
+        """Whether the worker refuses new sessions and hands over those that it has."""
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._active: Counter[str] = Counter()
-        """How many requests and streams of each session are being served."""
+        """The number of active requests and streams of each session."""
         self._moving: set[str] = set()
         """The sessions that are being handed over."""
         self._handed_over: LRU[str, int] = LRU(MAX_HANDED_OVER)
-        """The epochs of the sessions that were handed over last."""
+        """The epochs of the sessions that were handed over recently."""
         self._handover: asyncio.Task[None] | None = None
         self._tidied = -math.inf
-        """When sessions that were handed over were last looked through."""
+        """The time of the last check for expired sessions that no worker has taken over."""
 
     def discover(self) -> None:
-        """Add durable sessions of the data folder, which the directory does not have or has under an older epoch.
+        """Add to the directory the durable sessions in the data folder that are missing there or have an older epoch.
 
-        There are some if a server without a cluster had the folder, or if the directory's database was lost. Only the
-        first worker of a cluster looks for them, before it joins: after that, only workers write to the folder.
-
-        Raises DatabaseUnavailable, and ServerBusy if the folder cannot be read.
+        There are some if a server without a cluster used the folder, or if the directory's database was lost. Only the
+        first worker of a cluster looks for them, before it joins, because from then on only workers write to the
+        folder. Raises DatabaseUnavailable, and ServerBusy if the folder cannot be read.
         """
         if self._data is None or any(each.alive and each.overdue_s < 0 for each in self._directory.workers()):
             return
         begun, known, count = time.time(), self._directory.epochs(), 0
         same = ("id", "tenant", "name", "device", "dtype", "created_at", "last_used_at", "ttl_s")
         for manifest in self._data.manifests():
-            # A session with a known epoch is as its last worker left it. A new one is about to be added by its worker.
+            # The directory is right about a known epoch. A newer session is about to be added by its worker.
             if manifest.epoch <= known.get(manifest.id, -1) or manifest.created_at >= begun:
                 continue
             facts = {name: getattr(manifest, name) for name in same}
@@ -108,7 +107,7 @@ class WorkerHost(SessionHost):
                 **facts,
                 heartbeat_ttl_s=self._settings.heartbeat_ttl_s if manifest.heartbeats else None,
                 durable=True,
-                sequence=0,  # its journal has it, which is read when the session is used
+                sequence=0,  # it is in the journal, which is read when the session is used
             ).model_dump(mode="json")
             found = Placement(manifest.id, manifest.tenant, None, manifest.epoch, True, manifest.device, description)
             try:
@@ -125,7 +124,7 @@ class WorkerHost(SessionHost):
             logger.info("%s durable sessions in the data folder are now in the directory", count)
 
     def report(self) -> Report:
-        """What the directory is told of this worker. Any thread may call it."""
+        """The worker's load, for the directory. Any thread may call this."""
         load = (self.workers.busy_count + self.workers.backlog) / self.workers.count
         free = max(0, self._settings.max_process_bytes - self.quotas.memory.used)
         return Report(len(self._sessions), self._settings.max_sessions, load, int(free))
@@ -143,7 +142,7 @@ class WorkerHost(SessionHost):
         await super()._make_room(options)
 
     async def _registered(self, handle: SessionHandle) -> SessionHandle:
-        """Add a new session to the directory before its creator gets its id; end it if that fails."""
+        """Add a new session to the directory before its creator gets the id; end the session if that fails."""
         description = Session(**members(handle)).model_dump(mode="json")
         where = self.worker_id, FIRST_EPOCH, handle.durable, handle.device
         placed = Placement(handle.id, handle.tenant, *where, description)
@@ -165,7 +164,7 @@ class WorkerHost(SessionHost):
 
     @override
     def check_name(self, tenant: str, name: str | None) -> None:
-        """Raise nothing: the directory checks the name when the session is registered."""
+        """Do nothing: the directory checks the name when it adds the session."""
 
     @override
     async def rename(self, handle: SessionHandle, name: str | None) -> None:
@@ -183,9 +182,9 @@ class WorkerHost(SessionHost):
     # Sessions that move --------------------------------------------------------------------------
 
     async def take(self, session_id: str, epoch: int, durable: bool) -> None:
-        """Open a session that the directory has given to this worker under an epoch, unless it is open.
+        """Open a session that the directory has assigned to this worker under an epoch, unless it is open.
 
-        Raises SessionMoved if another worker has got it since.
+        Raises SessionMoved if the session was assigned to another worker since.
         """
         if self._has(session_id, epoch):
             return
@@ -203,16 +202,16 @@ class WorkerHost(SessionHost):
         except UnknownSession:
             if durable and epoch > FIRST_EPOCH:
                 raise SessionLost(ELSEWHERE) from None
-            # It was this worker's, and has ended.
+            # It was a session of this worker, and has ended.
             await guarded(self._directory.remove, session_id, self.worker_id)
             raise
         self.epochs[session_id] = epoch
 
     async def _receive(self, session_id: str, epoch: int) -> None:
-        """Take over a session that is not durable from the files that its last worker has written.
+        """Load a session that is not durable from the files that its last worker has written.
 
-        Raises UnknownSession if there are none, ServerBusy if there is no room for the session now, so that anyone may
-        have it later, and SessionLost if its files are of no use.
+        Raises UnknownSession if there are none, ServerBusy if there is no room for the session now, in which case any
+        worker may get it later, and SessionLost if the files cannot be used.
         """
         data = self._data
         manifest = None if data is None or epoch == FIRST_EPOCH else await asyncio.to_thread(data.find, session_id)
@@ -235,7 +234,7 @@ class WorkerHost(SessionHost):
         self.resume(options, session, manifest)
 
     def _has(self, session_id: str, epoch: int) -> bool:
-        """Whether a session is here under an epoch. Raises SessionMoved if this worker may not have it under that."""
+        """Whether this worker has a session under an epoch. Raises SessionMoved if the epoch is out of date."""
         latest = self.epochs.get(session_id) or self._handed_over.get(session_id) or 0
         if latest > epoch or session_id in self._moving or (latest == epoch and session_id not in self.epochs):
             raise SessionMoved(MOVING)
@@ -243,7 +242,7 @@ class WorkerHost(SessionHost):
 
     @contextmanager
     def serving(self, session_id: str) -> Iterator[None]:
-        """Within the block, a request or a stream of a session is served, so it is not handed over."""
+        """Mark a session as active within the block, so that it is not handed over."""
         self._active[session_id] += 1
         try:
             yield
@@ -258,15 +257,12 @@ class WorkerHost(SessionHost):
         super()._forget(session_id)
 
     async def drop_all(self) -> None:
-        """Forget all sessions: the directory has given them to other workers, or they are lost."""
+        """Forget all sessions, because the directory has assigned them to other workers, or they are lost."""
         for session_id in list(self._sessions):
             self._forget(session_id)
 
     def begin_handover(self, seconds: float) -> asyncio.Task[None]:
-        """Take no new sessions, and hand those that are here over to other workers.
-
-        A second call tries those again that could not move.
-        """
+        """Refuse new sessions, and hand over those of this worker. A second call retries those that could not move."""
         self.leaving = True
         if self._handover is None or self._handover.done():
             self._handover = asyncio.create_task(self._hand_over_all(seconds))
@@ -278,7 +274,7 @@ class WorkerHost(SessionHost):
 
         async def hand_over(handle: SessionHandle) -> None:
             async with room:
-                if not handle.durable:  # it moves by files, unless it has no snapshot now
+                if not handle.durable:  # it moves as files, unless it has no snapshot now
                     if self._data is None or time.monotonic() >= deadline:
                         return
                     if await handle.inspect(snapshot.refusal) is not None:
@@ -292,7 +288,7 @@ class WorkerHost(SessionHost):
                 raise done
 
     async def _hand_over(self, handle: SessionHandle, deadline: float) -> None:
-        """Let a session's programs finish, save it, and release it in the directory for other workers."""
+        """Wait until a session's programs have finished, save the session, and release it for other workers."""
         self._moving.add(handle.id)
         try:
             handle.stop_streams(GOING_AWAY, MOVING)
@@ -313,7 +309,7 @@ class WorkerHost(SessionHost):
             self._moving.discard(handle.id)
 
     async def _release_written(self, handle: SessionHandle, epoch: int) -> None:
-        """Release a session that is not durable, with files from which the next worker takes it."""
+        """Write the files of a session that is not durable, and release it for other workers."""
         assert self._data is not None
         saved = await handle.inspect(_saved)
         files = await asyncio.to_thread(_write_files, self._data, handle, saved, epoch)
@@ -332,12 +328,12 @@ class WorkerHost(SessionHost):
                 await self._end_unmoved(self._data)
 
     async def _end_unmoved(self, data: DataFolder) -> None:
-        """End the sessions that were handed over, and that nobody has used in their time to live."""
+        """End the expired sessions among those that were handed over and that no worker has taken."""
         for placed in await guarded(self._directory.handed_over):
             manifest = await asyncio.to_thread(data.find, placed.id)
             if manifest is not None and not manifest.is_expired(self._settings.heartbeat_ttl_s):
                 continue
-            # Nobody can have got it, or get it, once it is not in the directory.
+            # Once it is not in the directory, no worker has it or can get it.
             if await guarded(self._directory.remove_unmoved, placed) and manifest is not None:
                 files = await asyncio.to_thread(data.open, manifest)
                 await asyncio.to_thread(files.remove)

@@ -27,22 +27,22 @@ from ..process import ADDRESS, end
 from ..settings import AccessSettings
 
 READY_S = 60.0
-"""Seconds that the workers of one command get to start."""
+"""Seconds that the workers of a command get to start."""
 EXIT_S = 10.0
 """Seconds that a worker gets to end, in addition to the time for its running programs."""
 PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
-"""Seconds before a worker that ended is started again: first, and at most, doubled while it fails to start."""
+"""Seconds before a worker is restarted: the first pause, which doubles with each failure, and the longest."""
 STEADY_S = 30.0
-"""A worker that ran for this long is started again after the shortest pause."""
+"""A worker that ran for longer is restarted after the shortest pause."""
 TAIL = 20
-"""How many of the last lines of a worker's log its failure is explained with."""
+"""The number of lines from the end of a worker's log that explain its failure."""
 COMMAND = ("-m", "telegrad_service.cli", "worker", "--end-with-stdin=true")
 OF_THE_GATEWAY = frozenset(AccessSettings.model_fields)
-"""Settings of who serves clients, which workers do not take over."""
+"""Settings of a gateway that its workers do not inherit."""
 
 
 def inherited_environment() -> dict[str, str]:
-    """The environment of this process without the settings that workers do not take over."""
+    """The environment of this process without the settings that workers do not inherit."""
     others = {f"TELEGRAD_{name.upper()}" for name in OF_THE_GATEWAY}
     return {name: value for name, value in os.environ.items() if name not in others}
 
@@ -51,19 +51,20 @@ class WorkerStatus(NamedTuple):
     """The state of a worker's process."""
 
     url: str | None
-    """Its address; None while it does not serve."""
+    """The worker's address; None while it does not serve."""
     restarts: int
     failure: str | None
-    """Why it did not start."""
+    """Why the worker failed, if it did."""
 
 
 class WorkerProcess:
-    """Runs one worker process, and starts it again whenever it ends."""
+    """Runs a worker process, and restarts it whenever it ends."""
 
     def __init__(self, environment: Mapping[str, str], flags: Sequence[str], log: int, own_session: bool) -> None:
-        """``log`` is the descriptor of the file that the worker's log is copied to.
+        """``log`` is the descriptor of the file to which the worker's log is copied.
 
-        With ``own_session``, Ctrl-C in a terminal is not for the worker, but for us, who let programs finish first.
+        With ``own_session``, Ctrl-C in a terminal does not reach the worker, so that this process can stop it
+        gracefully.
         """
         self._environment, self._flags, self._log, self._own_session = environment, flags, log, own_session
         self._lines: deque[str] = deque(maxlen=TAIL)
@@ -76,18 +77,18 @@ class WorkerProcess:
         threading.Thread(target=self._run_forever, name="worker", daemon=True).start()
 
     def status(self, wait_s: float) -> WorkerStatus:
-        """The worker's status. Waits for at most this time until the worker serves or has failed to start."""
+        """The worker's status. Waits at most ``wait_s`` seconds until the worker serves or has failed."""
         with self._changed:
             self._changed.wait_for(lambda: self._url or self._failure or self._stopping, wait_s)
             return WorkerStatus(self._url, max(0, self._starts - 1), self._failure)
 
     def wait(self) -> None:
-        """Wait until the worker has been told to end."""
+        """Wait until :meth:`stop` is called."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopping)
 
     def stop(self, wait_s: float) -> None:
-        """End the worker for good: running programs get this time to finish."""
+        """Stop the worker for good. Its running programs get ``wait_s`` seconds to finish."""
         with self._changed:
             self._stopping = True
             process = self._process
@@ -111,11 +112,11 @@ class WorkerProcess:
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     def _start(self) -> bool:
-        """Start the process, unless the worker is to end."""
+        """Start the process. Return False if :meth:`stop` was called."""
         with self._changed:
             if self._stopping:
                 return False
-            # It reads its standard input, which ends with this process, however that ends.
+            # The worker stops when its standard input ends, as it does when this process ends for any reason.
             self._process = subprocess.Popen(
                 [sys.executable, *COMMAND, *self._flags],
                 stdin=subprocess.PIPE,
@@ -129,7 +130,7 @@ class WorkerProcess:
         return True
 
     def _follow(self) -> int:
-        """Pass on what the process logs until it ends; its exit code."""
+        """Read the output of the process until it ends. Return its exit code."""
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
         logged = threading.Thread(target=self._copy_log, args=(process.stderr,), name="log", daemon=True)
@@ -149,12 +150,12 @@ class WorkerProcess:
         with log:
             for line in log:
                 self._lines.append(line.decode(errors="replace").strip())
-                with suppress(OSError):  # nobody reads it any more
+                with suppress(OSError):  # nobody reads the log any more
                     os.write(self._log, line)
 
 
 class LocalWorkers:
-    """So many workers with one environment, as child processes. They end with this process, even if it is killed."""
+    """Workers as child processes. They end with this process, even if it is killed."""
 
     def __init__(self, environment: Mapping[str, str], count: int, drain_s: float) -> None:
         self._stop_s = drain_s + EXIT_S
@@ -163,7 +164,7 @@ class LocalWorkers:
         self._workers = [WorkerProcess(environment, flags, logs.STDERR, own_session=True) for _ in range(count)]
 
     def wait_ready(self) -> None:
-        """Wait until all workers serve. Raises CommandFailed, with the end of its log, if one does not."""
+        """Wait until all workers serve. Raises CommandFailed, with the end of its log, for a worker that does not."""
         deadline = time.monotonic() + READY_S
         for number, worker in enumerate(self._workers):
             found = worker.status(max(0.0, deadline - time.monotonic()))
@@ -173,7 +174,7 @@ class LocalWorkers:
             logs.progress(f"worker {number + 1} of {len(self._workers)} serves at {found.url}")
 
     def stop(self) -> None:
-        """Stop the workers, whose programs get ``drain_s`` seconds to finish."""
+        """Stop the workers. Their programs get ``drain_s`` seconds to finish."""
         with ThreadPoolExecutor(len(self._workers)) as pool:
             list(pool.map(lambda worker: worker.stop(self._stop_s), self._workers))
 
@@ -199,18 +200,18 @@ def import_ray() -> Any:
 
 
 def check_installed() -> None:
-    """Raise RayError, which names the extra, if Ray is not installed; it is not imported, which takes a second."""
+    """Raise RayError, which names the extra, if Ray is not installed. Importing it would take a second."""
     if importlib.util.find_spec("ray") is None:
         raise RayError("Ray, which starts and places workers, is not installed here: install telegrad-service[ray]")
 
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """A worker to start: its name in Ray, the resources that it takes, its environment and its node.
+    """A worker to start: its name in Ray, its environment, the resources that it takes, and its node.
 
-    ``environment`` is added to that of the node. ``log`` is a named pipe on the node that takes the worker's log, which
-    otherwise goes to Ray's own files. With ``node``, a node's id, the worker runs there and nowhere else. ``exclusive``
-    refuses a name that is taken, which otherwise means that the worker is there already.
+    ``environment`` is added to that of the node. ``log`` is a named pipe on the node for the worker's log, which
+    otherwise goes to Ray's own files. ``node`` is the id of the only node on which the worker may run. If the name is
+    taken, the existing worker is used, or with ``exclusive`` an error is raised.
     """
 
     name: str
@@ -224,7 +225,7 @@ class WorkerSpec:
 
 
 class WorkerActor(WorkerProcess):
-    """Runs one worker process, on a Ray node."""
+    """Runs a worker process on a Ray node."""
 
     def __init__(self, environment: Mapping[str, str], log: str | None) -> None:
         import ray
@@ -232,11 +233,11 @@ class WorkerActor(WorkerProcess):
         own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         own.pop("OMP_NUM_THREADS", None)  # Ray sets it to 1; the worker has a setting for it
         flags = _address_flags(environment, ray.util.get_node_ip_address())
-        super().__init__({**own, **environment}, flags, _open_log(log), own_session=False)  # Ray ends it with the actor
+        super().__init__({**own, **environment}, flags, _open_log(log), own_session=False)  # Ray ends both
 
 
 def _address_flags(given: Mapping[str, str], node: str) -> list[str]:
-    """The flags of a worker's address: a free port of its node's address, unless a port was given."""
+    """The flags for a worker's address: a free port on its node's address, unless a port was given."""
     port = given.get("TELEGRAD_PORT")
     if port is None:
         return [f"--host={node}", "--port=0"]
@@ -247,7 +248,7 @@ def _address_flags(given: Mapping[str, str], node: str) -> list[str]:
 
 
 def _open_log(pipe: str | None) -> int:
-    """A file descriptor of the named pipe, or of this process's standard error if nobody reads the pipe."""
+    """A file descriptor of a named pipe, or of standard error if nobody reads the pipe."""
     if pipe is not None:
         with suppress(OSError):
             descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
@@ -260,10 +261,7 @@ def _open_log(pipe: str | None) -> int:
 
 
 def check_reachable(address: str, wait_s: float = CALL_S) -> None:
-    """Wait until something listens at this ``HOST:PORT``. Raises RayError if nothing does in time.
-
-    Ray itself would try for minutes.
-    """
+    """Wait until something listens at a ``HOST:PORT``. Raises RayError after ``wait_s``; Ray would take minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or "/" in host:
         raise RayError(f"{address!r:.200} is not the address of a Ray cluster, which is HOST:PORT, as in ray-head:6379")
@@ -279,7 +277,7 @@ def check_reachable(address: str, wait_s: float = CALL_S) -> None:
 
 
 def connect_to_ray(ray: Any, address: str) -> None:
-    """Connect this process to Ray, through the Ray node of this machine. Raises RayError if that is not possible."""
+    """Connect this process to Ray, through the Ray node of this machine. Raises RayError."""
     check_reachable(address)
     try:
         ray.init(address=address, configure_logging=False, log_to_driver=False)
@@ -288,7 +286,7 @@ def connect_to_ray(ray: Any, address: str) -> None:
 
 
 def start_actors(ray: Any, specs: Sequence[WorkerSpec]) -> dict[str, Any]:
-    """Ask Ray for these workers; handles of their actors by name. A worker that is there already is left as it is."""
+    """Start workers on Ray. Return their actors by name. Workers that exist already are left as they are."""
     actors = {}
     for spec in specs:
         strategy: Any = "SPREAD"
@@ -304,14 +302,14 @@ def start_actors(ray: Any, specs: Sequence[WorkerSpec]) -> dict[str, Any]:
                 get_if_exists=not spec.exclusive,
                 max_restarts=-1,
                 max_task_retries=0,
-                max_concurrency=8,  # a call that waits holds up no other
+                max_concurrency=8,  # a call that waits does not block others
                 num_cpus=spec.cpus,
                 num_gpus=spec.gpus,
                 resources=spec.resources,
                 scheduling_strategy=strategy,
             )
             actors[spec.name] = actor.remote(spec.environment, spec.log)
-        except ValueError as error:  # it checks the resources, and whether the name is free
+        except ValueError as error:  # from Ray's check of the resources and the name
             raise RayError(f"Ray takes no worker {spec.name}: {str(error)[:500]}") from error
     return actors
 
@@ -319,9 +317,9 @@ def start_actors(ray: Any, specs: Sequence[WorkerSpec]) -> dict[str, Any]:
 def wait_for_actors(
     ray: Any, actors: Mapping[str, Any], deadline: float, report: Callable[[str, WorkerStatus], None]
 ) -> None:
-    """Wait until every worker serves, and report each as it does; ``deadline`` is of ``time.monotonic``.
+    """Wait until every worker serves, and report each; ``deadline`` is a time of ``time.monotonic``.
 
-    Raises RayError with the log's end if one does not start, or with the names of those that Ray has not placed.
+    Raises RayError, with the end of its log for a worker that fails, or with the names of those that Ray did not place.
     """
     waiting = {actor.status.remote(max(0.0, deadline - time.monotonic())): name for name, actor in actors.items()}
     while waiting:
@@ -343,17 +341,17 @@ def wait_for_actors(
 
 
 def find_actors(ray: Any) -> dict[str, Any]:
-    """Handles of the actors of all workers that Ray runs or is to place, by name."""
+    """The actors, by name, of all workers that Ray runs or will place."""
     found = {}
     for each in ray.util.list_named_actors(all_namespaces=True):
         if each["namespace"] == NAMESPACE:
-            with suppress(ValueError):  # it has ended since
+            with suppress(ValueError):  # it has ended meanwhile
                 found[each["name"]] = ray.get_actor(each["name"], NAMESPACE)
     return dict(sorted(found.items()))
 
 
 def actor_statuses(ray: Any, actors: Mapping[str, Any]) -> dict[str, WorkerStatus | None]:
-    """The statuses of the actors' workers, by name; None of an actor that does not answer in time."""
+    """The statuses of the actors' workers, by name; None if an actor does not answer in time."""
     calls = {name: actor.status.remote(0) for name, actor in actors.items()}
     if calls:
         ray.wait(list(calls.values()), num_returns=len(calls), timeout=CALL_S)
@@ -365,9 +363,9 @@ def actor_statuses(ray: Any, actors: Mapping[str, Any]) -> dict[str, WorkerStatu
 
 
 def stop_actors(ray: Any, actors: Mapping[str, Any], drain_s: float) -> None:
-    """End these workers and their actors; running programs get ``drain_s`` seconds to finish.
+    """Stop workers and their actors. Running programs get ``drain_s`` seconds to finish.
 
-    An actor that does not answer, such as one that Ray has not placed, is ended at once.
+    An actor that does not answer, because Ray has not placed it for example, is ended immediately.
     """
     answered = [name for name, found in actor_statuses(ray, actors).items() if found is not None]
     stops = [actors[name].stop.remote(drain_s + EXIT_S) for name in answered]
@@ -378,7 +376,7 @@ def stop_actors(ray: Any, actors: Mapping[str, Any], drain_s: float) -> None:
 
 
 def _amounts(resources: Mapping[str, float]) -> str:
-    """The resources that workers ask for, without Ray's own."""
+    """The resources as text, without Ray's internal ones."""
     shown = [
         f"{amount:g} {name}"
         for name, amount in sorted(resources.items())

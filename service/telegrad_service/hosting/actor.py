@@ -1,7 +1,7 @@
 """Actors on threads: each runs its calls one at a time and in order, off the event loop.
 
-Every call passes from one thread to another twice: with a queue and ``call_soon_threadsafe`` this took 32 µs, with
-``loop.run_in_executor`` 55 µs (uvloop, same run).
+Every call passes from one thread to another twice. A queue and ``call_soon_threadsafe`` take 32 µs for that,
+``loop.run_in_executor`` takes 55 µs (uvloop, same run).
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from telegrad_engine.program.registered_functions import permissions
 from ..tenants.principal import PRINCIPAL, Principal, refusals
 
 ALONE_S = 0.1
-"""Seconds after which a session counts as alone if no other session is used."""
+"""Seconds without use of another session after which a session counts as alone."""
 
 
 class Activity:
-    """Tracks which of the server's sessions is used."""
+    """Tracks which session of the server was used last."""
 
     def __init__(self) -> None:
         self._latest, self._since = 0, math.inf
 
     def note(self, number: int) -> None:
-        """Note that the session with this number is used."""
+        """Record a use of the session with this number."""
         if number != self._latest:
             self._latest, self._since = number, time.monotonic()
 
     @property
     def alone(self) -> bool:
-        """Whether only the last used session has been used for ``ALONE_S`` seconds."""
+        """Whether no other session than the last one was used for ``ALONE_S`` seconds."""
         return time.monotonic() - self._since > ALONE_S
 
 
@@ -55,23 +55,23 @@ _Job = tuple[str, Work]
 class Workers:
     """A fixed number of daemon threads that run the work that :meth:`put` gets.
 
-    The thread that became free last works next: its data is still in the core's cache, and the memory it freed is still
-    in its arena. Tenants take turns, and one tenant never takes the last thread, so that its long programs cannot keep
-    the others waiting. Work without a tenant may take all threads.
+    The thread that became idle last works next: its data is still in the core's cache, and the memory it freed is still
+    in its arena. Tenants take turns, and one tenant never takes the last thread, so that its long programs cannot block
+    the others. Work without a tenant may take all threads.
     """
 
     def __init__(self, count: int) -> None:
         self.count = count
         self._lock = threading.Lock()
         self._free: list[SimpleQueue[_Job | None]] = []
-        """The mailboxes of idle threads; that of the last one to become idle is at the end."""
+        """The mailboxes of idle threads. The one of the thread that became idle last is at the end."""
         self._backlog: OrderedDict[str, deque[Work]] = OrderedDict()
-        """The waiting work by tenant; the tenant whose turn is next is first."""
+        """The waiting work by tenant. The tenant whose turn is next comes first."""
         self._running: Counter[str] = Counter()
         """The number of threads that work for each tenant."""
         self._stopping = False
         self._started: dict[int, float] = {}
-        """When each thread began its last work, by the thread's id."""
+        """When each thread began its last work, by the id of the thread."""
         self._threads = [threading.Thread(target=self._work, name=f"telegrad-{i}", daemon=True) for i in range(count)]
         for thread in self._threads:
             thread.start()
@@ -102,18 +102,18 @@ class Workers:
 
     @property
     def backlog(self) -> int:
-        """How much work waits for a free thread."""
+        """The number of works that wait for a free thread."""
         with self._lock:
             return sum(map(len, self._backlog.values()))
 
     def occupied(self, seconds: float) -> bool:
-        """Whether no thread is free, and each has run the same work for at least ``seconds`` seconds."""
+        """Whether every thread has run the same work for at least ``seconds`` seconds."""
         latest = monotonic() - seconds
         with self._lock:
             return not self._free and all(started <= latest for started in self._started.values())
 
     def stop(self) -> None:
-        """End the threads after the work that waits."""
+        """End the threads once no work waits."""
         with self._lock:
             self._stopping = True
             for mailbox in self._free:
@@ -163,14 +163,14 @@ class _QueuedCall(NamedTuple):
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     principal: Principal
-    """Who has made the request that the call is for."""
+    """The principal of the request that made the call."""
 
 
 class Actor:
     """A mailbox whose calls run one after another on the workers.
 
-    The thread that ran a call continues with the next one without waiting for the event loop, which would take as long
-    as a small program. If other work waits for a thread, that runs first.
+    The thread that ran a call continues with the next one, without waiting for the event loop, which would take as long
+    as a small program. If other work waits for a thread, the thread runs that first.
     """
 
     def __init__(self, workers: Workers, tenant: str = "") -> None:
@@ -182,18 +182,18 @@ class Actor:
 
     @property
     def busy(self) -> bool:
-        """Whether a call runs, or waits for those before it."""
+        """Whether a call runs or waits."""
         return self._current is not None
 
     @property
     def waiting(self) -> int:
-        """How many calls wait for those before them."""
+        """The number of calls that wait for earlier ones."""
         return len(self._mailbox)
 
     async def call(self, function: Callable[..., T], *arguments: Any, token: CancellationToken | None = None) -> T:
-        """Return ``function(*arguments)``, run after all earlier calls. It stops when ``token`` is cancelled.
+        """Return ``function(*arguments)``, run after all earlier calls, until ``token`` is cancelled.
 
-        Cancelling the caller does not stop it.
+        Cancelling the task that awaits this does not stop the call.
         """
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
@@ -212,7 +212,7 @@ class Actor:
             result: T = await call.future
             return result
         finally:
-            del call  # its future's error, if any, has this frame in its traceback
+            del call  # an error in its future has this frame in its traceback
 
     def run_at_once(self, function: Callable[..., T], *arguments: Any, token: CancellationToken | None = None) -> T:
         """Return ``function(*arguments)``, run on this thread. The actor must not be busy."""
@@ -224,16 +224,16 @@ class Actor:
         running.add_done_callback(_log_error)
 
     def cancel(self, reason: str) -> None:
-        """Cancel all calls: the running one stops soon, a waiting one when its turn comes."""
+        """Cancel all calls. The running one stops soon, a waiting one when its turn comes."""
         with self._lock:
             calls = [*self._mailbox] if self._current is None else [self._current, *self._mailbox]
         for call in calls:
             call.token.cancel(reason)
 
     def abandon(self, running: Exception, waiting: Exception) -> None:
-        """Answer the running call and the waiting ones with errors.
+        """Fail the running call and the waiting ones with these errors.
 
-        The running one may continue, but its result is dropped.
+        The running call may continue, but its result is dropped.
         """
         with self._lock:
             current, calls = self._current, [*self._mailbox]
@@ -254,7 +254,7 @@ class Actor:
             except BaseException as caught:  # every error is passed to the caller
                 error = caught
             following, future = self._next(), call.future
-            del call  # when its result is known, nothing here holds its session
+            del call  # before its result is known: then nothing here may refer to its session
             assert self._loop is not None
             with suppress(RuntimeError):  # the loop ended while this was running
                 self._loop.call_soon_threadsafe(_done, future, result, error)
@@ -267,7 +267,7 @@ class Actor:
             call = following
 
     def _next(self) -> _QueuedCall | None:
-        """The next call that was not cancelled or answered."""
+        """The next call whose future is not done."""
         with self._lock:
             while self._mailbox:
                 self._current = self._mailbox.popleft()
@@ -278,7 +278,7 @@ class Actor:
 
 
 def _run(function: Callable[..., T], arguments: Sequence[Any], token: CancellationToken, principal: Principal) -> T:
-    """Return ``function(*arguments)``, run for this principal on this thread, until ``token`` is cancelled."""
+    """Return ``function(*arguments)``, run on this thread for a principal, until ``token`` is cancelled."""
     permissions.refusals = refusals(principal.scopes)
     outer, running.token = running.token, token
     try:

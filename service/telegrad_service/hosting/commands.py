@@ -36,13 +36,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 COMMANDS: dict[str, Callable[..., Any]] = {}
 QUERIES: set[Callable[..., Any]] = set()
 NAMES: dict[Callable[..., Any], str] = {}
-"""The commands' names in journals."""
+"""The names of commands in journals."""
 WORKLOADS: dict[Callable[..., Any], Callable[..., Hashable | None]] = {}
-"""For functions that may run on the event loop, see :func:`brief`."""
+"""The workloads of functions that may run on the event loop; see :func:`brief`."""
 
 
 def command(name: str) -> Callable[[Function], Function]:
-    """Declare a function that may change its session; its other arguments are data that a journal can hold."""
+    """Declare a function that may change its session. A journal can hold its other arguments."""
 
     def declare(function: Function) -> Function:
         if name in COMMANDS:
@@ -63,7 +63,8 @@ def query(function: Function) -> Function:
 def brief(workload: Callable[..., Hashable | None]) -> Callable[[Function], Function]:
     """Declare a command or query that runs on the event loop if its last runs with an equal workload were brief.
 
-    ``workload`` takes the same arguments, and returns what decides how long the function takes; None for any length.
+    ``workload`` takes the same arguments, and returns what determines how long the function takes, or None if that is
+    unknown.
     """
 
     def declare(function: Function) -> Function:
@@ -74,7 +75,7 @@ def brief(workload: Callable[..., Hashable | None]) -> Callable[[Function], Func
 
 
 def restored_arguments(function: Callable[..., Any], arguments: Sequence[Any]) -> list[Any]:
-    """A command's arguments from a journal, which has the fields of pydantic models as dictionaries."""
+    """The arguments of a command in a journal, where pydantic models are dictionaries."""
     return [
         model.model_validate(value) if model is not None and isinstance(value, dict) else value
         for model, value in zip(_models(function), arguments, strict=False)
@@ -83,7 +84,7 @@ def restored_arguments(function: Callable[..., Any], arguments: Sequence[Any]) -
 
 @cache
 def _models(function: Callable[..., Any]) -> tuple[type[BaseModel] | None, ...]:
-    """For each argument after the session, its pydantic model, if it is one."""
+    """For each parameter after the session, its type if that is a pydantic model."""
     hints = get_type_hints(function)
     types = [hints.get(name) for name in signature(function).parameters][1:]
     return tuple(hint if isinstance(hint, type) and issubclass(hint, BaseModel) else None for hint in types)
@@ -91,7 +92,7 @@ def _models(function: Callable[..., Any]) -> tuple[type[BaseModel] | None, ...]:
 
 logger = logging.getLogger(__name__)
 MAX_ELEMENTS = 4096
-"""The most elements of a tensor that is used on the event loop: special values, such as NaN, may each take longer."""
+"""The most elements of a tensor with which a call runs on the event loop. Special values, such as NaN, may be slow."""
 T = TypeVar("T")
 
 
@@ -107,7 +108,7 @@ def run_encoded(
 ) -> wire.Container:
     """Run the program in ``body`` and encode its answer, before another program can change the arrays.
 
-    If ``most_unpacked`` is given, ``body`` is a zstd frame, which decompresses to at most that many bytes.
+    With ``most_unpacked``, ``body`` is a zstd frame that may decompress to at most that many bytes.
     """
     if most_unpacked is not None:
         body = compression.decompress(body, most_unpacked)
@@ -132,11 +133,11 @@ def run_numbered(
     most: int,
     within: float | None = None,
 ) -> StreamAnswer:
-    """Run the program in a container if its number is the next, and record the answer; else look up the recorded one.
+    """Run the program in a container and record the answer, or return the recorded answer of a repeated program.
 
-    The container may be in a zstd frame, which decompresses to at most ``most`` bytes. The caller must hold the turn of
-    the sender's record. Raises NotAtOnce if ``within`` is given and that many seconds may not be enough; called again
-    without it, the program continues where it stopped.
+    The container may be in a zstd frame that decompresses to at most ``most`` bytes. The caller must hold the turn of
+    the sender's record. Raises NotAtOnce if the program may take longer than ``within`` seconds. When called again
+    without ``within``, the program continues where it stopped.
     """
     try:
         body = decompressed(message, most) if is_frame(message) else message
@@ -178,9 +179,9 @@ def _numbered_answer(
     failed: int | None,
     within: float | None,
 ) -> tuple[StreamAnswer, bool]:
-    """Run the next program. Return its answer, and whether programs that were sent after it must not run.
+    """Run the next program. Return its answer, and whether programs that were already sent after it must not run.
 
-    The program itself does not run if ``failed`` is the number of a program whose failure its sender had not seen.
+    ``failed`` is the number of an earlier program whose failure the sender had not seen. The program does not run then.
     """
     if failed is not None:
         text = f"program {number} did not run: program {failed} before it has not run to its end"
@@ -213,7 +214,8 @@ def _run_message(
 ) -> Answer:
     """Run the message in a container.
 
-    Raises NotAtOnce if it could stop between two programs, since a journal has it whole, or if it can be undone.
+    With ``within``, raises NotAtOnce for a message with rollback, and for several programs of a durable session, since
+    the journal has the message as a whole.
     """
     message = wire.message_of(tensor_metadata, arrays, max_depth, session.memory)
     if within is not None and (message.rollback or (session.is_durable and len(message.programs) > 1)):
@@ -225,7 +227,7 @@ def _run_message(
 
 
 def _bare(error: TelegradError) -> TelegradError:
-    """Return the error without its traceback and causes, whose frames would keep the program's arrays alive."""
+    """Return an error without its traceback and causes, whose frames keep the program's arrays alive."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
@@ -233,7 +235,7 @@ def _bare(error: TelegradError) -> TelegradError:
 def run_published(
     feed: Feed, loop: asyncio.AbstractEventLoop, function: Callable[..., T], session: Session, *arguments: Any
 ) -> T:
-    """Return ``function(session, …)``, and publish what it did, unless it only read."""
+    """Return ``function(session, …)``, and publish an event if it ran a program or failed."""
     programs, instructions, started = session.programs, session.instructions, perf_counter()
     request = REQUEST.get()
     sequence, request_id = (None, None) if request is None else (request.sequence, request.id)
@@ -270,7 +272,7 @@ def run_instructions(session: Session, program: Sequence[Instruction]) -> None:
 
 
 def tensor_metadata(session: Session, name: Any) -> Hashable | None:
-    """The shape and dtype of a small tensor, whose values hardly matter for a duration; None for all else."""
+    """The shape and dtype of a small tensor, which determine how long an op takes; None for anything else."""
     tensor = session.tensors.get(name) if type(name) is str else None
     return None if tensor is None or tensor._data.size > MAX_ELEMENTS else (tensor.shape, tensor.dtype)
 
@@ -286,7 +288,7 @@ def _op_workload(
 ) -> Hashable | None:
     known = [float if type(x) is float else x if type(x) is int else tensor_metadata(session, x) for x in inputs]
     dtypes = [x[1] for x in known if type(x) is tuple]
-    # The values of integers and booleans may decide the size of a result.
+    # The values of integers and booleans may determine the size of a result.
     if None in known or not dtypes or not all(dtype.is_floating_point for dtype in dtypes):
         return None
     return name, *known, repr(attrs), with_data
@@ -303,7 +305,7 @@ def run_op(
     with_data: bool,
     max_elements: int,
 ) -> bytes:
-    """Run one op and describe its outputs: for an in-place op, the tensor that it changed."""
+    """Run one op and describe its outputs, or the tensor that an in-place op changed."""
     instruction = Instruction(name, inputs, outputs, attrs)
     session.run([instruction])
     in_place = name.endswith("_") and find_op(name, len(inputs), attrs)[1]
@@ -322,7 +324,7 @@ def _creation_workload(
     session: Session, program: Sequence[Instruction], with_data: bool, *others: object
 ) -> Hashable | None:
     attrs = {name: value for name, value in program[0].attrs.items() if name != "data"}
-    return program[0].op, repr(attrs), len(program), with_data  # the data of a small body is small
+    return program[0].op, repr(attrs), len(program), with_data  # a small body has little data
 
 
 @brief(_creation_workload)
@@ -352,7 +354,7 @@ def tensor_json(value: Value, max_elements: int) -> bytes:
 
 
 def check_elements(values: Any, most: int) -> None:
-    """Raise TooLarge if an answer has more than ``most`` numbers, too many for JSON."""
+    """Raise TooLarge if an answer has more than ``most`` numbers, the limit for JSON."""
     size = sum(value.array.size for value in values if value.array is not None)
     if size > most:
         raise TooLarge(

@@ -45,24 +45,24 @@ from .commands import COMMANDS, NAMES, QUERIES, restored_arguments, run_numbered
 from .sequence import HostedSession, SequenceRecords, StreamAnswer
 
 Note = Callable[[str, Any], None]
-"""Takes the kind and the data of what a session uses for the first time since its journal began."""
+"""Takes the kind and the data of a template or function that a session uses first since its journal began."""
 
 
 class JournalTemplates:
-    """The server's cache of templates, as one session uses it."""
+    """The server's cache of templates for one session, which notes the first use of each template."""
 
     def __init__(self, shared: Programs, note: Note) -> None:
         self.shared, self._note = shared, note
         self._known: set[str] = set()
 
     def read(self, text: str, claimed: str | None, max_depth: int) -> Program:
-        """Read and cache a template whose text the message has, so that the journal has it too."""
+        """Read and cache a template whose text is in the message, and so in the journal."""
         found = self.shared.read(text, claimed, max_depth)
         self._known.add(found.digest)
         return found
 
     def find(self, known_by: Any, make: Make | None = None) -> Program:
-        """Return a cached template, whose text is new on first use. A program that the session makes is not."""
+        """Return a cached template, and note its text on first use, unless ``make`` can make it again."""
         found = self.shared.find(known_by, make)
         if make is None and known_by not in self._known:
             self._known.add(known_by)
@@ -70,14 +70,14 @@ class JournalTemplates:
         return found
 
     def forget(self) -> None:
-        """Take every template as new again, because a new journal begins."""
+        """Note every template again on its next use, because a new journal begins."""
         self._known.clear()
 
 
 class JournalFunctions(Library):
-    """The server's library of functions, as one session uses it.
+    """The server's library of functions for one session, which notes the first use of each function.
 
-    While a journal is replayed, ``outer`` is None: functions come from the journal alone.
+    While a journal is replayed, ``outer`` is None: functions come from the journal only.
     """
 
     def __init__(self, shared: Library, note: Note) -> None:
@@ -86,7 +86,7 @@ class JournalFunctions(Library):
         self._known: dict[str, Applicable] = {}
 
     def find(self, name: str) -> Applicable:
-        """Return a function, whose definition is new on first use, and those of the functions it applies."""
+        """Return a function. On first use, note its definition and those of the functions that it applies."""
         found = super().find(name)
         if name not in self.own:
             self._use(found)
@@ -101,27 +101,27 @@ class JournalFunctions(Library):
         self._note("function", function.definition)
 
     def add(self, function: Applicable) -> None:
-        """Add a function to the server's library; during a replay, to this one."""
+        """Add a function to the server's library, or to this one during a replay."""
         add = super().add if self.outer is None else self.outer.add
         add(function)
 
     def remove(self, name: str) -> None:
-        """Remove a function from the server's library; during a replay, from this one."""
+        """Remove a function from the server's library, or from this one during a replay."""
         remove = super().remove if self.outer is None else self.outer.remove
         remove(name)
 
     def replace(self, definition: Mapping[str, Any]) -> None:
-        """Use this definition of a shared function during a replay."""
+        """Set the definition of a shared function during a replay."""
         self.own.pop(definition["name"], None)
         self.own[definition["name"]] = FunctionProgram(definition, self.find)
 
     def replayed(self, shared: Library) -> None:
-        """Use the server's functions from now on."""
+        """End the replay: use the server's functions from now on."""
         self.own.clear()
         self.outer = shared
 
     def forget(self) -> None:
-        """Take every function as new again, because a new journal begins."""
+        """Note every function again on its next use, because a new journal begins."""
         self._known.clear()
 
 
@@ -129,22 +129,22 @@ logger = logging.getLogger(__name__)
 MAX_JOURNAL_BYTES = 128 * 2**20
 """A snapshot begins a new journal when the journal has more bytes."""
 SNAPSHOT_SHARE = 20
-"""Commands must have run this many times as long as the last snapshot took before there is another one."""
+"""The next snapshot comes after commands have taken this many times as long as the last snapshot."""
 ANSWERS = 1
-"""The format of commands' answers. Raise it when one changes: a replay then does not compare the answers of before."""
+"""The version of commands' answers. Raise it when one changes, so that replays do not compare older answers."""
 MAX_CHECKED = 2**16
-"""The largest answer, in bytes, whose checksum a replay compares."""
+"""The size in bytes of the largest answer whose checksum a replay compares."""
 UNREPEATABLE = frozenset(slug for slug, error in ERRORS.items() if not error.repeatable)
-"""Errors that depend on more than the session's state, so that a replay might not meet them."""
+"""Errors that depend on more than the session's state, so that they may not occur in a replay."""
 WITHOUT_EFFECT = frozenset({"function-exists", "missing-scope", "unknown-function"})
-"""Those of them that an instruction meets before it does anything."""
+"""Those of them that an instruction raises before it has an effect."""
 
 
 class Durable:
     """Runs the commands of one durable session, whose journal and snapshots are in ``files``.
 
-    ``options`` are the arguments of a new :class:`Session`, and ``surroundings`` those that are not state.
-    All methods are called by one thread at a time, in the order of the session's commands.
+    ``options`` are the arguments of a new session that are part of its state, ``surroundings`` the other ones. All
+    methods are called by one thread at a time, in the order of the session's commands.
     """
 
     def __init__(
@@ -159,20 +159,20 @@ class Durable:
         self.session: HostedSession | None = None
         """The session; None while it is only on the disk."""
         self.statistics = Statistics()
-        """What the session has used, since the server started."""
+        """What the session has used since the server started."""
         self._options, self._surroundings = options, surroundings
         self._templates = JournalTemplates(surroundings["memory"], self._note_use)
         self._functions = JournalFunctions(surroundings["library"], self._note_use)
         self._new: list[Data] = []
-        """The templates and functions that commands have used and the journal does not have."""
+        """The templates and functions that commands have used and that the journal does not have yet."""
         self._held: list[Data] = []
-        """The parts of the next frame, while a numbered request has not been answered."""
+        """The parts of the next frame, while a numbered request is not answered."""
         self._snapshot_wanted = False
-        """Whether that frame is to be a snapshot instead."""
+        """Whether a snapshot will replace that frame."""
         self._max_replay_s = max_replay_s
         """A snapshot begins a new journal when running the journal again would take longer."""
         self._replay_s = 0.0
-        """The seconds that the commands of the journal took."""
+        """Seconds that the commands in the journal took."""
         self._snapshot_s = 0.0
 
     # Running -------------------------------------------------------------------------------------
@@ -180,21 +180,21 @@ class Durable:
     def run(
         self, function: Callable[..., Any], arguments: Sequence[Any], task: Callable[..., Any], holds: bool = False
     ) -> Any:
-        """Return ``task(session, *arguments)``, which calls the command ``function``, written to the journal.
+        """Return ``task(session, *arguments)``, which calls the command ``function``, and write it to the journal.
 
-        With ``holds`` it is written together with the answer that :meth:`answer` gets. Raises ServerBusy, with the
-        command undone, if the journal cannot be written, SessionMoved if another server has the session by then, and
+        With ``holds``, :meth:`answer` writes the command together with its recorded answer. Raises ServerBusy, with the
+        command undone, if the journal cannot be written, SessionMoved if another server has taken the session, and
         SessionLost if the session cannot be loaded.
         """
         session = self.session or self.load()
         if function in QUERIES:
             result = task(session, *arguments)
-            self.files.check_owned()  # afterwards: so far the result was the latest
+            self.files.check_owned()  # afterwards, so that the result is up to date
             return result
         return self._run(session, function, arguments, task, holds)
 
     def run_at_once(self, function: Callable[..., Any], arguments: Sequence[Any], within: float) -> Any:
-        """Return ``function(session, *arguments, within=within)``. Raises NotAtOnce if the disk must be waited for."""
+        """Return ``function(session, *arguments, within=within)``. Raises NotAtOnce if it would wait for the disk."""
         if self.session is None or self.files.waits or self._is_snapshot_due:
             raise NotAtOnce
         return self._run(self.session, function, arguments, partial(function, within=within), False, True)
@@ -209,7 +209,7 @@ class Durable:
         at_once: bool = False,
     ) -> Any:
         self.files.check_owned()
-        # Before it runs, because it may change arrays that it was given.
+        # Before the command runs, because it may change the arrays in its arguments.
         command = pack_command(NAMES[function], arguments)
         session.flush()
         before, begun = session.instructions, perf_counter()
@@ -225,7 +225,7 @@ class Durable:
         self._replay_s += perf_counter() - begun
         slug = _slug(error, result)
         ran = (session.instructions != before or session.defers) and not _is_harmless(slug, error, result)
-        # A message may only free tensors.
+        # A message without instructions may still free tensors.
         ran |= isinstance(result, StreamAnswer) and result.error is None and self.senders.of(arguments[0]).last > last
         if ran and slug not in UNREPEATABLE:
             self._held += [*self._new, *command, pack(["outcome", slug, _check(result), ANSWERS])]
@@ -240,31 +240,31 @@ class Durable:
         return result
 
     def answer(self, sender: str, number: int) -> None:
-        """Write the commands of a numbered request together with its recorded answer. Raises ServerBusy."""
+        """Write the commands of a numbered request, and its recorded answer, to the journal. Raises ServerBusy."""
         session = self.session
         if session is None:
             raise ServerBusy("the session's journal could not be written")
         self._hold_answer(sender, number)
         try:
             self._write(session)
-        except SessionMoved as moved:  # it may be repeated: either the other server has the answer, too, or neither
+        except SessionMoved as moved:  # may be repeated: the other server has command and answer, or neither
             raise SessionMoved(moved.detail) from None
 
     def _hold_answer(self, sender: str, number: int) -> None:
-        """Add the recorded answer to a numbered request, if there is one, to the next frame."""
+        """Add the recorded answer of a numbered request, if there is one, to the next frame."""
         if (recorded := self.senders.of(sender).dump(number)) is not None:
             self._held.append(pack(["answer", sender, number, recorded]))
 
     def _note_use(self, kind: str, data: Any) -> None:
-        """Note a template or a function that the session uses for the first time since its journal began."""
+        """Add a template or function that the session uses first since its journal began to the next frame."""
         self._new.append(pack([kind, data]))
 
     def _write(self, session: HostedSession, at_once: bool = False) -> None:
-        """Write the next frame, or a snapshot. Raises ServerBusy, and forgets what was not written."""
+        """Write the next frame or a snapshot. If that fails, raises ServerBusy and unloads the session."""
         parts, self._held = self._held, []
         wanted, self._snapshot_wanted = self._snapshot_wanted, False
         try:
-            # The recorded answers are part of a snapshot, and so are the effects of the commands in this frame.
+            # A snapshot includes recorded answers and the effects of the commands in this frame.
             if wanted and (reason := self._save(session)) is not None:
                 raise ServerBusy(f"what the program did cannot be kept, and was undone: {reason}")
             if parts and not wanted:
@@ -272,7 +272,7 @@ class Durable:
             else:
                 self.files.check_owned()
         except ServerBusy:
-            # What is in memory was not acknowledged; the next command loads what is on the disk.
+            # The state in memory was not acknowledged. The next command loads the state on the disk.
             self.unload()
             raise
         if self._is_snapshot_due and not at_once:
@@ -282,12 +282,12 @@ class Durable:
 
     @property
     def _is_snapshot_due(self) -> bool:
-        """Whether the journal has become long, and the last snapshot is not too recent."""
+        """Whether the journal is long, and a snapshot is not too expensive."""
         is_long = self.files.size > MAX_JOURNAL_BYTES or self._replay_s > self._max_replay_s
         return is_long and self._replay_s >= SNAPSHOT_SHARE * self._snapshot_s
 
     def _begin_journal(self, session: HostedSession) -> None:
-        """Save a snapshot and begin a new journal."""
+        """Save a snapshot and begin a new journal. If that fails, continue the old one."""
         try:
             self._save(session)
         except ServerBusy:
@@ -295,14 +295,14 @@ class Durable:
             self._replay_s = 0.0
 
     def _save(self, session: HostedSession) -> str | None:
-        """Save a snapshot and begin a journal on it. Return why the session cannot be saved now, if so."""
+        """Save a snapshot and begin a journal on it. Return the reason if the session has no snapshot now."""
         begun = perf_counter()
         session.flush()
         try:
             saved = snapshot.save(session)
         except NotSupported as error:
             logger.info("no snapshot: %s", error.detail)
-            self._replay_s = 0.0  # until the same time has passed again
+            self._replay_s = 0.0  # try again after the same time
             return error.detail
         self.files.replace([saved], [pack(["senders", self.senders.dump()])])
         self._templates.forget()
@@ -317,7 +317,7 @@ class Durable:
         self.files.close()
 
     def put_away(self) -> None:
-        """Save the session in a snapshot, which makes the next :meth:`load` quick, and free its memory."""
+        """Save the session in a snapshot, so that the next :meth:`load` is fast, and free its memory."""
         if self.session is not None and self._replay_s and self.files.owned:
             try:
                 self._save(self.session)
@@ -327,7 +327,7 @@ class Durable:
         if not self.files.owned:
             return
         try:
-            self.files.write_manifest()  # which has the time of the last use
+            self.files.write_manifest()  # for the time of the last use
         except ServerBusy:
             logger.exception("the manifest of session %.6s… could not be written", self.files.manifest.id)
 
@@ -339,16 +339,16 @@ class Durable:
     # Loading -------------------------------------------------------------------------------------
 
     def load(self) -> HostedSession:
-        """Make the session from its snapshot and its journal.
+        """Restore the session from its snapshot and its journal.
 
-        Raises SessionLost if that is not possible, and ServerBusy if it is not possible now, as for lack of memory.
+        Raises SessionLost if that is impossible, and ServerBusy if it is impossible now, as for lack of memory.
         """
         self._held = []
         around = self._surroundings
-        # Templates and functions come from the journal alone, until it has been replayed.
+        # Templates and functions come from the journal only, until it was replayed.
         self._templates = JournalTemplates(ProgramCache(sys.maxsize, sys.maxsize), self._note_use)
         self._functions = JournalFunctions(around["library"], self._note_use)
-        refused, permissions.refusals = permissions.refusals, {}  # what the journal has was permitted
+        refused, permissions.refusals = permissions.refusals, {}  # everything in the journal was permitted
         try:
             with cancelled_by(CancellationToken()):
                 session = self._loaded()
@@ -361,12 +361,12 @@ class Durable:
         self._functions.replayed(around["library"])
         self._new.clear()
         self.session = session
-        if self._is_snapshot_due:  # so that a server that is killed again and again starts from here the next time
+        if self._is_snapshot_due:  # so that a server that is killed repeatedly makes progress
             self._begin_journal(session)
         return session
 
     def _loaded(self) -> HostedSession:
-        """The session in the state of its snapshot, after the commands of its journal."""
+        """Restore the snapshot, and run the commands of the journal."""
         own: snapshot.SessionConfig = {
             **self._surroundings,
             "memory": self._templates,
@@ -389,7 +389,7 @@ class Durable:
         return session
 
     def _replay(self, session: HostedSession, payload: memoryview) -> None:
-        """Run the commands of one frame, and record its answers. Raises SessionLost if they end otherwise."""
+        """Run the commands of one frame, and load its recorded answers. Raises SessionLost if an outcome differs."""
         outcome: tuple[str | None, int] = (None, 0)
         packed = unpack(payload)
         for kind, *rest in packed:
@@ -411,7 +411,7 @@ class Durable:
                 raise SessionLost(f"the journal has an entry of another version of Telegrad: {kind!r:.40}")
 
     def _compare(self, outcome: tuple[str | None, int], slug: str | None, check: int, answers: int) -> None:
-        """Hold the end of a command against that in the journal. Raises SessionLost or ServerBusy if it is another."""
+        """Compare a command's outcome with the one in the journal. Raises SessionLost or ServerBusy if it differs."""
         if outcome[0] != slug:
             if outcome[0] in UNREPEATABLE:
                 raise ServerBusy(f"the session cannot be loaded now: running its journal met {outcome[0]!r}")
@@ -420,7 +420,7 @@ class Durable:
                 f"before with {slug or 'no error'}; was it another version, or another library of functions?"
             )
         if answers == ANSWERS and outcome[1] != check:
-            # Losing the session would be worse than a last bit that differs.
+            # A difference in the last bit is better than a lost session.
             logger.warning("session %.6s… is restored, but an answer differs from before", self.files.manifest.id)
 
 
@@ -436,7 +436,7 @@ def _rerun(session: HostedSession, name: str, arguments: Sequence[Any]) -> tuple
 
 
 def _slug(error: BaseException | None, result: Any) -> str | None:
-    """The slug of a command's error; None if it has none."""
+    """The slug of a command's error; None without an error."""
     if error is None:
         error = getattr(result, "error", None)
     if error is None:
@@ -445,12 +445,12 @@ def _slug(error: BaseException | None, result: Any) -> str | None:
 
 
 def _is_harmless(slug: str | None, error: BaseException | None, result: Any) -> bool:
-    """Whether a command failed at its first instruction, which had no effect."""
+    """Whether a command failed at its first instruction, without an effect."""
     error = error or getattr(result, "error", None)
     return slug in WITHOUT_EFFECT and isinstance(error, TelegradError) and error.context.get("instruction") == 0
 
 
 def _check(result: Any) -> int:
-    """A checksum of a short answer; 0 for any other."""
+    """A checksum of a short answer; 0 for other answers."""
     answer = result.answer if isinstance(result, StreamAnswer) else result
     return xxh3_64_intdigest(answer) if isinstance(answer, bytes) and len(answer) <= MAX_CHECKED else 0

@@ -1,4 +1,4 @@
-"""The host of sessions, which live in this process and compute on its threads."""
+"""The host of the sessions in this process."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ from .sequence import HostedSession
 from .session_handle import ENDED, GOING_AWAY, SESSION_ENDED, SessionHandle, SessionOptions
 
 CANCEL_S = 2.0
-"""Seconds that cancelled programs get to end when the server stops; a call into BLAS may take longer."""
+"""Seconds that cancelled programs get to end when the server stops. A call into BLAS may take longer."""
 
 
 class Endpoint(NamedTuple):
-    """Where clients reach the process that has a session, past the gateway."""
+    """The address at which clients reach the process of a session without the gateway."""
 
     url: str
     token: str
-    """What they send as ``Authorization: Bearer``, for this session alone."""
+    """The token for ``Authorization: Bearer``, which is valid for this session only."""
     expires_at: float
     """When the token expires."""
 
 
 @query
 def _describe(session: HostedSession, handle: SessionHandle, manifest: Manifest) -> None:
-    """Set what a snapshot decides: a session's device and dtype."""
+    """Set the device and the dtype of a session that a snapshot determines."""
     handle.device, handle.dtype = session.device, session.environment.dtype
     manifest.device, manifest.dtype = handle.device, handle.dtype.name
 
@@ -77,31 +77,31 @@ class SessionHost:
     """Creates, finds and ends sessions, which live in this process and compute on its worker threads."""
 
     draining = False
-    """Whether the host takes no more work because the server is about to stop."""
+    """Whether the host refuses work because the server is about to stop."""
 
     def __init__(self, settings: Settings, shared: bool = False) -> None:
-        """With ``shared`` other servers use the data folder, too, and :meth:`open` takes sessions over."""
+        """With ``shared``, other servers also use the data folder, and :meth:`open` takes sessions over."""
         self._settings = settings
         self.workers = Workers(settings.threads)
         """The threads that compute."""
         self._activity = Activity()
         self._sessions: dict[str, SessionHandle] = {}
         self._moved: deque[str] = deque(maxlen=1024)
-        """The ids of sessions that other servers have taken over, the latest ones."""
+        """The ids of the latest sessions that other servers have taken over."""
         self._drained: asyncio.Task[bool] | None = None
         """The task that drains; None before :meth:`drain`."""
         self._has_freed = False
-        """Whether sessions have ended since freed memory was last returned to the operating system."""
+        """Whether sessions have ended since freed memory was returned to the operating system."""
         self._numbers = count(1)
         self._naming = asyncio.Lock()
-        """Held while a durable session is made, so that no other one gets its name."""
+        """Held while a durable session is created, so that no other one gets its name."""
         self.library = installed_library()
         self.quotas = Quotas(settings)
         self._caches = Accounts(settings.max_process_bytes, quota=self.quotas.memory)
         """The memory account of programs, plans and functions, which sessions share."""
         self.ledger = Ledger()
         self.programs = ProgramCache(settings.remembered_programs, settings.remembered_bytes)
-        # A gateway, which has this module for its routes, computes nothing.
+        # A gateway imports this module for its routes, but computes nothing.
         from telegrad_engine.compile import Compiler
 
         most = settings.remembered_programs
@@ -133,7 +133,7 @@ class SessionHost:
         return self._add(options._replace(device=session.device, dtype=session.environment.dtype), session)
 
     def _surroundings(self, options: SessionOptions) -> snapshot.SessionConfig:
-        """The arguments of a session that are this host's."""
+        """The arguments of a session that this host determines, and that are not its state."""
         settings = self._settings
         return {
             "max_bytes": settings.max_session_bytes,
@@ -206,7 +206,7 @@ class SessionHost:
         return self._restore(files)
 
     def _restore(self, files: SessionFiles) -> SessionHandle:
-        """Add a session that is on the disk; it is loaded on its first use."""
+        """Add a session that is on the disk. It is loaded on its first use."""
         options = self.options_of(files.manifest)._replace(durable=True)
         return self.resume(options, self._durable(files, options), files.manifest)
 
@@ -217,7 +217,7 @@ class SessionHost:
         return SessionOptions(**{**data, "dtype": dtypes.parse(manifest.dtype)})
 
     def resume(self, options: SessionOptions, state: HostedSession | Durable, manifest: Manifest) -> SessionHandle:
-        """Host a session that another server has had, with its age."""
+        """Host a session that existed before, with its age."""
         handle = self._add(options, state)
         handle.created_at = manifest.created_at
         handle.continue_from(manifest.last_used_at)
@@ -283,7 +283,7 @@ class SessionHost:
                 raise SessionExists(f"there is a durable session {name!r} already", session=handle.id)
 
     async def endpoint(self, handle: SessionHandle, principal: Principal) -> Endpoint | None:
-        """Where the principal reaches the session past a gateway; None if there is no gateway."""
+        """The address at which the principal reaches the session without a gateway; None if there is no gateway."""
         return None
 
     async def rename(self, handle: SessionHandle, name: str | None) -> None:
@@ -299,7 +299,7 @@ class SessionHost:
     async def _remove(self, handle: SessionHandle, how: str, reason: str) -> None:
         """End a session: its streams, its calls and its files."""
         if self._sessions.pop(handle.id, None) is None:
-            return  # it was ended while this waited for others
+            return  # it has ended meanwhile
         self.ledger.ended[how] += 1
         handle.stop_streams(ENDED, reason)
         handle.actor.cancel(reason)
@@ -335,7 +335,7 @@ class SessionHost:
             await asyncio.to_thread(return_freed_memory)
 
     async def drain(self, seconds: float) -> bool:
-        """Refuse new work, and wait until the threads have finished their work and the streams have answered.
+        """Refuse new work, and wait until threads have finished their work and streams have sent their answers.
 
         Unfinished work is cancelled after ``seconds`` seconds. A second call waits for the first one.
         """
@@ -347,13 +347,13 @@ class SessionHost:
         return await asyncio.shield(self._drained)
 
     def ended(self, seconds: float) -> bool:
-        """Whether all threads have ended; waits for each at most ``seconds`` seconds."""
+        """Whether all threads have ended. Waits at most ``seconds`` seconds for each."""
         return self.workers.ended(seconds)
 
     async def _drain(self, seconds: float) -> bool:
         if await self._idle(seconds):
             return True
-        # abandon() answers the callers with 503 before the cancellation reaches them.
+        # abandon() answers with 503 before the cancellation takes effect.
         for handle in self._sessions.values():
             handle.actor.cancel("the server is about to stop")
             handle.abandon()

@@ -1,11 +1,11 @@
 """Sequence numbers, which make it safe to repeat a mutation.
 
-A client numbers its mutations of a session 1, 2, 3, …: in the header ``Telegrad-Sequence``, or, on a stream, in each
-program's metadata. A repeated request is answered from the record. A used number with a different request, or a number
+A client numbers its mutations of a session 1, 2, 3, …, in the header ``Telegrad-Sequence``, or on a stream in each
+program's metadata. A repeated request gets the recorded answer. A used number with a different request, or a number
 that skips ahead, gets a 409. Requests without a number are not recorded.
 
-Each sender counts its own mutations. The header ``Telegrad-Sender``, or the stream's query parameter ``sender``, names
-the sender; all requests without a name share one sequence.
+Each sender counts its own mutations. The header ``Telegrad-Sender``, or the stream's query parameter ``sender``, has
+the sender's name. All requests without a name share one sequence.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ SENDER_PATTERN = r"^[A-Za-z0-9_-]{1,64}$"
 ANONYMOUS = ""
 """The sender of requests without a sender's name."""
 MAX_SENDERS = 16
-"""The number of senders that a session remembers; a new one replaces the one that was inactive for longest."""
+"""The number of senders that a session records. A new one replaces the one that was inactive for longest."""
 MAX_NUMBER = 10**18 - 1
 MAX_ANSWERS = 64
 MAX_BYTES = 16 * 2**20
 
 
 class StreamAnswer(NamedTuple):
-    """The answer to a program of a stream."""
+    """The answer to a program on a stream."""
 
     number: int | None
-    """Its sequence number, if it could be read."""
+    """The program's sequence number, if it could be read."""
     answer: Container | BorrowedAnswer = b""
     error: TelegradError | None = None
 
@@ -57,13 +57,13 @@ class _Entry(NamedTuple):
 
 
 class SequenceRecord:
-    """The last answers to one sender, by sequence number. All methods but :meth:`once` require holding ``turn``."""
+    """The last answers to one sender, by sequence number. All methods except :meth:`once` require holding ``turn``."""
 
     def __init__(self, accounts: Accounts | None = None) -> None:
         self.last = 0
         """The last number that was used; 0 before the first."""
         self.failed = 0
-        """The last number whose request failed. Programs sent before the sender knew of it must not run."""
+        """The last number whose request failed. Programs that were sent before the sender knew that must not run."""
         self.waiting = 0
         """The number of requests that wait for ``turn``."""
         self.turn = asyncio.Lock()
@@ -81,11 +81,11 @@ class SequenceRecord:
         answer: Callable[[], Awaitable[Response]],
         recording: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     ) -> Response:
-        """Return the recorded answer to this number, or else call ``answer()`` and record the result.
+        """Return the recorded answer for this number, or else call ``answer()`` and record its result.
 
-        ``recording()`` is entered meanwhile; a durable session's journal has the answer when it is left. Numbered
-        requests run in order of arrival, so a repeated one waits for the first. If ``answer()`` raises, the request
-        had no effect, and its number stays free.
+        That happens within ``recording()``, at whose end the journal of a durable session has the answer. Numbered
+        requests run in the order of their arrival, so a repeated request waits for the first one. If ``answer()``
+        raises an error, the request had no effect, and its number stays free.
         """
         self.waiting += 1
         try:
@@ -104,7 +104,7 @@ class SequenceRecord:
             self.turn.release()
 
     def recorded(self, number: int, digest: bytes) -> Any:
-        """Return the recorded answer to this number, or None if it is the next one.
+        """Return the recorded answer for this number, or None if it is the next one.
 
         Raises SequenceConflict if another request used the number, if it is too old, or if it skips ahead.
         """
@@ -138,7 +138,7 @@ class SequenceRecord:
         self._account()
 
     def dump(self, number: int) -> list[Any] | None:
-        """The recorded request with this number as plain data; None if it is not recorded."""
+        """The record of this number as plain data; None if there is none."""
         if (entry := self._entries.get(number)) is None:
             return None
         digest, answer = entry
@@ -157,7 +157,7 @@ class SequenceRecord:
         return ["response", digest, self.failed == number, answer.status_code, headers, answer.body]
 
     def load(self, number: int, data: Sequence[Any]) -> None:
-        """Record a request from plain data."""
+        """Add the record of a number from plain data."""
         kind, digest, failed, *rest = data
         answer: StreamAnswer | Response
         if kind == "stream":
@@ -170,11 +170,11 @@ class SequenceRecord:
         self.record(number, digest, answer, failed)
 
     def dump_all(self) -> list[Any]:
-        """All recorded requests as plain data, with the numbers of the last one and of the last that failed."""
+        """All records as plain data, with the number of the last request and of the last one that failed."""
         return [self.last, self.failed, [[number, self.dump(number)] for number in self._entries]]
 
     def forget(self, seen: int) -> None:
-        """Drop the answers up to this number, since the client has them."""
+        """Drop the answers up to this number, because the client has them."""
         before = len(self._entries)
         while self._entries and next(iter(self._entries)) <= seen:
             self._drop()
@@ -188,7 +188,7 @@ class SequenceRecord:
         self._account()
 
     def restart(self, accounts: Accounts) -> None:
-        """Go back to the first number, in a session that is loaded anew."""
+        """Start again at the first number, because the session is loaded again."""
         self.clear()
         self._accounts, self._counted = accounts, 0
         self.last = self.failed = 0
@@ -224,13 +224,13 @@ class SequenceRecords:
         return record
 
     def restart(self, accounts: Accounts) -> None:
-        """Go back to the first number of every sender, in a session that is loaded anew."""
+        """Start every sender again at its first number, because the session is loaded again."""
         self.accounts = accounts
         for record in self._records.values():
             record.restart(accounts)
 
     def dump(self) -> list[Any]:
-        """The records of all senders as plain data, the one that was inactive for longest first."""
+        """The records of all senders as plain data; the sender that was inactive for longest comes first."""
         return [[name, *record.dump_all()] for name, record in self._records.items()]
 
     def load(self, data: Sequence[Any]) -> None:
@@ -243,13 +243,13 @@ class SequenceRecords:
 
     @property
     def anonymous(self) -> int:
-        """The last number used without a sender's name; 0 before the first."""
+        """The last number that was used without a sender's name; 0 before the first."""
         record = self._records.get(ANONYMOUS)
         return 0 if record is None else record.last
 
 
 class HostedSession(Session):
-    """A session that a host keeps, with the records of its senders."""
+    """A session of a host, with the records of its senders."""
 
     is_durable = False
     """Whether the commands of the session are written to a journal."""
@@ -261,7 +261,7 @@ class HostedSession(Session):
 
     @property
     def session(self) -> HostedSession:
-        """This session, as a durable one has the session that it has loaded."""
+        """This session, for the interface of :class:`Durable`."""
         return self
 
 
@@ -284,6 +284,6 @@ def parse_sender(name: str | None) -> str:
 def digest_of(body: bytes | memoryview) -> bytes:
     """A fast 128-bit digest that distinguishes the bodies of one sender.
 
-    It is not cryptographic: a collision affects only the client that constructs it.
+    It need not be cryptographic: a collision affects only the client that constructs it.
     """
     return xxh3_128_digest(body)

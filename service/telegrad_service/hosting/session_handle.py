@@ -1,7 +1,7 @@
 """The handle of a session: its calls run on the worker threads, short ones on the event loop.
 
-Routes access a session through ``SessionHandle.call`` with a command or a query (:mod:`.commands`), whose arguments are
-plain data.
+Routes access a session through :meth:`SessionHandle.call`, with a command or a query (:mod:`.commands`) whose arguments
+are plain data.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ from .durable import Durable
 from .sequence import HostedSession, SequenceRecords
 
 GOING_AWAY, ENDED = 1001, 4404
-"""The close codes of a stream: a standard one of WebSocket, and one of our own that is based on an HTTP status."""
+"""The close codes of a stream: a standard code of WebSocket, and a private one based on an HTTP status."""
 AT_ONCE_S = 5e-3
-"""Seconds that a program may block the event loop if its session is alone."""
+"""Seconds that a program may block the event loop while no other session is used."""
 TINY_S = 1e-4
-"""Seconds that it may block the event loop otherwise, about as long as handing it to a thread and back takes."""
+"""Seconds that it may block the event loop otherwise: about as long as handing it to a thread and back takes."""
 RETURN_S = 60.0
-"""Seconds in which a session does not expire after a restart, in which clients connect again."""
+"""Seconds after a restart in which a session does not expire, so that clients can reconnect."""
 NOTED_S = 60.0
-"""Seconds by which the last use that is noted on the disk may differ from the last one."""
+"""Seconds by which the time of the last use on the disk may be wrong."""
 BRIEF_S = 3e-4
-"""Seconds that a request's call may block the event loop; to hand it to a thread and back takes a third of that."""
+"""Seconds that a request's call may block the event loop. Handing it to a thread and back takes a third of that."""
 MAX_BODY = 2048
-"""The longest body, in bytes, of a request whose call may run on the event loop."""
+"""The size in bytes of the largest body with which a request's call may run on the event loop."""
 SESSION_ENDED, CLIENT_GONE = "the session has ended", "the program's client went away"
 TOKEN: ContextVar[CancellationToken | None] = ContextVar("token", default=None)
-"""The token that cancels calls made in this context; if it is None, each call has its own."""
+"""The token that cancels calls made in this context. If it is None, each call has its own."""
 HOLDS: ContextVar[bool] = ContextVar("holds", default=False)
-"""Whether calls made in this context belong to a numbered request, and are written together with its answer."""
+"""Whether calls in this context belong to a numbered request, so that its answer is written together with them."""
 P = ParamSpec("P")
 T = TypeVar("T")
 _DURATIONS: LRU[int, float] = LRU(4096)
-"""How long calls of each workload took: a moving average, by the workload's hash."""
+"""The moving average of the seconds that calls take, by the hash of their workload."""
 
 
 def _timed(workload: int, function: Callable[..., T], *arguments: Any) -> T:
-    """Return ``function(*arguments)``, and remember how long it took, unless it failed, which may be brief."""
-    begun = time.thread_time()  # others that take the core meanwhile do not count
+    """Return ``function(*arguments)``, and record how long it took. A failure, which may be brief, is not recorded."""
+    begun = time.thread_time()  # without the time that other threads take
     result = function(*arguments)
     seconds = time.thread_time() - begun
     _DURATIONS[workload] = (_DURATIONS.get(workload, seconds) + seconds) / 2
@@ -78,15 +78,15 @@ class SessionOptions(NamedTuple):
     seed: int | None = None
     ttl_s: float | None = None
     peer: str = ""
-    """The peer that creates the session, for the limit on sessions per peer."""
+    """The peer that creates the session, for the limit of sessions per peer."""
     heartbeats: bool = False
     durable: bool = False
     id: str | None = None
-    """The id of a session that is restored; None for a new one."""
+    """The id of a session that is restored; None for a new session."""
 
 
 class Stream(Protocol):
-    """The interface of a stream of programs that the host uses."""
+    """The part of a stream's interface that the host uses."""
 
     sender: str
     """The name of the sender."""
@@ -94,7 +94,7 @@ class Stream(Protocol):
     """Whether its client has disconnected."""
 
     def stop(self, code: int, reason: str) -> None:
-        """End the stream soon, with a WebSocket close code and a reason."""
+        """Close the stream soon, with a WebSocket close code and a reason."""
 
 
 class SessionHandle:
@@ -124,9 +124,9 @@ class SessionHandle:
         self.dtype = options.dtype
         self.ttl_s = ttl_s
         self.heartbeat_ttl_s = heartbeat_ttl_s
-        """Seconds after the last heartbeat at which the session ends; None if it needs no heartbeats."""
+        """Seconds without a heartbeat after which the session ends; None if it needs no heartbeats."""
         self.created_at = self.last_used_at = time.time()
-        """Times for people, by the clock on the wall, which may jump."""
+        """Times for users, by the system clock, which may jump."""
         self.last_used = self.last_heartbeat = time.monotonic()
         """The monotonic times of the last use and of the last sign of life."""
         self.durable = options.durable
@@ -135,19 +135,19 @@ class SessionHandle:
         self.streamed: set[CancellationToken] = set()
         """The cancellation tokens of programs that arrived on streams and have not ended."""
         self.feed = Feed()
-        """Those who listen to the session's events."""
+        """The listeners to the session's events."""
         self.queue = queue
-        """The quota of requests that run or wait for the session."""
+        """The quota of requests that run in the session or wait for it."""
         self._state = state
         self.actor = Actor(workers, "" if self.tenant == ANYONE.tenant else self.tenant)
         """Runs the calls."""
         self._activity = activity
         self._recording = asyncio.Lock()
-        """Held by the numbered request whose commands are written together with its answer."""
+        """Held by a numbered request whose commands are written together with its answer."""
 
     @property
     def _session(self) -> HostedSession | None:
-        """The session; None if it is only on the disk."""
+        """The session; None while it is only on the disk."""
         return self._state.session
 
     @property
@@ -157,7 +157,7 @@ class SessionHandle:
 
     @property
     def expires(self) -> float:
-        """The monotonic time at which the session ends if it is not used again and no heartbeat arrives."""
+        """The monotonic time at which the session ends, unless it is used or a heartbeat arrives before."""
         idle = self.last_used + self.ttl_s
         if self.heartbeat_ttl_s is None or self.streams:  # an open connection is a sign of life
             return idle
@@ -165,11 +165,11 @@ class SessionHandle:
 
     @property
     def expires_at(self) -> float:
-        """The same by the clock on the wall."""
+        """The same by the system clock."""
         return self.last_used_at + (self.expires - self.last_used)
 
     def use(self) -> None:
-        """Note a use of the session."""
+        """Record a use of the session."""
         self.last_used_at, self.last_used = time.time(), time.monotonic()
 
     @property
@@ -180,19 +180,19 @@ class SessionHandle:
     def continue_from(self, last_used_at: float) -> None:
         """Continue the idle time of a session that was last used at this time, before the server stopped.
 
-        The clock on the wall may have jumped since: at least ``RETURN_S`` seconds of the time to live are left, and at
-        most all of it.
+        The system clock may have jumped: at least ``RETURN_S`` seconds of the time to live are left, and at most all of
+        it.
         """
         most = max(0.0, self.ttl_s - RETURN_S)
         idle_s = min(max(0.0, time.time() - last_used_at), most)
         self.last_used_at, self.last_used = time.time() - idle_s, time.monotonic() - idle_s
 
     def beat(self) -> None:
-        """Note a heartbeat of the session's client. It does not count as a use."""
+        """Record a heartbeat of the session's client. It does not count as a use."""
         self.last_heartbeat = time.monotonic()
 
     def stop_streams(self, code: int, reason: str, sender: str | None = None) -> None:
-        """Stop the session's streams, or those of one sender: each answers its programs, then closes."""
+        """Stop the session's streams, or those of one sender. A stream answers its programs before it closes."""
         for stream in list(self.streams):
             if sender is None or stream.sender == sender:
                 stream.stop(code, reason)
@@ -206,15 +206,15 @@ class SessionHandle:
                 token.cancel(CLIENT_GONE)
 
     async def ready(self) -> None:
-        """Load a durable session from the disk if need be. Raises SessionLost if it cannot be loaded."""
+        """Load a durable session from the disk if necessary. Raises SessionLost if it cannot be loaded."""
         state = self._state
         if isinstance(state, Durable) and state.session is None:
             await self.actor.call(state.load)
 
     async def call(self, function: Callable[Concatenate[HostedSession, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return ``function(session, …)``, run after all earlier calls; :data:`TOKEN` cancels it.
+        """Return ``function(session, …)``, run after all earlier calls. :data:`TOKEN` cancels it.
 
-        ``function`` must be importable by name and its arguments plain data.
+        ``function`` is a command or a query, and its arguments are plain data.
         """
         if kwargs:
             raise TypeError("a call has positional arguments: a journal keeps them so")
@@ -245,11 +245,11 @@ class SessionHandle:
         return await self.actor.call(self._state.run, function, arguments, task, holds, token=TOKEN.get())
 
     def _workload(self, session: HostedSession, function: Callable[..., T], arguments: Sequence[Any]) -> int | None:
-        """What decides how long a call takes that may run on the event loop; None for any other call."""
+        """The hash of what determines how long a call takes; None for a call that must run on a thread."""
         request, describe = REQUEST.get(), WORKLOADS.get(function)
         if describe is None or request is None or request.body_size > MAX_BODY or self.actor.busy:
             return None
-        # Answers that must be copied first, an accelerator to wait for, and listeners are work for a thread.
+        # To copy answers first, to wait for an accelerator, and to tell listeners is work for a thread.
         if session.lent or session.environment.device is not None or self.feed.listeners:
             return None
         if function not in QUERIES and not session.has_small_graphs:
@@ -259,7 +259,7 @@ class SessionHandle:
 
     @asynccontextmanager
     async def recording(self, sender: str, number: int) -> AsyncIterator[None]:
-        """Run a numbered request: a durable session writes its commands and its recorded answer in one step."""
+        """Run a numbered request within the block. A durable session writes its commands and its answer in one step."""
         if not isinstance(self._state, Durable):
             yield
             return
@@ -277,17 +277,17 @@ class SessionHandle:
         return self._activity.alone
 
     def flush(self) -> None:
-        """Finish the work deferred by the last :meth:`run_at_once`, before the session is used otherwise.
+        """Finish the work that the last :meth:`run_at_once` has deferred, before the session is used otherwise.
 
-        It never raises: if the work fails, later programs get InternalError.
+        This never raises an error: if the work fails, later programs get InternalError.
         """
-        if not self.actor.busy and self._session is not None:  # a thread flushes the session itself
+        if not self.actor.busy and self._session is not None:  # a thread flushes the session by itself
             self._session.flush()
 
     def run_at_once(self, function: Callable[..., T], *args: Any) -> T:
         """Return ``function(session, …, within=…)``, run on the event loop for at most ``within`` seconds.
 
-        The session must be flushed afterwards. Raises NotAtOnce, with nothing done, if the function may take longer or
+        The session must be flushed afterwards. Raises NotAtOnce, without an effect, if the function may take longer or
         the session is busy.
         """
         self._activity.note(self.number)
@@ -309,14 +309,14 @@ class SessionHandle:
         return result
 
     async def give_up_waiting(self) -> None:
-        """Cancel the backward passes that wait for the client. It does not count as a use of the session."""
+        """Cancel the backward passes that wait for the client. This does not count as a use of the session."""
         session = self._session
         if session is not None and session.suspensions.waiting:
             program = [Instruction("cancel", attrs={"call": call}) for call in session.suspensions.waiting]
             await self._called(run_instructions, [program])
 
     def changed(self) -> None:
-        """Note that the session's name or time to live has changed."""
+        """Save the session's name and time to live, after they have changed."""
         if isinstance(self._state, Durable):
             files = self._state.files
             files.manifest.name, files.manifest.ttl_s = self.name, self.ttl_s
@@ -325,7 +325,7 @@ class SessionHandle:
 
     @property
     def owned(self) -> bool:
-        """Whether no other server has taken the session over."""
+        """Whether this server still has the session, and no other one has taken it over."""
         return not isinstance(self._state, Durable) or self._state.files.owned
 
     def forget(self) -> None:
@@ -334,29 +334,29 @@ class SessionHandle:
             self.actor.post(self._state.unload)
 
     def note_use(self) -> None:
-        """Note the last use on the disk, if it is newer than the one that is noted there."""
+        """Save the time of the last use, if the one on the disk is too old."""
         if isinstance(self._state, Durable):
             noted = self._state.files.manifest.last_used_at
             if abs(time.time() - self.idle_s - noted) > NOTED_S:
                 self.changed()
 
     async def delete(self) -> None:
-        """Delete what is on the disk: at once what makes it a session, and the rest after the cancelled calls."""
+        """Delete the session on the disk: its manifest immediately, the other files after the cancelled calls."""
         if isinstance(self._state, Durable):
             await asyncio.to_thread(self._state.files.withdraw)
             self.actor.post(self._state.delete)
 
     async def put_away(self) -> None:
-        """Save the session to the disk, if it is durable, and free its memory."""
+        """Save a durable session to the disk, and free its memory."""
         if isinstance(self._state, Durable) and self._state.session is not None and not self._recording.locked():
             self._state.files.manifest.last_used_at = time.time() - self.idle_s
             await self.actor.call(self._state.put_away)
 
     async def inspect(self, function: Callable[[HostedSession], T]) -> T:
-        """Return ``function(session)`` of a session that is not durable. It does not count as a use of the session."""
+        """Return ``function(session)`` for a session that is not durable. This does not count as a use."""
         return await self.actor.call(function, self._session)
 
     def abandon(self) -> None:
-        """Answer all calls with ServerBusy. Only those that wait had no effect, so only these may be repeated."""
+        """Fail all calls with ServerBusy. Only waiting calls had no effect, so only these may be repeated."""
         text = "the server stopped before this was finished"
         self.actor.abandon(ServerBusy(text, retry_after_s=None), ServerBusy(text))
