@@ -32,7 +32,7 @@ import numpy as np
 
 import telegrad as tg
 from telegrad_service.cluster import placement
-from telegrad_service.cluster.directory import Directory, Placement, Report, Worker, WorkerState
+from telegrad_service.cluster.directory import Directory, Member, Placement, Report, Worker, WorkerState
 from telegrad_service.database import Database
 from telegrad_service.journal.format import decode_frames
 from telegrad_service.launch import running_server
@@ -311,7 +311,8 @@ def _fill(directory: Directory) -> list[Placement]:
     report = Report(8, 256, 0.5, 2**33)
     for number in range(ROWS):
         worker = f"{number:032}"
-        directory.join(worker, f"http://10.0.{number // 256}.{number % 256}:8000", "0.1.0", ["cpu"], True, 1e6, report)
+        member = Member(f"http://10.0.{number // 256}.{number % 256}:8000", "0.1.0", ["cpu"], True)
+        directory.join(worker, member, 1e6, report)
         where = worker, 1, True, "cpu", {"name": "x" * 20}
         directory.add(Placement(f"session-{number:040}", f"tenant-{number % 50}", *where), None)
     found = [directory.find(f"session-{number:040}") for number in range(ROWS)]

@@ -140,8 +140,7 @@ class AnswerMetadata(Answer):
 
     sequence: str = Field(pattern=NUMBER, description="The program's number.", examples=["42"])
     answer: str = Field(
-        description="The descriptions of the fetched tensors, in JSON.",
-        json_schema_extra=_json("StreamResult"),
+        description="The descriptions of the fetched tensors, in JSON.", json_schema_extra=_json("StreamResult")
     )
 
 

@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from pydantic import Field, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    CliApp,
-    CliExplicitFlag,
-    CliPositionalArg,
-    CliSubCommand,
-    SettingsConfigDict,
-)
+from pydantic_settings import BaseSettings, CliApp, CliExplicitFlag, CliPositionalArg, CliSubCommand, SettingsConfigDict
 
 from telegrad_engine.errors import TelegradError
 

@@ -48,10 +48,7 @@ SECURITY_SCHEMES = {
 LOCATIONS = {"201": "The address of the new resource.", "202": "The address of the call that the pass waits for."}
 """The descriptions of ``Location``, by status."""
 ETAG = {
-    "ETag": {
-        "description": "The tag of the content, for `If-None-Match` and `If-Match`.",
-        "schema": {"type": "string"},
-    }
+    "ETag": {"description": "The tag of the content, for `If-None-Match` and `If-Match`.", "schema": {"type": "string"}}
 }
 DESCRIBED_BY_FASTAPI = "Successful Response"
 TEXTS = tomllib.loads(Path(__file__).with_name("openapi_texts.toml").read_text(encoding="utf-8"))

@@ -190,16 +190,10 @@ class ComputeSettings(EnvironmentSettings):
     """How programs are computed."""
 
     threads: int = Field(
-        default=default_threads(usable_cores()),
-        ge=1,
-        le=1024,
-        description="how many sessions compute at the same time",
+        default=default_threads(usable_cores()), ge=1, le=1024, description="how many sessions compute at the same time"
     )
     blas_threads: int = Field(
-        default=0,
-        ge=0,
-        le=1024,
-        description="threads of one matrix product; 0 is all usable cores but one",
+        default=0, ge=0, le=1024, description="threads of one matrix product; 0 is all usable cores but one"
     )
     remembered_programs: int = Field(
         default=512, ge=0, description="how many programs are remembered, so that clients can send them by name"
@@ -244,9 +238,7 @@ class LimitSettings(EnvironmentSettings):
 
     max_sessions: int = Field(default=256, ge=1, description="how many sessions may exist")
     max_sessions_per_peer: int = Field(
-        default=128,
-        ge=0,
-        description="how many of them one address, or one IPv6 /64 network, may have; 0 is no limit",
+        default=128, ge=0, description="how many of them one address, or one IPv6 /64 network, may have; 0 is no limit"
     )
     max_sessions_per_tenant: int = Field(
         default=128, ge=0, description="how many of them one tenant of a server with keys may have; 0 is no limit"
@@ -291,9 +283,7 @@ class LifetimeSettings(EnvironmentSettings):
         description="seconds that a client's programs go on after it has disconnected, so that it can connect again",
     )
     session_ttl_s: float = Field(
-        default=3600,
-        gt=0,
-        description="seconds of idleness after which a session ends, where it does not say",
+        default=3600, gt=0, description="seconds of idleness after which a session ends, where it does not say"
     )
     max_session_ttl_s: float = Field(
         default=7 * 86400, gt=0, description="longest time to live that a session may ask for"

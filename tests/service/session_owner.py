@@ -16,8 +16,8 @@ from functools import partial
 import pytest
 
 from telegrad_engine.errors import SessionMoved, TelegradError
-from telegrad_service.journal.files import DataFolder
-from telegrad_service.journal.store import SessionFiles
+from telegrad_service.journal.data_folder import DataFolder
+from telegrad_service.journal.session_files import SessionFiles
 
 SNAPSHOT_EVERY = 40
 

@@ -18,8 +18,8 @@ import pytest
 
 import telegrad as tg
 from telegrad_engine.errors import ServerBusy, SessionLost, SessionMoved, UnknownSession
-from telegrad_service.journal.files import DataFolder
-from telegrad_service.journal.store import SessionFiles
+from telegrad_service.journal.data_folder import DataFolder
+from telegrad_service.journal.session_files import SessionFiles
 
 from .. import chaos
 from ..client.cutting import Cutter

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from telegrad_engine.errors import SessionMoved, UnknownSession
-from telegrad_service.journal.files import DataFolder
-from telegrad_service.journal.store import Manifest
+from telegrad_service.journal.data_folder import DataFolder
+from telegrad_service.journal.session_files import Manifest
 
 from . import golden_folders
 from .conftest import SessionClient, problem

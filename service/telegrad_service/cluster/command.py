@@ -164,12 +164,7 @@ class Up(RayAddress, WorkerSettings):
         specs = [
             # A worker without a GPU of its own sees none; Ray says which ones another may use.
             WorkerSpec(
-                name,
-                environment | ({} if gpus else {"CUDA_VISIBLE_DEVICES": ""}),
-                self.cpus,
-                gpus,
-                self.resource,
-                log,
+                name, environment | ({} if gpus else {"CUDA_VISIBLE_DEVICES": ""}), self.cpus, gpus, self.resource, log
             )
             for name, gpus in kinds
         ]
@@ -178,10 +173,7 @@ class Up(RayAddress, WorkerSettings):
             try:
                 deadline = time.monotonic() + self.ready_s
                 wait_for_actors(
-                    ray,
-                    actors,
-                    deadline,
-                    lambda name, found: logs.progress(f"worker {name} serves at {found.url}"),
+                    ray, actors, deadline, lambda name, found: logs.progress(f"worker {name} serves at {found.url}")
                 )
             except RayError:
                 # Workers that serve stay. The others are stopped, because their settings may be wrong.

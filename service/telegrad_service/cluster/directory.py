@@ -120,6 +120,16 @@ class Report(NamedTuple):
     free_bytes: int
 
 
+class Member(NamedTuple):
+    """What a worker tells the directory when it joins."""
+
+    url: str
+    version: str
+    devices: Sequence[str]
+    keeps_sessions: bool
+    """Whether the worker has the data folder of durable sessions."""
+
+
 class Worker(NamedTuple):
     """A worker in the directory."""
 
@@ -175,28 +185,12 @@ class Directory:
 
     # Workers -------------------------------------------------------------------------------------
 
-    def join(
-        self,
-        worker_id: str,
-        url: str,
-        version: str,
-        devices: Sequence[str],
-        keeps_sessions: bool,
-        lease_s: float,
-        report: Report,
-    ) -> None:
+    def join(self, worker_id: str, member: Member, lease_s: float, report: Report) -> None:
         """Add a worker."""
-        row = {
-            "id": worker_id,
-            "url": url,
-            "state": WorkerState.READY,
-            "version": version,
-            "devices": json.dumps(list(devices)),
-            "keeps_sessions": keeps_sessions,
-            **report._asdict(),
-        }
-        added = insert(WorkerRow).values(**row, lease_until=self._now + lease_s, started_at=self._now)
-        self._write(added.returning(WorkerRow.id))
+        values = {**member._asdict(), "devices": json.dumps(member.devices), **report._asdict()}
+        times = {"lease_until": self._now + lease_s, "started_at": self._now}
+        row = insert(WorkerRow).values(id=worker_id, state=WorkerState.READY, **values, **times)
+        self._write(row.returning(WorkerRow.id))
 
     def renew(self, worker_id: str, lease_s: float, report: Report) -> WorkerState:
         """Renew a worker's lease, unless it was declared dead. Return its state."""

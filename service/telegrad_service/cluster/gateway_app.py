@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import FastAPI, Response
 from fastapi.routing import APIRouter
 from prometheus_client.core import Metric
 from starlette.routing import Mount
@@ -30,7 +30,7 @@ from ..resources import keys
 from ..resources.catalogue import DeviceEntry, DevicePage
 from ..resources.sessions import Session, SessionPage
 from ..resources.status import Readiness, TenantUsage, Usage, get_health, get_metrics
-from ..routing.dependencies import CurrentPrincipal
+from ..routing.dependencies import CurrentPrincipal, found
 from ..routing.route import Route
 from ..routing.schemas import Paged
 from ..server import NotServed, announce, assemble, check_exposure, serve
@@ -46,13 +46,7 @@ SUMMED = sorted(name for name in TenantUsage.model_fields if name != "tenant")
 router = APIRouter(route_class=Route)
 
 
-def get_gateway(request: Request) -> Gateway:
-    """The app's gateway."""
-    gateway: Gateway = request.app.state.host
-    return gateway
-
-
-CurrentGateway = Annotated[Gateway, Depends(get_gateway)]
+CurrentGateway = Annotated[Gateway, found(lambda request: request.app.state.host)]
 router.get("/healthz")(get_health)
 router.get("/metrics", response_class=Response)(get_metrics)
 
@@ -116,10 +110,9 @@ def gateway_metrics(gateway: Gateway, counts: RequestCounts) -> Iterator[Metric]
     """Every metric of a gateway with its current value."""
     yield build_info(__version__, "gateway")
     yield request_counter(counts)
-    problems_sent = {(slug,): number for slug, number in counts.problems.items()}
-    yield counter("telegrad_problems", "Problem documents of the gateway itself, by slug.", problems_sent, ("slug",))
+    yield counter("telegrad_problems", "Problem documents of the gateway itself, by slug.", counts.problems, ("slug",))
     states = Counter(str(worker.state) for worker in gateway.members.all)
-    workers = {(state,): states[state] for state in (WorkerState.READY, WorkerState.DRAINING)}
+    workers = {str(state): states[state] for state in (WorkerState.READY, WorkerState.DRAINING)}
     yield gauge("telegrad_workers", "Workers that are not dead, by state (ready, draining).", workers, ("state",))
     sessions = sum(worker.report.sessions for worker in gateway.members.all)
     for family, name, text, value in (

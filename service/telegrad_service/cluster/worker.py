@@ -18,10 +18,10 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -41,7 +41,7 @@ from ..settings import WorkerSettings
 from ..streaming.websocket import ANSWER_WITH, PROMPT
 from ..tenants.authentication import authorization_of
 from ..tenants.principal import set_principal
-from .directory import RENEW_S, Directory, WorkerState
+from .directory import RENEW_S, Directory, Member, WorkerState
 from .tokens import FENCED, LOST, MOVED, REFUSED, Claims, Secrets, TokenReader, session_in
 from .worker_host import CREATION_KEY, WorkerHost
 
@@ -53,15 +53,6 @@ RETRY_AFTER_S = 1
 Lasts = Callable[[], bool]
 """Whether the lease that was valid when a request began is still valid."""
 STARTS = frozenset({"http.response.start", "websocket.http.response.start"})
-
-
-class Member(NamedTuple):
-    """What the directory stores of a worker when it joins."""
-
-    url: str
-    version: str
-    devices: Sequence[str]
-    keeps_sessions: bool
 
 
 class Lease:
@@ -104,7 +95,7 @@ class Lease:
     def _join(self, member: Member) -> None:
         begun = time.monotonic()
         self._host.worker_id = secrets.token_urlsafe(12)
-        self._directory.join(self._host.worker_id, *member, self._seconds, self._host.report())
+        self._directory.join(self._host.worker_id, member, self._seconds, self._host.report())
         self._until = begun + self._seconds
 
     def _run(self) -> None:

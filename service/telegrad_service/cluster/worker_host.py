@@ -31,9 +31,9 @@ from .. import __version__
 from ..hosting.host import Endpoint, SessionHost
 from ..hosting.sequence import HostedSession
 from ..hosting.session_handle import GOING_AWAY, SessionHandle, SessionOptions
-from ..journal.files import DataFolder
+from ..journal.data_folder import DataFolder
 from ..journal.format import pack, unpack
-from ..journal.store import Manifest, SessionFiles
+from ..journal.session_files import Manifest, SessionFiles
 from ..resources.sessions import Session, members
 from ..settings import WorkerSettings
 from ..tenants.principal import ANYONE, Principal

@@ -126,12 +126,7 @@ def run_encoded(
 
 @command("run_streamed_program")
 def run_numbered(
-    session: HostedSession,
-    sender: str,
-    message: Body,
-    max_depth: int,
-    most: int,
-    within: float | None = None,
+    session: HostedSession, sender: str, message: Body, max_depth: int, most: int, within: float | None = None
 ) -> StreamAnswer:
     """Run the program in a container and record the answer, or return the recorded answer of a repeated program.
 

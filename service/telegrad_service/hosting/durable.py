@@ -40,7 +40,7 @@ from telegrad_engine.session.session import NotAtOnce
 from telegrad_engine.session.statistics import Statistics
 
 from ..journal.format import Data, pack, pack_command, unpack
-from ..journal.store import SessionFiles
+from ..journal.session_files import SessionFiles
 from .commands import COMMANDS, NAMES, QUERIES, restored_arguments, run_numbered
 from .sequence import HostedSession, SequenceRecords, StreamAnswer
 
@@ -148,11 +148,7 @@ class Durable:
     """
 
     def __init__(
-        self,
-        files: SessionFiles,
-        options: Mapping[str, Any],
-        surroundings: snapshot.SessionConfig,
-        max_replay_s: float,
+        self, files: SessionFiles, options: Mapping[str, Any], surroundings: snapshot.SessionConfig, max_replay_s: float
     ) -> None:
         self.files = files
         self.senders = SequenceRecords()

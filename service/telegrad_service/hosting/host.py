@@ -29,8 +29,8 @@ from telegrad_engine.session import snapshot
 from telegrad_engine.session.memory_accounting import Accounts
 
 from .. import __version__
-from ..journal.files import DataFolder
-from ..journal.store import MOVED, Manifest, SessionFiles
+from ..journal.data_folder import DataFolder
+from ..journal.session_files import MOVED, Manifest, SessionFiles
 from ..observability.metrics import Ledger
 from ..process import return_freed_memory
 from ..settings import Settings

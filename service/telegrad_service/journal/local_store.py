@@ -1,12 +1,13 @@
-"""A folder as a store: a folder for each session below it.
+"""A folder as a store, with a folder for each session.
 
-A session's folder has ``manifest.json``, the journal ``journal-N.log`` and, for N > 0, ``snapshot-N.safetensors``, on
-which the journal builds. The manifest names N, and is replaced in one step; other files are left-overs of a crash.
+A session's folder has ``manifest.json``, the journal ``journal-N.log`` and, for N > 0, ``snapshot-N.safetensors``, the
+snapshot that the journal continues. The manifest has N, and is replaced atomically. Other files are left over from a
+crash.
 
-Several servers may share the folder. Each session then belongs to the one that took it over last. The folder of a
-session is ``ID.EPOCH`` there (``ID`` in the folder of a single server), and to take a session over is to rename its
-folder: whatever an earlier owner does by a path fails from then on, and it notices before it acknowledges anything. The
-journal that it may have open is copied, so that what it writes there later has no effect.
+Several servers may share the folder. Each session then belongs to the server that took it over last. The session's
+folder is called ``ID.EPOCH`` (``ID`` if one server has the folder alone), and a server takes the session over by
+renaming it. From then on, all paths of the earlier owner fail, which it notices before it acknowledges anything. The
+journal that it may have open is copied, so that later writes to it have no effect.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from typing_extensions import override
 from telegrad_engine.errors import ServerBusy, SessionMoved
 
 from .format import Data
-from .store import ID, Manifest, SessionFiles, Syncer
+from .session_files import ID, Manifest, SessionFiles, Syncer
 
 MANIFEST = "manifest.json"
 RESERVED_FROM, MAX_RESERVED = 2**20, 2**24
-"""The size of a journal from which space is reserved before it is needed, and the most that is, in bytes."""
+"""The size of a journal, in bytes, from which space is reserved in advance, and the most that is reserved."""
 MAX_PIECES = 512
 """The most pieces for one call of writev; Linux allows 1,024."""
 DELETED, TEMPORARY = ".deleted", ".new"
-"""The suffixes of a session's folder that is being deleted, and of a file that is being written."""
+"""The suffixes of a folder that is being deleted, and of a file that is being written."""
 
 
 class LocalStore:
-    """A folder, which one server has alone, or with ``shared`` together with others."""
+    """A folder that one server has alone, or with ``shared`` together with others."""
 
     def __init__(self, path: Path, syncer: Syncer | None, shared: bool) -> None:
         self._shared, self._syncer = shared, syncer
@@ -63,7 +64,7 @@ class LocalStore:
         return None if folder is None else _read_manifest(folder)
 
     def create(self, manifest: Manifest) -> SessionFiles:
-        """Keep a new session."""
+        """Add a new session."""
         made = LocalSession(self._path(manifest.id, manifest.epoch), manifest, self._syncer)
         made.folder.mkdir(mode=0o700)
         made._write_manifest(manifest)
@@ -97,11 +98,11 @@ class LocalStore:
         return None
 
     def _path(self, session_id: str, epoch: int) -> Path:
-        """The folder of a session that this server has under an epoch."""
+        """The folder of a session under an epoch of this server."""
         return self._sessions / (f"{session_id}.{epoch}" if self._shared else session_id)
 
     def _folder(self, session_id: str) -> Path | None:
-        """The folder of a session, whoever has it; None if there is none."""
+        """The folder of a session of any owner; None if there is none."""
         if not ID.fullmatch(session_id):
             return None
         alone = self._sessions / session_id
@@ -111,7 +112,7 @@ class LocalStore:
         return next((self._sessions / name for name in names if not name.endswith(DELETED)), None)
 
     def close(self) -> None:
-        """Leave the place to another server."""
+        """Release the folder for another server."""
         if self._lock is not None:
             self._lock.release()
 
@@ -131,7 +132,7 @@ class LocalSession(SessionFiles):
         self._size = self._reserved = 0
         """The bytes of the open journal, and those of its file, which ends with zeros until it is closed."""
         self._is_written = False
-        """Whether the journal was written since it was synced."""
+        """Whether the journal was written since the last sync."""
 
     @property
     @override
@@ -187,7 +188,7 @@ class LocalSession(SessionFiles):
             self._syncer.note(self)
 
     def _reserve(self, size: int) -> None:
-        """Reserve space for so many bytes and some more: the kernel writes faster where the file has space already."""
+        """Reserve space for at least ``size`` bytes, because writes to reserved space are faster."""
         if RESERVED_FROM < size > self._reserved and hasattr(os, "posix_fallocate"):
             wanted = size + min(size, MAX_RESERVED)
             try:
@@ -197,7 +198,7 @@ class LocalSession(SessionFiles):
             self._reserved = wanted
 
     def _trim(self) -> None:
-        """Cut off what follows the last frame."""
+        """Truncate the file after the last frame."""
         os.ftruncate(self._descriptor, self._size)
         self._reserved = self._size
 
@@ -225,7 +226,7 @@ class LocalSession(SessionFiles):
         self._abandon()
 
     def tidy(self) -> None:
-        """Delete what an earlier owner has left over."""
+        """Delete the files that an earlier owner has left over."""
         wanted = {self._journal_path(self.manifest.number), self._snapshot_path(self.manifest.number)}
         for pattern in ("journal-*", "snapshot-*", f"*{TEMPORARY}"):
             for path in self.folder.glob(pattern):
@@ -243,7 +244,7 @@ class LocalSession(SessionFiles):
         shutil.rmtree(self._deleted, ignore_errors=True)
 
     def _abandon(self) -> None:
-        """Close the journal, whose bytes are not needed any more or have reached the disk."""
+        """Close the journal without a sync."""
         with self._lock:
             self._is_written = False
             if self._descriptor >= 0:
@@ -253,7 +254,7 @@ class LocalSession(SessionFiles):
                 self._descriptor = -1
 
     def _replace_file(self, path: Path, pieces: Sequence[Data]) -> None:
-        """Replace a file in one step, so that after a crash it is the old or the new one."""
+        """Replace a file atomically: after a crash it is the old or the new one."""
         # The epoch is in the name because an earlier owner may still write to a file that it has opened.
         temporary = path.with_name(f"{path.name}.{self._epoch}{TEMPORARY}")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,14 +1,15 @@
-"""A prefix of an object store as a store, through fsspec. Objects are written and replaced as wholes.
+"""A prefix of an object store as a store of sessions, through fsspec. Objects are written and replaced as a whole.
 
 The objects of a session are, below ``sessions/ID/``:
 
 - ``owners/EPOCH``, with which a server takes the session over, and ``owners/EPOCH.json``, its manifest;
 - ``snapshot-N-EPOCH.safetensors``, written by the owner that began journal N;
-- ``journal-N/EPOCH-PART``, the journal in parts. A sync writes a part, again while it is short.
+- ``journal-N/EPOCH-PART``, the journal in parts. A sync writes the last part, and replaces it while it is short.
 
-An owner that has written looks for a later one before it acknowledges anything; a later one announces itself before it
-reads. Either it finds what was written, or it is found. It copies the journal before it continues it, because the other
-one may still replace its last part. The store must list an object as soon as it is written.
+After each write, an owner looks for a later owner before it acknowledges anything. A new owner creates its object
+before it reads. So either the new owner finds what was written, or the old owner finds the new one. The new owner
+copies the journal before it continues it, because the old owner may still replace its last part. The store must list an
+object as soon as it is written.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from typing_extensions import override
 from telegrad_engine.errors import InvalidValue, SessionLost, SessionMoved
 
 from .format import Data
-from .store import AT_A_TIME, ID, Manifest, SessionFiles, Syncer
+from .session_files import AT_A_TIME, ID, Manifest, SessionFiles, Syncer
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 PART_BYTES = 2**16
-"""A longer part is not written again, so that a session that does little has few objects."""
+"""The size in bytes up to which a part is replaced, so that a session with few commands has few objects."""
 EXTRAS = {"s3": "s3", "s3a": "s3"}
 """The extras of telegrad-service with the implementations of these schemes."""
 OBJECT = re.compile(r"/(journal|snapshot)-(\d+)[-/](\d+)")
-"""What an object is, the number of its journal, and the epoch of the owner that wrote it."""
+"""The kind of an object, the number of its journal, and the epoch of the owner that wrote it."""
 
 
 class ObjectStore:
@@ -49,7 +50,7 @@ class ObjectStore:
     def __init__(self, url: str, syncer: Syncer | None) -> None:
         scheme, _ = split_protocol(url)
         try:
-            # Listings must be the store's own, and no other part of the process may have another idea of it.
+            # Listings must not be cached, here or by another part of the process.
             files, path = fsspec.url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
         except ImportError as error:
             extra = EXTRAS.get(scheme or "")
@@ -61,7 +62,7 @@ class ObjectStore:
         prefix = str(path).rstrip("/")
         self._root = f"{prefix}/sessions"
         self._syncer = syncer
-        self._objects.write(f"{prefix}/telegrad", [b"durable sessions"])  # now is the time to fail
+        self._objects.write(f"{prefix}/telegrad", [b"durable sessions"])  # fails now if the store cannot be used
 
     def manifests(self) -> Iterable[Manifest]:
         """The manifests of all sessions. Those that cannot be read are left alone."""
@@ -82,7 +83,7 @@ class ObjectStore:
         return found
 
     def create(self, manifest: Manifest) -> SessionFiles:
-        """Keep a new session."""
+        """Add a new session."""
         path = self._path(manifest.id)
         self._objects.write(_owner(path, manifest.epoch), [secrets.token_bytes(16)])
         made = ObjectSession(self._objects, path, manifest, self._syncer)
@@ -98,7 +99,7 @@ class ObjectStore:
                 raise SessionMoved(f"the session has epoch {found.epoch}, which is not below {next_epoch}")
             if not self._objects.create(_owner(path, next_epoch)):
                 continue  # another server was faster
-            # From now on the last owner acknowledges nothing, so that what is read now is the latest.
+            # From now on the last owner acknowledges nothing, so that its files do not change any more.
             owners = Owners(self._objects, path)
             if max(owners.epochs, default=0) != next_epoch:
                 continue
@@ -115,14 +116,14 @@ class ObjectStore:
         return None
 
     def close(self) -> None:
-        """Do nothing: who opens the sessions next has them."""
+        """Do nothing: another server can take the sessions over at any time."""
 
     def _path(self, session_id: str) -> str:
         return f"{self._root}/{session_id}"
 
 
 class ObjectSession(SessionFiles):
-    """The objects of one session, for the owner with this epoch."""
+    """The objects of one session, for the owner with the manifest's epoch."""
 
     def __init__(self, objects: Objects, path: str, manifest: Manifest, syncer: Syncer | None) -> None:
         super().__init__(manifest, syncer)
@@ -133,7 +134,7 @@ class ObjectSession(SessionFiles):
         self._writing = threading.Lock()
         """Held while a part is written, which the syncer's threads do, too."""
         self._lock = threading.Lock()
-        """Held for a moment while the fields below change, so that nobody waits for the network to append."""
+        """Held only while the fields below change, so that appending does not wait for the network."""
         self._folder = ""
         """The path of the journal's parts; empty before it is open."""
         self._part = 1
@@ -141,7 +142,7 @@ class ObjectSession(SessionFiles):
         self._tail = bytearray()
         """The content of that part."""
         self._is_stored = True
-        """Whether the store has exactly that."""
+        """Whether the store has exactly this content."""
         self._failed = False
         """Whether the last attempt to write it failed."""
 
@@ -198,7 +199,7 @@ class ObjectSession(SessionFiles):
         return b"".join(self._objects.read(parts))
 
     def _open(self, folder: str, part: int) -> None:
-        """Let the journal continue with a part, which is empty."""
+        """Continue the journal with an empty part."""
         with self._writing, self._lock:
             self._folder, self._part, self._is_stored, self._failed = folder, part, True, False
             self._tail.clear()
@@ -238,7 +239,7 @@ class ObjectSession(SessionFiles):
             raise
 
     def _store(self, undo: int = 0) -> None:
-        """Write the part, unless the store has it. If that fails, forget the last ``undo`` bytes."""
+        """Write the part, unless the store has it. If that fails, remove its last ``undo`` bytes."""
         with self._writing:
             with self._lock:
                 if self._is_stored:
@@ -248,7 +249,7 @@ class ObjectSession(SessionFiles):
                 self._objects.write(_part(self._folder, self._epoch, self._part), [content])
                 self._check()
             except OSError:
-                with self._lock:  # the next write replaces what the store may have got
+                with self._lock:  # the next write replaces what the store may have
                     self._failed = True
                     del self._tail[len(self._tail) - undo :]
                 raise
@@ -265,11 +266,11 @@ class ObjectSession(SessionFiles):
         self._objects.write(self._snapshot_path(manifest), snapshot)
         self._objects.write(_part(folder, self._epoch, 1), journal)
         self._write_manifest(manifest)
-        self._open(folder, 2)  # what was not yet written to the old one is in the snapshot
+        self._open(folder, 2)  # the snapshot has what was not yet written to the old journal
         self._tidy(manifest)
 
     def _tidy(self, manifest: Manifest) -> None:
-        """Delete what the manifest does not need any more, if that is possible now."""
+        """Delete the objects that the manifest no longer needs, if possible."""
         first = {"snapshot": (manifest.number, manifest.begun_by), "journal": (manifest.number, manifest.written_by)}
         with _tolerated():
             found = [(path, OBJECT.search(path)) for path in self._objects.paths(self._path)]
@@ -307,13 +308,13 @@ class ObjectSession(SessionFiles):
 
 
 class Owners:
-    """The servers that have taken a session over, as the store lists them now."""
+    """The owners of a session, as the store lists them now."""
 
     def __init__(self, objects: Objects, path: str) -> None:
         self._objects, self._path = objects, path
         names = objects.names(f"{path}/owners")
         self.epochs = sorted(int(name) for name in names if name.isdecimal())
-        """The epochs of the owners, the last one included."""
+        """The epochs of all owners, including the present one."""
         self._manifests = {int(name.removesuffix(".json")) for name in names if name.endswith(".json")}
 
     def read_manifest(self) -> Manifest | None:
@@ -328,20 +329,20 @@ class Owners:
         return None
 
     def delete(self, below: int) -> None:
-        """Delete earlier owners. Their manifests count no more once they are not listed."""
+        """Delete earlier owners, and then their manifests, which are ignored without the owners."""
         old = [_owner(self._path, epoch) for epoch in self.epochs if epoch < below]
         self._objects.delete(old)
         self._objects.delete([_owner(self._path, epoch) + ".json" for epoch in self._manifests if epoch < below])
 
 
 class Objects:
-    """The operations on objects that are needed, each of which raises OSError."""
+    """The operations on objects. They raise OSError."""
 
     def __init__(self, files: fsspec.AbstractFileSystem) -> None:
         self._files = files
 
     def names(self, path: str) -> list[str]:
-        """The names of what is directly below a path."""
+        """The names directly below a path."""
         return [found.rstrip("/").rpartition("/")[2] for found in self._listed(self._files.ls, path, detail=False)]
 
     def paths(self, path: str) -> list[str]:
@@ -365,7 +366,7 @@ class Objects:
         try:
             self._call(self._files.pipe_file, path, token, mode="create")
         except OSError:
-            # It exists, perhaps because a first attempt succeeded although its answer was lost.
+            # It exists. It is ours if a first attempt succeeded and only its answer was lost.
             [found] = self.read([path])
             return found == token
         return True
@@ -400,7 +401,7 @@ class Objects:
 
 @contextmanager
 def _tolerated() -> Iterator[None]:
-    """Go on if something that is not needed any more cannot be deleted."""
+    """Log an error of deleting objects, and continue."""
     try:
         yield
     except OSError as error:

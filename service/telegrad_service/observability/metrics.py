@@ -116,7 +116,7 @@ def counter(name: str, text: str, values: Mapping[Any, float] | float, labels: S
 
 def _family(family: Any, values: Mapping[Any, float] | float) -> Metric:
     for key, value in (values if isinstance(values, Mapping) else {(): values}).items():
-        family.add_metric(key, value)
+        family.add_metric((key,) if isinstance(key, str) else key, value)
     found: Metric = family
     return found
 

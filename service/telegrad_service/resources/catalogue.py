@@ -170,8 +170,7 @@ async def list_ops(
 @router.get("/ops/{op}", summary="Describe an op or verb")
 @route_options(tagged="content")
 async def get_op(
-    host: Host,
-    op: Annotated[str, Path(description="A name, an alias or a key.", examples=["max"])],
+    host: Host, op: Annotated[str, Path(description="A name, an alias or a key.", examples=["max"])]
 ) -> OpDescription:
     """The op with all its overloads, or with the one that a key such as `max.dim` names."""
     overloads = await asyncio.to_thread(find, op, host.library)

@@ -62,8 +62,7 @@ class SessionCreate(Request):
         "an open stream, a request or a heartbeat.",
     )
     durable: bool = Field(
-        default=False,
-        description="Whether it survives a restart or a crash of the server, which needs a data folder.",
+        default=False, description="Whether it survives a restart or a crash of the server, which needs a data folder."
     )
 
 

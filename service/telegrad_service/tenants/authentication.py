@@ -1,6 +1,6 @@
-"""Decides who makes a request, over HTTP and WebSocket, before a byte of its body is read.
+"""Authenticates HTTP requests and WebSockets before any of the body is read.
 
-Whether the principal's scopes suffice is for each route to say (``routing/route.py``), before it reads the body.
+Each route checks the principal's scopes (``routing/route.py``), also before it reads the body.
 """
 
 from __future__ import annotations
@@ -14,22 +14,17 @@ from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
-from telegrad_engine.errors import ServerBusy, TelegradError, Unauthenticated
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from telegrad_engine.errors import MalformedRequest, ServerBusy, TelegradError, Unauthenticated
 from telegrad_engine.lru import LRU
 
+from ..http.origins import refuse
 from ..settings import NetworkSettings, default_database_path
-from .principal import ANYONE, Principal, key_id_of
+from .principal import ANYONE, NOBODY, SCOPE_KEY, Principal, key_id_of, set_principal
 
 if TYPE_CHECKING:
     from .store import ApiKey, KeyStore  # a server without keys does not import the database's libraries
-
-
-from starlette.types import ASGIApp, Receive, Scope, Send
-
-from telegrad_engine.errors import MalformedRequest
-
-from ..http.origins import refuse
-from .principal import NOBODY, SCOPE_KEY, set_principal
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -37,20 +32,18 @@ T = TypeVar("T")
 TTL_S = 2.0
 """Seconds for which a look-up is valid, so that a revoked key stops working soon."""
 RENEWAL_S = 1.0
-"""Seconds before its end in which a look-up is renewed in the background, so that no request waits for that."""
+"""Seconds before the end of its validity at which a look-up is renewed, so that no request waits for that."""
 MAX_KNOWN = 4096
-"""The number of keys whose look-ups are remembered."""
+"""The number of keys whose look-ups are cached."""
 MAX_LOOKUPS = 4
-"""The number of look-ups at a time: invalid keys must not occupy the threads that others need."""
+"""The number of simultaneous look-ups: invalid keys must not occupy all threads."""
 SCHEME = b"bearer "
 MISSING = "this server needs an API key: send it in the header `Authorization: Bearer tg_…`"
 UNKNOWN = "the API key is unknown here; is it a key of another server?"
-
-
 PUBLIC = frozenset({"/healthz", "/readyz", "/docs", "/redoc", "/openapi.json", "/asyncapi.json"})
 """Paths that need no key."""
 ASSETS = ("/docs/", "/redoc/")
-"""Below these paths are the files of the documentation's pages."""
+"""The prefixes of the paths of the documentation's files, which need no key."""
 CHALLENGE = {"www-authenticate": 'Bearer realm="telegrad"'}
 ORIGIN_OF_KEYS = (
     "The server's operator makes keys with `telegrad keys create --tenant NAME`; the SDK takes one as api_key=…, or as "
@@ -62,7 +55,7 @@ class _Known(NamedTuple):
     """The result of a look-up."""
 
     until: float
-    """The monotonic time until which it is valid."""
+    """The monotonic time until which the result is valid."""
     principal: Principal | None = None
     expires_at: float | None = None
     """The time at which the key expires."""
@@ -71,7 +64,7 @@ class _Known(NamedTuple):
 
 
 class Authenticator:
-    """The keys of a server. Without flags that say otherwise, it serves anyone until its database holds a key."""
+    """Authenticates by API keys. Unless flags say otherwise, no request needs a key until the database has one."""
 
     def __init__(self, settings: NetworkSettings) -> None:
         self._settings = settings
@@ -79,18 +72,18 @@ class Authenticator:
         """Whether every request needs a key. It never becomes false again."""
         self._store: KeyStore | None = None
         self._database = ""
-        """The database's URL, without its password, once it was looked at; empty for the default one."""
+        """The database's URL without its password, once it was opened; empty for the default database."""
         self._checked_at = -TTL_S
-        """When the database was last looked at for a first key."""
+        """When the database was last checked for a first key."""
         self._known: LRU[bytes, _Known] = LRU(MAX_KNOWN)
         self._lookups: dict[bytes, asyncio.Task[_Known]] = {}
         self._room = asyncio.Semaphore(MAX_LOOKUPS)
         self._watched: dict[object, tuple[Principal, Callable[[], None]]] = {}
 
     def look_for_keys(self) -> bool:
-        """Return whether keys are required: unless flags say it, look into the database, if there is one. It blocks.
+        """Return whether keys are required, by the flags or by the keys in the database, if it exists.
 
-        Raises DatabaseUnavailable.
+        Blocks. Raises DatabaseUnavailable.
         """
         if not self._settings.serves_anyone:
             store, was_required = self.open_store(), self.required
@@ -102,7 +95,7 @@ class Authenticator:
 
     @property
     def policy(self) -> str:
-        """Whether a request needs a key, and why, for the operator."""
+        """Tells the operator whether requests need a key, and why."""
         if self._settings.serves_anyone:
             flag = "--insecure" if self._settings.insecure else "--no-require-keys"
             return (
@@ -114,7 +107,7 @@ class Authenticator:
         return f"No API key is required while {where} holds none"
 
     def open_store(self) -> KeyStore | None:
-        """The store of keys, or None if no database was created yet. It blocks. Raises DatabaseUnavailable."""
+        """The store of keys, or None if the database does not exist yet. Blocks. Raises DatabaseUnavailable."""
         if self._store is None:
             url = self._settings.database_url.get_secret_value()
             if not url and not default_database_path().exists():
@@ -131,12 +124,12 @@ class Authenticator:
         return self._store
 
     def close(self) -> None:
-        """Close the connections to the database. It blocks."""
+        """Close the connections to the database. Blocks."""
         if self._store is not None:
             self._store.close()
 
     def remembered(self, header: bytes | None) -> Principal | None:
-        """The principal of a request with this Authorization header, if it is known without a look-up."""
+        """The principal for an Authorization header, if it is known without a look-up."""
         if not self.required:
             return ANYONE if monotonic() - self._checked_at < 2 * TTL_S else None  # watch_forever looks every TTL_S
         if header is None:
@@ -151,7 +144,7 @@ class Authenticator:
         return known.principal
 
     async def principal(self, header: bytes | None) -> Principal:
-        """The principal of a request with this Authorization header.
+        """The principal for an Authorization header.
 
         Raises Unauthenticated, and ServerBusy if the database cannot be read.
         """
@@ -170,9 +163,9 @@ class Authenticator:
         return known.principal
 
     def _begin_look_up(self, digest: bytes, key_id: str, text: str) -> asyncio.Task[_Known]:
-        """Look a key up in the background; the result is remembered."""
+        """Look a key up in the background, and cache the result."""
         task = self._lookups[digest] = asyncio.create_task(self._look_up(key_id, text))
-        known, lookups = self._known, self._lookups  # after forget(), others
+        known, lookups = self._known, self._lookups  # forget() replaces these
 
         def finish(task: asyncio.Task[_Known]) -> None:
             lookups.pop(digest, None)
@@ -192,7 +185,7 @@ class Authenticator:
         return _Known(until, key.principal, None if key.expires_at is None else key.expires_at.timestamp())
 
     def _key(self, key_id: str, text: str | None = None) -> ApiKey | None:
-        """The key of this id, if its text is this one where one is given."""
+        """The key with this id, if there is one and, where ``text`` is given, this is its text."""
         store = self.open_store()
         if store is None:
             return None
@@ -210,10 +203,10 @@ class Authenticator:
                 raise ServerBusy("API keys cannot be looked up now; the server's log says why") from error
 
     def forget(self) -> None:
-        """Forget all look-ups, also those that have begun, after a change of keys."""
+        """Drop all look-ups, including those in progress, because keys have changed."""
         self._known, self._lookups = LRU(MAX_KNOWN), {}
 
-    # What is open for long -----------------------------------------------------------------
+    # Streams and other long responses -------------------------------------------------------
 
     @contextmanager
     def watching(self, principal: Principal, end: Callable[[], None]) -> Iterator[None]:
@@ -226,7 +219,7 @@ class Authenticator:
             self._watched.pop(mark, None)
 
     async def watch_forever(self) -> None:
-        """End what is watched, soon after the key that it needs is no longer valid."""
+        """Every ``TTL_S`` seconds, end what is watched and has no valid key any more."""
         while True:
             await asyncio.sleep(TTL_S)
             try:
@@ -258,7 +251,7 @@ def _is_current(known: _Known) -> bool:
 
 
 def bearer_in(header: bytes | None, missing: str) -> str:
-    """The key or the token in an Authorization header. Raises Unauthenticated, with the text ``missing``."""
+    """The key or the token in an Authorization header. Raises Unauthenticated with the text ``missing``."""
     if header is None or header[: len(SCHEME)].lower() != SCHEME:
         raise Unauthenticated(missing)
     return header[len(SCHEME) :].strip().decode("latin-1")
@@ -278,9 +271,9 @@ def is_public(path: str) -> bool:
 
 
 class Authentication:
-    """ASGI middleware that sets the principal: passes requests with a valid API key, or that need none, to ``app``.
+    """ASGI middleware that sets the principal of requests, and refuses those without a valid key if they need one.
 
-    A request whose principal is known already passes.
+    A request that already has a principal passes.
     """
 
     def __init__(self, app: ASGIApp, authenticator: Authenticator) -> None:

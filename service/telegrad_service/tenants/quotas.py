@@ -64,7 +64,7 @@ class Quotas:
 
 
 def _too_much(error: type[TelegradError], whose: str, now: str = "", then: str = "") -> Callable[..., TelegradError]:
-    """The error for memory, with ``Retry-After`` unless the limit is too small in any case. ``whose`` says of whom."""
+    """The error of a memory quota, with ``Retry-After`` unless the limit is too small in any case."""
 
     def refusal(limit: float, nbytes: int) -> TelegradError:
         text = (
@@ -76,5 +76,5 @@ def _too_much(error: type[TelegradError], whose: str, now: str = "", then: str =
 
 
 def _full(error: type[TelegradError], text: str) -> Callable[[float, int], TelegradError]:
-    """The error of a full queue; ``text`` says whose."""
+    """The error of a full queue."""
     return lambda limit, requests: error(f"{limit:.0f} requests {text}", retry_after_s=QUEUE_RETRY_S)

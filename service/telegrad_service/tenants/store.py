@@ -1,4 +1,4 @@
-"""The table of API keys, and what is done with it. It blocks; not for the event loop."""
+"""The table of API keys. Its functions block, so they must not run on the event loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TENANT = re.compile(TENANT_PATTERN, re.ASCII)
 _ID = re.compile(ID_PATTERN, re.ASCII)
 MAX_EXPIRES_DAYS = 36_500
 USE_NOTED_S = 60
-"""Seconds between two notes of a key's last use: each is a write."""
+"""Seconds between two updates of a key's last use, each of which is a write."""
 
 
 class Tenant(Base):
@@ -88,11 +88,7 @@ class KeyStore:
         self._database.close()
 
     def create(
-        self,
-        tenant: str,
-        scopes: Iterable[str],
-        expires_days: float | None = None,
-        name: str | None = None,
+        self, tenant: str, scopes: Iterable[str], expires_days: float | None = None, name: str | None = None
     ) -> tuple[ApiKey, str]:
         """Create a key, and its tenant if that is new. Return it and its text, which is not stored.
 
@@ -118,12 +114,12 @@ class KeyStore:
         return key, created.text
 
     def has_any(self) -> bool:
-        """Whether there is a key, also one that is not valid any more."""
+        """Whether there is any key, valid or not."""
         with self._database.transaction() as session:
             return session.scalar(select(ApiKey.number).limit(1)) is not None
 
     def list(self, tenant: str | None = None) -> Sequence[ApiKey]:
-        """The keys of a tenant, by default of all, in the order of their creation."""
+        """The keys of a tenant, by default of all tenants, in the order of their creation."""
         query = select(ApiKey).order_by(ApiKey.number)
         if tenant is not None:
             query = query.where(ApiKey.tenant == tenant)
@@ -131,15 +127,15 @@ class KeyStore:
             return session.scalars(query).all()
 
     def find(self, key_id: str, tenant: str | None = None) -> ApiKey | None:
-        """The key with a public id, if it belongs to the tenant; any tenant's by default."""
-        if not _ID.match(key_id):  # PostgreSQL does not take every text
+        """The key with a public id, of the given tenant or by default of any tenant."""
+        if not _ID.match(key_id):  # PostgreSQL does not accept every text
             return None
         with self._database.transaction() as session:
             key = session.scalar(select(ApiKey).where(ApiKey.id == key_id))
         return key if key is not None and tenant in (None, key.tenant) else None
 
     def verified(self, key_id: str, text: str) -> ApiKey | None:
-        """The key with a public id if this is its text. Its use is noted about once a minute."""
+        """The key with a public id, if this is its text. Updates its last use about once a minute."""
         key = self.find(key_id)
         if key is None or not hmac.compare_digest(key.digest, key_digest(text)):
             return None
@@ -154,7 +150,7 @@ class KeyStore:
         return key
 
     def revoke(self, key_id: str, tenant: str | None = None) -> bool:
-        """Revoke a key for good. Return whether there is one with this id, in this tenant if one is given."""
+        """Revoke a key for good. Return whether there is a key with this id, in the given tenant."""
         if self.find(key_id, tenant) is None:
             return False
         valid = update(ApiKey).where(ApiKey.id == key_id, ApiKey.revoked_at.is_(None))

@@ -21,7 +21,7 @@ import pytest
 
 import telegrad as tg
 from telegrad_service import __version__
-from telegrad_service.cluster.directory import WorkerState
+from telegrad_service.cluster.directory import Member, WorkerState
 from telegrad_service.cluster.tokens import Claims, Secrets, sign
 from telegrad_service.tenants.principal import ANYONE, Principal
 
@@ -133,7 +133,7 @@ def test_a_worker_of_another_version_gets_nothing() -> None:
         # What this version says of itself, as another one.
         directory = found.directory
         [ours] = directory.workers()
-        directory.join("newer", "http://127.0.0.1:9", "9.9.9", ["cpu"], True, 60, ours.report)
+        directory.join("newer", Member("http://127.0.0.1:9", "9.9.9", ["cpu"], True), 60, ours.report)
         found.wait_for_workers(2)
         assert all(found.has(found.workers[0], SessionClient(found.client).id) for _ in range(4))
         found.workers[0].stop()

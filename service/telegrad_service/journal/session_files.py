@@ -1,4 +1,4 @@
-"""Where durable sessions are kept: the files of one session, and what all stores use."""
+"""The files of a durable session in any store, and what all stores share."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .format import HEADER, Data, Frame, decode_frames, encode_frame
 logger = logging.getLogger(__name__)
 MOVED = "another server has taken the session over"
 ID = re.compile(r"[A-Za-z0-9_-]+")
-"""The ids of sessions, which are names of folders."""
+"""The pattern of session ids, which are names of folders."""
 AT_A_TIME = 16
-"""How many requests to an object store, for different sessions, run at the same time."""
+"""The number of requests to an object store, for different sessions, that run at the same time."""
 SYNC_S = 1.0
-"""The seconds between two times that journals reach the disk or the store with the policy ``everysec``."""
+"""Seconds between two syncs of journals to the disk or the store with the policy ``everysec``."""
 
 
 class Manifest(BaseModel):
-    """What is known of a durable session without its journal."""
+    """The description of a durable session outside of its journal."""
 
     format: int = 1
     id: str
@@ -42,26 +42,26 @@ class Manifest(BaseModel):
     heartbeats: bool = False
     created_at: float
     last_used_at: float
-    """When the session was last used, or a minute before, by the clock on the wall."""
+    """When the session was last used, or up to a minute before, by the system clock."""
     number: int = 0
-    """The number of the journal, and of the snapshot on which it builds."""
+    """The number of the journal, and of the snapshot that it continues."""
     begun_by: int = 0
     """The epoch of the owner that wrote the snapshot and began the journal."""
     written_by: int = 0
-    """The epoch of the owner whose journal it is: an earlier one until the present one has copied it."""
+    """The epoch of the owner that wrote the journal, which changes when a new owner has copied it."""
     epoch: int = 0
-    """The number of the session's owner: it grows each time that a server opens the session."""
+    """The number of the session's owner, which grows whenever a server takes the session over."""
     server_version: str
 
     def is_expired(self, heartbeat_ttl_s: float) -> bool:
-        """Whether nobody has used the session, or sent a heartbeat, in its time to live."""
+        """Whether the session was not used, and got no heartbeat, within its time to live."""
         ttl_s = min(self.ttl_s, heartbeat_ttl_s) if self.heartbeats else self.ttl_s
         return self.last_used_at + ttl_s < time.time()
 
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Raise ServerBusy, which says what failed, for an error of the disk or the store."""
+    """Turn an error of the disk or the store into ServerBusy with the text ``what``."""
     try:
         yield
     except OSError as error:
@@ -69,12 +69,12 @@ def explained(what: str) -> Iterator[None]:
 
 
 class SessionFiles(ABC):
-    """The journal and the snapshot of one session, for the server that has taken it over.
+    """The journal and the snapshot of one session, for the server that owns it.
 
-    One thread at a time uses them; any thread may use :attr:`owned`, :meth:`sync` and :meth:`withdraw`. All public
-    methods that read or write them raise SessionMoved once another server has taken the session over. After a write it
-    has no ``retry_after_s``, because the other server may have what was written. The methods of the place where the
-    session is kept, which come last, raise OSError instead.
+    One thread at a time uses them; any thread may use :attr:`owned`, :meth:`sync` and :meth:`withdraw`. The public
+    methods raise SessionMoved once another server has taken the session over. After a write, that error has no
+    ``retry_after_s``, because the other server may have what was written. The abstract methods, which a store
+    implements, raise OSError instead.
     """
 
     def __init__(self, manifest: Manifest, syncer: Syncer | None) -> None:
@@ -82,7 +82,7 @@ class SessionFiles(ABC):
         self._is_open = False
         """Whether the journal was read, so that it can be continued."""
         self._is_manifest_known = True
-        """Whether the store has this manifest, and not one whose writing failed."""
+        """Whether the store has this manifest: the last write has not failed."""
         self.size = 0
         """The bytes of the journal."""
         self._sequence = 0
@@ -93,7 +93,7 @@ class SessionFiles(ABC):
         return not self._is_open or not self._is_manifest_known or self._append_waits
 
     def check_owned(self) -> None:
-        """Raise SessionMoved if another server has taken the session over, and nothing was done yet."""
+        """Raise SessionMoved if another server has taken the session over. Nothing was written."""
         if not self.owned:
             raise SessionMoved(MOVED)
 
@@ -133,7 +133,7 @@ class SessionFiles(ABC):
     # Snapshots -----------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes | None:
-        """The snapshot on which the journal builds; None if it starts with an empty session. Raises SessionLost."""
+        """The snapshot that the journal continues; None if it starts with an empty session. Raises SessionLost."""
         if not self.manifest.number:
             return None
         with self._explained("the session's snapshot cannot be read"):
@@ -144,7 +144,7 @@ class SessionFiles(ABC):
                 raise SessionLost("the session's snapshot is not there any more") from None
 
     def replace(self, snapshot: Sequence[Data], first: Sequence[Data]) -> None:
-        """Begin a journal with one frame on a new snapshot, and delete the old ones. Raises ServerBusy."""
+        """Write a snapshot and a new journal with one frame, and delete the old ones. Raises ServerBusy."""
         if not self._is_manifest_known:
             self.write_manifest()
         old = self.manifest
@@ -159,7 +159,7 @@ class SessionFiles(ABC):
         self._is_open = False
 
     def close(self) -> None:
-        """Close the journal, whose bytes reach the disk or the store."""
+        """Sync and close the journal."""
         self._is_open = False
         try:
             self._close()
@@ -167,7 +167,7 @@ class SessionFiles(ABC):
             logger.error("a session's journal cannot be written: %s", error)
 
     def withdraw(self) -> None:
-        """Make sure that no server finds the session again. Any thread may call it. Raises ServerBusy."""
+        """Make sure that no server finds the session again. Any thread may call this. Raises ServerBusy."""
         with self._explained("the session cannot be deleted"):
             self._withdraw()
 
@@ -179,14 +179,14 @@ class SessionFiles(ABC):
             logger.warning("the files of a deleted session cannot be deleted: %s", error)
 
     def remove(self) -> None:
-        """Close, withdraw and delete the files of a session that nothing uses. Raises ServerBusy."""
+        """Close, withdraw and delete the files of an unused session. Raises ServerBusy."""
         self.close()
         self.withdraw()
         self.delete()
 
     @contextmanager
     def _explained(self, what: str, **if_moved: None) -> Iterator[None]:
-        """Raise SessionMoved for an error of the disk or the store if that is the reason, else ServerBusy."""
+        """Turn an error of the disk or the store into SessionMoved if that is the reason, else into ServerBusy."""
         try:
             yield
         except OSError as error:
@@ -194,14 +194,14 @@ class SessionFiles(ABC):
                 raise SessionMoved(MOVED, **if_moved) from None
             raise ServerBusy(f"{what}: {error.strerror or 'not found'}") from None
 
-    # The place where they are kept -----------------------------------------------------------------
+    # The interface of a store ----------------------------------------------------------------------
 
     @property
     @abstractmethod
     def owned(self) -> bool:
-        """Whether no other server has taken the session over, as far as is known without waiting.
+        """Whether no other server has taken the session over, as far as this is known without waiting.
 
-        In a folder, that is always known, at the price of one ``stat``; in an object store, since the last write.
+        A folder is checked by one ``stat``; an object store was checked at the last write.
         """
 
     @property
@@ -219,22 +219,22 @@ class SessionFiles(ABC):
 
     @abstractmethod
     def _read_journal(self) -> bytes:
-        """The journal with the manifest's number, as far as it reached the store; empty if there is none."""
+        """The part of the journal with the manifest's number that has reached the store; empty without a journal."""
 
     @abstractmethod
     def _begin(self, content: memoryview) -> None:
-        """Let :meth:`_append` continue after ``content``, the beginning of what :meth:`_read_journal` has returned."""
+        """Let :meth:`_append` continue after ``content``, the valid part of the result of :meth:`_read_journal`."""
 
     @abstractmethod
     def _append(self, pieces: Sequence[Data]) -> None:
         """Write the pieces to the journal, or nothing if that fails.
 
-        Who takes the session over after this has them. It fails if another server has taken it over before.
+        A server that takes the session over afterwards has them. Fails if another server has taken it over before.
         """
 
     @abstractmethod
     def sync(self) -> None:
-        """Let all that was written to the journal reach its place. Raises OSError."""
+        """Sync the journal to the disk or the store. Raises OSError."""
 
     @abstractmethod
     def _replace(self, manifest: Manifest, snapshot: Sequence[Data], journal: Sequence[Data]) -> None:
@@ -242,7 +242,7 @@ class SessionFiles(ABC):
 
     @abstractmethod
     def _close(self) -> None:
-        """Let the journal reach the store, as far as that is possible, and close it."""
+        """Sync the journal, if possible, and close it."""
 
     @abstractmethod
     def _withdraw(self) -> None:
@@ -250,11 +250,11 @@ class SessionFiles(ABC):
 
     @abstractmethod
     def _delete(self) -> None:
-        """Delete what is left of a session that was withdrawn."""
+        """Delete the remaining files of a session that was withdrawn."""
 
 
 class Syncer:
-    """A thread that syncs, once a second, the journals that were written, ``at_a_time`` of them."""
+    """A thread that syncs the written journals once a second, ``at_a_time`` of them at the same time."""
 
     def __init__(self, at_a_time: int = 1) -> None:
         self._written: set[SessionFiles] = set()
@@ -264,11 +264,11 @@ class Syncer:
         self._thread.start()
 
     def note(self, journal: SessionFiles) -> None:
-        """Note that a journal was written."""
+        """Record that a journal was written."""
         self._written.add(journal)
 
     def stop(self) -> None:
-        """Sync for the last time, and end the thread."""
+        """Sync once more, and end the thread."""
         self._stopped.set()
         self._thread.join()
 

@@ -1,4 +1,4 @@
-"""The journals and snapshots of durable sessions, in a folder or an object store that several servers may share."""
+"""The folder or object store with the journals and snapshots of durable sessions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from telegrad_engine.errors import UnknownSession
 
 from .local_store import LocalStore
-from .store import AT_A_TIME, Manifest, SessionFiles, Syncer, explained
+from .session_files import AT_A_TIME, Manifest, SessionFiles, Syncer, explained
 
 if TYPE_CHECKING:
     from .object_store import ObjectStore
@@ -23,14 +23,14 @@ class DataFolder:
     """The folder or object store in which a server keeps its durable sessions.
 
     ``location`` is a path or a URL that fsspec understands. A server has a folder alone, or with ``shared`` together
-    with others. Raises ServerBusy if it cannot be used, and InvalidValue for a URL that is not understood.
+    with others. Raises ServerBusy if it cannot be used, and InvalidValue for an invalid URL.
     """
 
     def __init__(self, location: Path | str, fsync: Fsync, shared: bool = False) -> None:
         text = str(location)
         self._is_local = "://" not in text or text.startswith(("file://", "local://"))
         self._syncer = Syncer(1 if self._is_local else AT_A_TIME) if fsync == "everysec" else None
-        """Syncs once a second; None if each write does."""
+        """Syncs once a second; None if each write syncs."""
         try:
             with explained(f"the data folder {CREDENTIALS.sub('', text)} cannot be used"):
                 self._store = self._opened(text, shared)
@@ -47,7 +47,7 @@ class DataFolder:
         return ObjectStore(text, self._syncer)
 
     def manifests(self) -> list[Manifest]:
-        """The manifests of all sessions, oldest first. Those that cannot be read are left alone. Raises ServerBusy."""
+        """The readable manifests of all sessions, oldest first. Raises ServerBusy."""
         with explained("the sessions cannot be listed"):
             return sorted(self._store.manifests(), key=lambda found: found.created_at)
 
@@ -63,10 +63,10 @@ class DataFolder:
             return self._store.create(manifest)
 
     def open(self, manifest: Manifest, epoch: int | None = None) -> SessionFiles:
-        """Take over a session that exists already, under this epoch or the next one.
+        """Take over an existing session, under this epoch or by default the next one.
 
-        What its last owner has acknowledged is there, and it can acknowledge nothing more. Raises SessionMoved if the
-        session has this epoch or a larger one, UnknownSession if it was deleted, and ServerBusy if the disk fails.
+        The files have everything that the last owner has acknowledged, and it can acknowledge nothing more. Raises
+        SessionMoved if the session has this epoch or a larger one, UnknownSession if it was deleted, and ServerBusy.
         """
         with explained(f"session {manifest.id[:6]}… cannot be opened"):
             taken = self._store.take(manifest.id, epoch)
@@ -75,12 +75,12 @@ class DataFolder:
         return taken
 
     def open_all(self) -> list[SessionFiles]:
-        """Take over all sessions, under their next epochs, oldest first."""
+        """Take over all sessions, under their next epochs. The oldest one comes first."""
         with ThreadPoolExecutor(1 if self._is_local else AT_A_TIME) as pool:
             return list(pool.map(self.open, self.manifests()))
 
     def close(self) -> None:
-        """Write everything to the disk or the store, and leave it to another server."""
+        """Sync everything, and release the folder for another server."""
         if self._syncer is not None:
             self._syncer.stop()
         self._store.close()
