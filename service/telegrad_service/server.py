@@ -1,7 +1,4 @@
-"""Assembles the application of a server, a worker or a gateway, and serves it with uvicorn.
-
-uvicorn announces its address, stops gracefully while programs run, and has its requests watched.
-"""
+"""Assembles the application of a server, a worker or a gateway, and serves it with uvicorn."""
 
 from __future__ import annotations
 
@@ -39,20 +36,20 @@ from .streaming.websocket import StreamProtocol
 from .tenants.authentication import Authentication, Authenticator
 
 CLOSE_S = 5
-"""Seconds that connections get to end after the last program has ended."""
+"""Seconds that connections get to close after the last program has ended."""
 ENDING_S = 1.0
 """Seconds that a computing thread gets to end after the server has closed."""
 TICKS = 5
 """The number of uvicorn's ticks, ten per second, between two checks for slow clients."""
 QUIET = {"info": "warning", "debug": "warning"}
-"""uvicorn's log level where it differs from ours, because uvicorn would log session ids and the contents of frames."""
+"""uvicorn's log level where it differs from ours: uvicorn would log session ids and the contents of frames."""
 
 
 class Server(uvicorn.Server):
     """A server that drains and then closes on the first signal, and closes at once on a second one by Ctrl-C.
 
-    A second SIGTERM changes nothing: whoever supervises the process may send several, and so may the end of standard
-    input (``process.stop_after``).
+    A second SIGTERM changes nothing: a supervisor may send several, and so may the end of standard input
+    (``process.stop_after``).
     """
 
     def __init__(
@@ -154,9 +151,9 @@ def assemble(
     routers: Sequence[APIRouter],
     metrics: Callable[[Any, RequestCounts], Iterator[Metric]],
 ) -> None:
-    """Give an application its state, its routes, and the middleware before them, as a server and a gateway have them.
+    """Set the state, the routes and the middleware of an application, for a server or a gateway.
 
-    ``host`` has the sessions, or passes requests on. ``metrics`` makes its metrics.
+    ``host`` has the sessions, or forwards requests. ``metrics`` collects its metrics.
     """
     state = app.state
     state.settings, state.host = settings, host
@@ -174,11 +171,11 @@ def assemble(
 
 
 class NotServed(logs.CommandFailed):
-    """The settings do not allow to serve; the text says what to change."""
+    """The settings do not allow the server to start; the text says what to change."""
 
 
 def check_exposure(app: FastAPI) -> None:
-    """Raise NotServed if strangers could use the server, or if its keys or its certificate cannot be read."""
+    """Raise NotServed if anyone on the network could use the server, or if keys or certificate cannot be read."""
     settings: NetworkSettings = app.state.settings
     try:
         has_keys = app.state.authenticator.look_for_keys()
@@ -200,7 +197,7 @@ def check_exposure(app: FastAPI) -> None:
 
 
 def announce(app: FastAPI, what: str, url: str) -> None:
-    """Tell the operator where a server or a gateway is, and who may use it."""
+    """Tell the operator the address of a server or a gateway, and who may use it."""
     for line in (f"Telegrad {__version__} {what} {url}", f"Docs at {url}/docs", app.state.authenticator.policy):
         logs.announce(line)
 
@@ -221,7 +218,7 @@ def serve(
     finally:
         tracing.shut_down()
     if not app.state.host.ended(ENDING_S):
-        # A kernel that cannot be interrupted would still run while the interpreter exits, and crash it.
+        # A kernel that cannot be interrupted, and runs while the interpreter exits, would crash it.
         logging.shutdown()
         sys.stdout.flush()
         os._exit(0)

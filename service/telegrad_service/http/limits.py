@@ -29,11 +29,11 @@ from ..settings import NetworkSettings
 from .representations import JSON, header_of, is_coded
 
 FREE = 2**20
-"""The largest body, in bytes, for which no memory is reserved."""
+"""The size in bytes up to which no memory is reserved for a body."""
 STEP = 2**22
 """Bytes that are reserved at a time."""
 SMALL = 2**16
-"""The largest body, in bytes, that is parsed, joined or hashed on the event loop."""
+"""The size in bytes up to which a body is parsed, joined or hashed on the event loop."""
 T = TypeVar("T")
 
 
@@ -43,7 +43,7 @@ async def off_loop(size: int, function: Callable[..., T], *args: object) -> T:
 
 
 class BodyReservation:
-    """The memory reserved for one body or message, from its first byte until it is answered."""
+    """The memory reserved for one body or message until it is answered."""
 
     def __init__(self, bodies: Accounts) -> None:
         self._bodies = bodies
@@ -52,8 +52,8 @@ class BodyReservation:
     def reserve(self, size: int) -> None:
         """Reserve memory for the ``size`` bytes that have arrived so far.
 
-        Raises SessionLimit if the tenant has none left, and ServerBusy if the server has none. Their texts are short
-        enough for the reason with which a WebSocket is closed.
+        Raises SessionLimit if the tenant has no memory left, and ServerBusy if the server has none. The texts are short
+        enough for the reason of a WebSocket's close frame.
         """
         if size > self._reserved and size > FREE:
             more = size - self._reserved + STEP
@@ -76,7 +76,7 @@ class BodyReservation:
 async def read_body(
     request: Request, media_type: str, settings: NetworkSettings, reservation: BodyReservation, packed: bool = False
 ) -> compression.Body:
-    """Read the body. Raises TooLarge as soon as it is known to exceed the limit.
+    """Read the body. Raises TooLarge as soon as it exceeds the limit.
 
     A zstd frame is decompressed, unless ``packed`` is true; the limit also applies to the decompressed body.
     """
@@ -122,9 +122,9 @@ RESERVED_DESCRIPTORS = 64
 SPARE = 16
 """Connections accepted above the limit, for one short request each."""
 SPARE_S = 2.0
-"""Seconds that such a request may take to arrive."""
+"""Seconds in which a request on a spare connection must arrive."""
 MIN_RATE = 1024
-"""Bytes per second that a client must send of a body, or read of an answer, after the timeout for it."""
+"""Bytes per second at which a client must send a body, or read an answer, after the timeout."""
 MAX_BACKLOG = 2048
 
 
@@ -163,18 +163,18 @@ class Connection(Protocol):
 
     peer: str
     spare: bool
-    """Whether it was accepted above the limit."""
+    """Whether the connection was accepted above the limit."""
     waiting_since: float | None
-    """When it began to wait for a request; None while it serves one, and for a stream."""
+    """When the connection began to wait for a request; None while it serves one, and for a stream."""
 
     def is_overdue(self, now: float) -> bool:
-        """Whether its client is too slow."""
+        """Whether the client is too slow."""
 
     def expire(self) -> None:
-        """End it because its client is too slow."""
+        """Close the connection because the client is too slow."""
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close the connection immediately."""
 
 
 class ConnectionLimits:
@@ -209,12 +209,12 @@ class ConnectionLimits:
         self._spare += 1
 
     def keep(self, stream: Connection) -> None:
-        """Count a stream. It replaces an HTTP connection that has left, so there is room for it."""
+        """Count a stream. There is room for it, because it replaces an HTTP connection."""
         self._open[stream] = None
         self._of_peer[stream.peer] += 1
 
     def leave(self, connection: Connection) -> None:
-        """Stop counting a connection that has ended or is about to end."""
+        """Stop counting a connection that has closed or is about to close."""
         if connection not in self._open:
             return
         del self._open[connection]
@@ -224,7 +224,7 @@ class ConnectionLimits:
             del self._of_peer[connection.peer]
 
     def end_overdue(self, now: float) -> None:
-        """End the connections whose clients are too slow."""
+        """Close the connections of slow clients."""
         for connection in list(self._open):
             if connection.is_overdue(now):
                 connection.expire()
@@ -235,7 +235,7 @@ class ConnectionLimits:
         return self._of_peer[peer] <= self.max_per_peer or peer in self._unlimited
 
     def _make_room(self, newcomer: Connection, spare: bool = False) -> bool:
-        """End the connection that has waited longest: of all if they are too many, else of the newcomer's peer."""
+        """Close the connection that has waited longest: of all if there are too many, else of the newcomer's peer."""
         too_many = len(self._open) > self.max_open
         waiting = [
             connection
@@ -260,6 +260,6 @@ class LimitedServerState(ServerState):
         super().__init__()
         self.limits = limits
         self.requests = requests
-        """The counts of requests, for those that do not reach the application."""
+        """The counts of requests, to count those that do not reach the application."""
         self.bodies = bodies
         """The memory account of a tenant's incoming bodies."""

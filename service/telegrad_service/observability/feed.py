@@ -1,7 +1,6 @@
-"""The events of a session, for those who listen to them.
+"""The events of a session, for its listeners.
 
-Nothing is made or kept for a session without listeners. A listener that reads too slowly loses events, and is told how
-many.
+Without listeners, no events are made. A listener that reads too slowly loses events, and learns how many.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ MAX_LISTENERS = 16
 """The most listeners of one session."""
 
 WARNING_S = 60.0
-"""Seconds before a session expires in which its listeners are told."""
+"""Seconds before the end of a session at which its listeners are warned."""
 
 
 class Event(NamedTuple):
@@ -37,12 +36,12 @@ class Listener:
         self._size = size
         self._events: deque[Event] = deque()
         self._lost = 0
-        """The number of events that were lost since the last one that waits."""
+        """The number of events that were lost after the last event in the queue."""
         self._changed = asyncio.Event()
         self._ended = False
 
     def offer(self, event: Event, is_last: bool = False) -> None:
-        """Have an event wait for the client; it is lost if too many wait, unless it is the last."""
+        """Queue an event. It is lost if the queue is full, unless it is the last event."""
         if len(self._events) >= self._size and not is_last:
             self._lost += 1
             return
@@ -57,7 +56,7 @@ class Listener:
             self._lost = 0
 
     async def next(self, seconds: float) -> Event | None:
-        """The next event; None after ``seconds`` seconds without one, and after the last."""
+        """The next event; None after ``seconds`` seconds without an event, and after the last one."""
         if not self._events and not self._ended:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -74,7 +73,7 @@ class Listener:
 
 
 class Feed:
-    """The listeners of one session; it is true if there are any."""
+    """The listeners of one session."""
 
     def __init__(self) -> None:
         self.listeners: set[Listener] = set()
@@ -89,7 +88,7 @@ class Feed:
         return listener
 
     def publish(self, name: str, **data: Any) -> None:
-        """Give an event to all listeners."""
+        """Send an event to all listeners."""
         event = Event(name, data)
         for listener in self.listeners:
             listener.offer(event)
@@ -101,6 +100,6 @@ class Feed:
             self.publish("expiring", expires_at=datetime.fromtimestamp(expires_at, UTC).isoformat())
 
     def end(self, name: str, reason: str) -> None:
-        """Give all listeners their last event."""
+        """Send the last event to all listeners."""
         for listener in self.listeners:
             listener.offer(Event(name, {"reason": reason}), is_last=True)

@@ -1,6 +1,6 @@
 """The log, as text or as one JSON object per line. Records of a request have its id.
 
-What a process says at any log level, such as its address, is JSON if the log is, so that all of its output is.
+If the log is JSON, so is what a process prints at any log level, such as its address.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .request import REQUEST
 Form = Literal["text", "json"]
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 FIELDS = ("asctime", "levelname", "name", "message", "request_id")
-"""The fields of a JSON record, besides those that it was logged with and ``exc_info`` for an error."""
+"""The fields of every JSON record. Others are those of the log call, and ``exc_info``."""
 NAMES = {"asctime": "time", "levelname": "level", "name": "logger", "exc_info": "error"}
 logger = logging.getLogger(__package__.partition(".")[0])
 STDOUT, STDERR = 1, 2
 
 
 class CommandFailed(Exception):
-    """An error that ends a command of the operator. Its text says why, and what to do."""
+    """An error that ends a command. Its text says why, and what to do."""
 
 
 class _Text(logging.Formatter):
@@ -76,7 +76,7 @@ def _json() -> logging.Formatter | None:
 
 
 def announce(text: str, descriptor: int = STDOUT) -> None:
-    """Write a line for the operator, whatever the log level is; nothing once nobody reads it any more."""
+    """Write a line for the operator at any log level, unless nobody reads the output any more."""
     if (formatter := _json()) is not None:
         record = logger.makeRecord(logger.name, logging.INFO, "", 0, text, (), None)
         add_request_id(record)
@@ -86,12 +86,12 @@ def announce(text: str, descriptor: int = STDOUT) -> None:
 
 
 def progress(text: str) -> None:
-    """Tell on standard error what a command is doing."""
+    """Write what a command is doing to standard error."""
     announce(f"telegrad: {text}", STDERR)
 
 
 def fail(reason: object) -> NoReturn:
-    """End the process with code 1, and say why."""
+    """End the process with code 1 and this reason."""
     if _json() is None:
         sys.exit(f"telegrad: {reason}")
     logger.critical("%s", reason)

@@ -38,13 +38,13 @@ UNMATCHED = "unmatched"
 
 
 class RequestCounts:
-    """The counts of HTTP requests. A request costs a microsecond."""
+    """The counts of HTTP requests. Counting one takes a microsecond."""
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, str]] = Counter()
         """By route, method and status."""
         self.buckets: dict[tuple[str, str], list[int]] = {}
-        """The number of requests by duration, by route and method: up to each of ``BOUNDS_S``, and beyond."""
+        """Histograms of durations by route and method; their bounds are ``BOUNDS_S``."""
         self.seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
         self.problems: Counter[str] = Counter()
         """The problem documents that were sent, by slug."""
@@ -78,7 +78,7 @@ class _Collected(Collector):
 
 
 def registry_of(collect: Callable[[], Iterable[Metric]]) -> CollectorRegistry:
-    """A registry of the metrics that a function returns, and of those of the process."""
+    """A registry of the metrics that a function returns, and of the process's metrics."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(collect))
     ProcessCollector(registry=registry)
@@ -86,14 +86,14 @@ def registry_of(collect: Callable[[], Iterable[Metric]]) -> CollectorRegistry:
 
 
 def render(metrics: Sequence[Metric], media_type: str) -> bytes:
-    """Collected metrics in a media type. It takes milliseconds and may be called on any thread."""
+    """Collected metrics in a media type. Takes milliseconds; may be called on any thread."""
     if media_type == OPENMETRICS:
         return openmetrics.generate_latest(_Collected(lambda: metrics))  # type: ignore[no-untyped-call, no-any-return]
     return exposition.generate_latest(_Collected(lambda: metrics))
 
 
 def build_info(version: str, what: str) -> Metric:
-    """The metric whose labels are the versions of what is measured and of Python."""
+    """A metric whose labels are the versions of a program and of Python."""
     text, labels = f"1, with the versions of the {what} and of Python.", ("version", "python")
     return gauge("telegrad_build_info", text, {(version, platform.python_version()): 1}, labels)
 
@@ -124,7 +124,7 @@ def _family(family: Any, values: Mapping[Any, float] | float) -> Metric:
 def histogram(
     name: str, text: str, values: Mapping[tuple[str, ...], tuple[Sequence[int], float]], labels: Sequence[str]
 ) -> Metric:
-    """Durations, by label; each has the number of them up to each of ``BOUNDS_S``, and their sum."""
+    """Histograms of durations by label: the counts for the buckets of ``BOUNDS_S``, and the sum."""
     family = HistogramMetricFamily(name, text, labels=labels)
     bounds = [*map(str, BOUNDS_S), "+Inf"]
     for key, (buckets, seconds) in values.items():
@@ -133,11 +133,11 @@ def histogram(
 
 
 MAX_TENANTS = 1000
-"""The most tenants that are counted one by one; all others are counted together."""
+"""The most tenants that are counted separately. All others are counted together."""
 
 
 class SessionOwner(Protocol):
-    """A session, or what loads it from the disk."""
+    """A session, or a durable session that may be only on the disk."""
 
     statistics: Statistics
 
@@ -173,7 +173,7 @@ class TenantTotals:
         self.stream_received = self.stream_sent = 0
         """Bytes of messages on streams."""
         self.tensor_bytes = self.answer_bytes = 0
-        """Bytes that its sessions hold now: of tensors and graphs, and of recorded answers."""
+        """Bytes that the tenant's sessions hold now: of tensors and graphs, and of recorded answers."""
         self.problems: Counter[str] = Counter()
         """The problems that were sent on streams, by slug."""
         self.statistics = Statistics()
@@ -185,12 +185,12 @@ class TenantTotals:
 
     @property
     def seconds(self) -> float:
-        """The seconds that they took."""
+        """The seconds that programs took."""
         return sum(counts.seconds for counts in self.statistics.programs.values())
 
     @property
     def instructions(self) -> int:
-        """The number of their instructions."""
+        """The number of instructions of programs."""
         return sum(counts.instructions for counts in self.statistics.programs.values())
 
     def add(self, other: TenantTotals) -> None:
@@ -201,7 +201,7 @@ class TenantTotals:
         self.statistics.merge(other.statistics)
 
     def add_session(self, account: SessionAccount) -> None:
-        """Add what a session has used, and what it holds unless it was freed."""
+        """Add what a session has used, and what it holds if it still exists."""
         self.stream_received += account.received
         self.stream_sent += account.sent
         self.problems.update(account.problems)
@@ -224,7 +224,7 @@ class Ledger:
         self._numbers = count()
         self._live: dict[int, SessionAccount] = {}
         self._freed: deque[int] = deque()
-        """The numbers of sessions that were freed, on any thread, and are not added to their tenants yet."""
+        """The numbers of freed sessions that are not added to their tenants yet. Any thread may append to it."""
         self._tenants: dict[str, TenantTotals] = {}
         self._others = TenantTotals()
 
@@ -260,7 +260,7 @@ class Ledger:
             self._of(account.tenant).add_session(account)
 
     def totals(self, only: str | None = None) -> dict[str | None, TenantTotals]:
-        """What each tenant, or ``only`` one, has used until now; None is the tenants beyond ``MAX_TENANTS``."""
+        """What each tenant, or ``only`` one, has used. None is all tenants beyond ``MAX_TENANTS`` together."""
         self._settle()
         found: dict[str | None, TenantTotals] = {None: TenantTotals()}
         for tenant, totals in [(None, self._others), *self._tenants.items()]:
@@ -275,7 +275,7 @@ class Ledger:
         return found
 
     def total(self) -> TenantTotals:
-        """The sum over all tenants. A thousand sessions take a few milliseconds."""
+        """The sum over all tenants. Takes a few milliseconds for a thousand sessions."""
         total = TenantTotals()
         for each in self.totals().values():
             total.add(each)

@@ -1,4 +1,4 @@
-"""The request that is being served: its id, and what is noted of it for the log, the metrics and the traces."""
+"""The current request: its id, and its data for the log, the metrics and the traces."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 HEADER = "X-Request-ID"
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-"""The ids that are taken from clients; others are replaced, so that they can be logged and sent back as they are."""
+"""The ids that clients may choose. Others are replaced, so that ids can be logged and sent back unchanged."""
 _NAME = HEADER.lower().encode()
 _ID = re.compile(ID_PATTERN[1:-1])
 _RANDOM = Random()
-"""An id is no secret, so it need not take a call of the system."""
+"""Ids are no secrets, so they need no system call."""
 OVER_HTTP, OVER_STREAM = "http", "stream"
-"""Where programs come from: ``Session.source``."""
+"""The values of ``Session.source``."""
 
 
 class RequestInfo:
@@ -30,11 +30,11 @@ class RequestInfo:
         self.status = 500
         """The status of the response; 101 for a stream that was opened."""
         self.route: str | None = None
-        """The path template of the route that serves it; None if there is none."""
+        """The path template of the route; None without a route."""
         self.tenant: str | None = None
-        """The tenant that it belongs to, if it reached a route."""
+        """The tenant, if the request reached a route."""
         self.slug: str | None = None
-        """The slug of the problem document that answers it, if any."""
+        """The slug of the answer's problem document, if any."""
         self.sequence: int | None = None
         """The sequence number of a mutation."""
         self.received = self.sent = 0
@@ -42,7 +42,7 @@ class RequestInfo:
         self.body_size = 0
         """Bytes of the decompressed body."""
         self.span: Any = None
-        """Its span, if it is traced."""
+        """The request's span, if it is traced."""
 
 
 REQUEST: ContextVar[RequestInfo | None] = ContextVar("request", default=None)
@@ -50,7 +50,7 @@ REQUEST: ContextVar[RequestInfo | None] = ContextVar("request", default=None)
 
 
 def note_route(route: str, tenant: str) -> None:
-    """Note which route serves the current request, by its template, and for which tenant."""
+    """Record the route's path template and the tenant of the current request."""
     request = REQUEST.get()
     if request is not None:
         request.route, request.tenant = route, tenant
@@ -62,7 +62,7 @@ def new_id() -> str:
 
 
 def request_id(headers: list[tuple[bytes, bytes]]) -> str:
-    """The id that a client gave to its request in an ASGI scope's headers, if it is safe to use; else a new one."""
+    """The id in a request's headers, if it is valid, or else a new one."""
     given = [value for name, value in headers if name == _NAME]
     if len(given) == 1:
         text = given[0].decode("latin-1")

@@ -1,8 +1,8 @@
 """Traces by OpenTelemetry: a span for each request, one for each program in it, one for each instruction.
 
-They are off unless ``OTEL_TRACES_EXPORTER`` or an OTLP endpoint is set, or something else has set a provider. Then the
-standard variables of OpenTelemetry choose exporter, sampler and resource. Until then nothing is imported, and a program
-costs one comparison.
+They are off unless ``OTEL_TRACES_EXPORTER`` or an OTLP endpoint is set, or other code has set a provider. Then the
+standard variables of OpenTelemetry determine exporter, sampler and resource. While they are off, nothing is imported,
+and a program costs one comparison.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 MAX_INSTRUCTIONS = 256
 """The most instructions of one program that have a span."""
 SHUTDOWN_S = 5.0
-"""Seconds that a server that stops waits for a collector, which may be down."""
+"""Seconds that a stopping server waits for a collector, which may be down."""
 MISSING = (
     "OTEL_TRACES_EXPORTER, or an OTLP endpoint, is set, but there are no traces: "
     "install telegrad-service[otel] and the exporter (opentelemetry-exporter-otlp-proto-http)"
@@ -43,7 +43,7 @@ _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL
 tracer: Tracer | None = None
 """The tracer of this process, as OpenTelemetry's provider is one per process; None if there are no traces."""
 _own: Any = None
-"""The provider, if it was made here and is to be shut down here."""
+"""The provider, if this module made it and must shut it down."""
 
 
 def exporters() -> list[str]:
@@ -60,7 +60,7 @@ def exporters() -> list[str]:
 
 
 def enable() -> None:
-    """Begin to trace, if the environment asks for it or a provider is set already."""
+    """Enable traces, if the environment asks for them or a provider is already set."""
     global tracer, _own
     names = exporters()
     loaded = sys.modules.get("opentelemetry.trace")
@@ -108,7 +108,7 @@ def shut_down() -> None:
 
 
 def request_span(info: RequestInfo, headers: list[tuple[bytes, bytes]]) -> AbstractContextManager[Any]:
-    """A span for an HTTP request, the child of the client's. A stream has none: its programs have their own."""
+    """A span for an HTTP request, the child of the client's span. Streams have none: their programs have spans."""
     if tracer is None or info.method == STREAM_METHOD:
         return nullcontext()
     carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers if name in _PROPAGATED}
@@ -159,9 +159,9 @@ def _extracted(carrier: Mapping[str, str]) -> Any:
 
 @contextmanager
 def program_span(session: Session, carrier: Mapping[str, str] | None = None) -> Iterator[None]:
-    """A span for a program that runs in the block on this thread, with one for each instruction.
+    """A span for the program that runs in the block on this thread, with a span for each instruction.
 
-    It is the child of the span in ``carrier``, a message's metadata, or else of the request that is served.
+    It is the child of the span in ``carrier``, a message's metadata, or else of the current request's span.
     """
     from opentelemetry import trace
 
@@ -182,7 +182,7 @@ def program_span(session: Session, carrier: Mapping[str, str] | None = None) -> 
     try:
         yield
     except NotAtOnce:
-        span = trace.INVALID_SPAN  # nothing was done: the program runs again on a thread
+        span = trace.INVALID_SPAN  # the program had no effect, and runs again on a thread
         raise
     except TelegradError as error:
         span.set_attribute("error.type", error.slug)
@@ -199,7 +199,7 @@ def program_span(session: Session, carrier: Mapping[str, str] | None = None) -> 
 
 
 def run_for(request: RequestInfo | None, function: Callable[..., T], session: Session, *arguments: Any) -> T:
-    """Return ``function(session, …)``, called on a thread of the pool for a request."""
+    """Return ``function(session, …)``, called on this thread for a request."""
     session.source = OVER_HTTP
     token = REQUEST.set(request)
     try:
@@ -212,7 +212,7 @@ def run_for(request: RequestInfo | None, function: Callable[..., T], session: Se
 
 
 def _instruction_spans(program: Any) -> OnInstruction:
-    """Make a span for each instruction, the child of a program's."""
+    """A hook that makes a span for each instruction, the child of the program's span."""
     from opentelemetry.trace import set_span_in_context
 
     parent, numbers = set_span_in_context(program), count()

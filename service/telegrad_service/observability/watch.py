@@ -1,4 +1,4 @@
-"""The ASGI wrapper that watches every request: its id, its count and duration, its line in the log, its span."""
+"""The ASGI middleware that gives every request an id, counts, logs and traces it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def logged_path(scope: Scope) -> str:
 class RequestWatch:
     """Watches the requests to ``app``.
 
-    Each response gets the request's id. With ``log``, it is logged at level info: client, method, path, status and
-    duration. A stream gets one line when it begins and one when it ends. Queries, headers and bodies are not logged.
+    Each response gets the request's id. With ``log``, requests are logged at level info, with client, method, path,
+    status and duration. A stream is logged when it begins and when it ends. Queries, headers and bodies are not logged.
     Session ids are shortened, because knowing the id grants access to the session.
     """
 
@@ -41,7 +41,7 @@ class RequestWatch:
         self._app, self._counts, self._ledger, self._log = app, counts, ledger, log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and note what becomes of it."""
+        """Serve a request, and record its outcome."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return

@@ -1,7 +1,7 @@
 """``WS /v1/sessions/{session}/stream``: pipelined programs on one connection, answered in order.
 
 A frame is one container, as in a request to ``…/programs``, with its sequence number in the metadata; docs/stream.md
-specifies the protocol. While a program runs, the next one waits, and one more may be read. The server reads no further
+specifies the protocol. While a program runs, the next one waits, and one more may be read. The server does not read on
 until an answer is sent, and sends answers only as fast as the client reads them. So a client that floods the stream
 costs the memory of three bodies and two answers.
 """
@@ -46,14 +46,14 @@ T = TypeVar("T")
 Running = asyncio.Future[StreamAnswer]
 PATH = "/v1/sessions/{session}/stream"
 SCOPE: Scope = "sessions"
-"""The scope that the stream needs, as a route with a body does."""
+"""The scope that the stream needs, like a route with a body."""
 QUERY = ("compress", "sender")
 REVOKED = 4401
 """The WebSocket close code for a client whose API key is no longer valid."""
 UNSUPPORTED = 1003
 """The WebSocket close code for a type of message that the stream does not accept."""
 AT_ONCE = 2
-"""How many programs of one stream may wait or run. With one waiting, the session never idles between programs."""
+"""The number of programs of one stream that may wait or run. With one waiting, the session is never idle."""
 MAX_AT_ONCE = 2**20
 """The largest program, in bytes, that is decoded and run on the event loop."""
 MAX_TEXT_AT_ONCE = 2**16
@@ -65,7 +65,7 @@ OWN_FAULT = 1011
 
 
 async def stream(websocket: WebSocket) -> None:
-    """Serve a client that connects, or refuse it with a problem document."""
+    """Serve a stream, or refuse it with a problem document."""
     state = websocket.app.state
     principal = principal_of(websocket)
     try:
@@ -137,11 +137,11 @@ class Stream:
         self._reader = asyncio.current_task()
         self._writer: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Task[Any] | None] = set()
-        """The tasks, of the two, that wait for the client or for their turn and can be cancelled."""
+        """The tasks, reader or writer, that wait for the client or for their turn and can be cancelled."""
         self._count = 0
-        """How many programs run or wait. While there are any, this stream holds the record's ``turn``."""
+        """The number of programs that run or wait. If there are any, this stream holds the record's ``turn``."""
         self._unanswered = 0
-        """How many programs were read and are not answered yet."""
+        """The number of programs that were read and not answered yet."""
         self._gone = False
         """Whether the client no longer reads answers."""
         self._ending: tuple[int, str] | None = None
@@ -150,7 +150,7 @@ class Stream:
         """Answer the programs that were read, then close the connection."""
         if self._ending is None:
             self._ending = code, reason
-            # A client can request an answer again, unless the server stops: then it has until the end of draining.
+            # A client can request an answer again, unless the server stops: then the writer goes on while it drains.
             kept = self._writer if code == GOING_AWAY else None
             for task in self._waiting:
                 if task is not None and task is not kept:
@@ -165,7 +165,7 @@ class Stream:
     async def serve(self) -> None:
         """Answer programs until the client disconnects or :meth:`stop` is called."""
         await self._receive()  # websocket.connect
-        # A client that reconnects has given up its old connection.
+        # A client that reconnects has abandoned its old connection.
         self._handle.stop_streams(TAKEN_OVER, "the sender has connected again", self.sender)
         self._handle.streams.add(self)
         if self._on_lost is not None:
@@ -204,7 +204,7 @@ class Stream:
             self._waiting.discard(task)
 
     def _greeting(self) -> dict[str, Any]:
-        """The sequence numbers from which a client that lost its connection continues, and what the server allows."""
+        """The first message: the sequence numbers with which a reconnected client continues, and limits."""
         record = self._record
         greeting = {
             "session": self._handle.id,
@@ -241,7 +241,7 @@ class Stream:
                 asyncio.get_running_loop().call_soon(self._handle.flush)  # after the answer
 
     def _prompt(self, body: memoryview) -> Message | None:
-        """Run a short program and return its answer; None, with nothing done, if it is long or others are unanswered.
+        """Run a short program and return its answer. None, without an effect, if it is long or others are unanswered.
 
         The session must be flushed afterwards.
         """
@@ -261,7 +261,7 @@ class Stream:
             return None
 
     def _ran_at_once(self, body: memoryview) -> Running | None:
-        """Run a short program and return its finished future, or None, with nothing done, if it may take long."""
+        """Run a short program and return its finished future, or None, without an effect, if it may take long."""
         try:
             done = self._run_at_once(body)
         except NotAtOnce:
@@ -273,7 +273,7 @@ class Stream:
         return finished
 
     def _run_at_once(self, body: memoryview) -> StreamAnswer:
-        """Run a short program on the event loop. Raises NotAtOnce, with nothing done, if it may take long."""
+        """Run a short program on the event loop. Raises NotAtOnce, without an effect, if it may take long."""
         record = self._record
         text_size = int.from_bytes(body[:8], "little")
         if text_size > MAX_TEXT_AT_ONCE or len(body) > MAX_AT_ONCE:
@@ -315,7 +315,7 @@ class Stream:
     # Answering ---------------------------------------------------------------------------
 
     async def _answer(self) -> None:
-        """Send the answers in order. If the client no longer reads them, only wait for the programs to finish."""
+        """Send the answers in order, or only wait for the programs if the client no longer reads answers."""
         while (running := await self._under_way.get()) is not None:
             try:
                 await self._send_answer(running)

@@ -28,9 +28,9 @@ KEPT_S = 24 * 3600
 MAX_ANSWERS = 1000
 """The number of answers that are kept for a tenant; the oldest are dropped."""
 MAX_BYTES = 16 * 2**20
-"""The bytes of these answers; the newest is always kept."""
+"""The bytes of a tenant's answers that are kept. The newest answer is always kept."""
 KEPT_TENANTS = 10_000
-"""The number of tenants whose answers are kept at least; at most, it is twice that."""
+"""The minimum number of tenants whose answers are kept; the maximum is twice that."""
 PATTERN = r"^[!-~]{1,255}$"
 _KEY = re.compile(PATTERN[1:-1])
 Key = tuple[str, str, str]
@@ -56,11 +56,10 @@ class IdempotencyKeys:
         self._tenants: LRU[str, _Tenant] = LRU(KEPT_TENANTS)
 
     async def once(self, request: Request, header: str, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-        """Return the kept answer to a request with this Idempotency-Key, or else ``answer(request)``, which is kept if
-        it is a success.
+        """Return the kept answer for an Idempotency-Key, or else ``answer(request)``, which is kept if it succeeds.
 
-        Raises InvalidArgument for a text that is no key, IdempotencyMismatch if the key was used for another request,
-        and IdempotencyConflict while the first one runs.
+        Raises InvalidArgument for an invalid key, IdempotencyMismatch if the key was used for another request, and
+        IdempotencyConflict while the first request runs.
         """
         # A key may be in quotes (RFC 9651, 3.3.3).
         text = header[1:-1] if len(header) > 1 and header[0] == header[-1] == '"' else header
@@ -94,7 +93,7 @@ class IdempotencyKeys:
         return response
 
     def _of(self, name: str) -> _Tenant:
-        """The answers to a tenant, without those that are too old, or too many; requests that run are not dropped."""
+        """The answers for a tenant, after old ones are dropped. Running requests are not dropped."""
         tenant: _Tenant | None = self._tenants.get(name)
         if tenant is None:
             tenant = self._tenants[name] = _Tenant()

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from inspect import iscoroutinefunction, signature
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -34,7 +34,6 @@ from ..hosting.sequence import (
     MAX_NUMBER,
     SENDER_HEADER,
     SENDER_PATTERN,
-    SequenceRecord,
     digest_of,
     parse_number,
     parse_sender,
@@ -50,59 +49,13 @@ from ..tenants.principal import Scope as KeyScope
 from . import idempotency
 from .dependencies import NO_BODY, Arguments
 
-LONG_S = 1.0
-"""Seconds until a request's client is watched for a disconnect: most requests are answered earlier."""
-
-
-class CancelledOnDisconnect:
-    """Cancels session calls within the block when the client of the request disconnects. The body must have been read.
-
-    A numbered request may be repeated on another connection, so it continues for a while, and for as long as a
-    repetition waits for it.
-    """
-
-    __slots__ = ("_previous", "_request", "_task", "_timer", "_token")
-
-    def __init__(self, request: Request) -> None:
-        self._request, self._token = request, CancellationToken()
-        self._task: asyncio.Task[None] | None = None
-
-    def __enter__(self) -> None:
-        self._previous = TOKEN.set(self._token)
-        self._timer = asyncio.get_running_loop().call_later(LONG_S, self._start)
-
-    def __exit__(self, *error: object) -> None:
-        self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
-        TOKEN.reset(self._previous)
-
-    def _start(self) -> None:
-        self._task = asyncio.create_task(self._wait())
-
-    async def _wait(self) -> None:
-        while (await self._request.receive())["type"] != "http.disconnect":
-            pass
-        if self._request.headers.get(HEADER) is not None:
-            await self._for_repetitions()
-        self._token.cancel(CLIENT_GONE)
-
-    async def _for_repetitions(self) -> None:
-        """Wait at least the time a client has to reconnect, and until no request of the sender waits for its turn."""
-        state = self._request.app.state
-        handle = state.host.find(principal_of(self._request), self._request.path_params["session"])
-        record: SequenceRecord = handle.senders.of(parse_sender(self._request.headers.get(SENDER_HEADER)))
-        while True:
-            await asyncio.sleep(max(state.settings.reconnect_s, 0.1))
-            if not record.waiting:
-                return
-
-
 logger = logging.getLogger(__name__)
 NUMBER, SENDER = HEADER.lower().encode(), SENDER_HEADER.lower().encode()
 WITH_BODY = frozenset({"POST", "PATCH", "PUT"})
 PARAMETER = "/"
-"""The key of a parameter among the segments of paths, which have no slashes; a method's is one with its name."""
+"""The key of a parameter among the segments of paths, which have no slashes. The key of a method adds its name."""
+LONG_S = 1.0
+"""Seconds after which the client of a request is watched for a disconnect. Most requests are answered earlier."""
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
@@ -110,23 +63,23 @@ class RouteOptions(NamedTuple):
     """How the requests of a route are handled, where it differs from the default."""
 
     scope: KeyScope | None = None
-    """The scope that a request needs; by default "read" for GET, and "sessions" for all else."""
+    """The scope that a request needs; by default "read" for GET, and "sessions" for other methods."""
     reads: tuple[str, ...] = (JSON,)
-    """The media types of its bodies; the first is the default."""
+    """The media types of bodies; the first one is the default."""
     writes: tuple[str, ...] = (JSON,)
-    """The media types of its responses; the first is the default."""
+    """The media types of responses; the first one is the default."""
     raw: bool = False
     """Whether the endpoint decodes the body itself."""
     echo: bool = False
     """Whether the response has the body's media type if Accept is absent or ``*/*``."""
     queued: bool = True
-    """Whether a request waits for the programs of its session; others are served while the queue is full."""
+    """Whether requests count towards the queue of their session. Others are served even if it is full."""
     tagged: Literal["content", "endpoint"] | None = None
     """Whether responses have a tag, which is computed from their content or by the endpoint."""
     guarded: bool = False
     """Whether the endpoint checks ``If-Match``."""
     respond: Callable[[Request, Any], Response] | None = None
-    """Makes the response from the endpoint's result; by default, that is a response, JSON or what the schema says."""
+    """Makes the response of the endpoint's result, which is otherwise a response, JSON or a value of the schema."""
 
 
 def route_options(**facts: Any) -> Callable[[Endpoint], Endpoint]:
@@ -139,9 +92,26 @@ def route_options(**facts: Any) -> Callable[[Endpoint], Endpoint]:
     return declare
 
 
-def header_parameter(name: str, description: str, **schema: Any) -> dict[str, Any]:
+def _header(name: str, description: str, type: str = "string", **schema: Any) -> dict[str, Any]:
     """An optional header in the OpenAPI document."""
+    schema = {"type": type, **schema}
     return {"name": name, "in": "header", "required": False, "description": description, "schema": schema}
+
+
+NUMBERED = "The number of this mutation: 1, 2, 3, … A repeated request is answered from the record."
+SENT_BY = "The sender that the number belongs to: each sender counts its own mutations."
+KEYED = (
+    "A key that the client chooses, such as a UUID. A request that is repeated with the same key creates nothing new: "
+    "it gets the first answer, for 24 hours."
+)
+CACHED = "Tags of responses that the client has. If one is current, the answer is 304, without content."
+UNCHANGED = "The tag of the value that the client has read. If the value has changed since, the answer is 412."
+SEQUENCE_HEADERS = (
+    _header(HEADER, NUMBERED, "integer", minimum=1, maximum=MAX_NUMBER),
+    _header(SENDER_HEADER, SENT_BY, pattern=SENDER_PATTERN),
+)
+KEY_HEADER = _header(idempotency.HEADER, KEYED, pattern=idempotency.PATTERN)
+IF_NONE_MATCH_HEADER, IF_MATCH_HEADER = _header("If-None-Match", CACHED), _header("If-Match", UNCHANGED)
 
 
 class Route(APIRoute):
@@ -162,23 +132,11 @@ class Route(APIRoute):
         if not self.negotiated:
             fastapi["response_class"] = Response  # JSONResponse would name a media type, without content
         self.creates = methods == {"POST"} and fastapi.get("status_code") == 201
-        """Whether it creates something, so that it supports idempotency keys."""
-        headers = []
-        if self.sequenced:
-            text = "The number of this mutation: 1, 2, 3, … A repeated request is answered from the record."
-            headers.append(header_parameter(HEADER, text, type="integer", minimum=1, maximum=MAX_NUMBER))
-            text = "The sender that the number belongs to: each sender counts its own mutations."
-            headers.append(header_parameter(SENDER_HEADER, text, type="string", pattern=SENDER_PATTERN))
-        if self.creates:
-            text = "A key that the client chooses, such as a UUID. A request that is repeated with the same key "
-            text += "creates nothing new: it gets the first answer, for 24 hours."
-            headers.append(header_parameter(idempotency.HEADER, text, type="string", pattern=idempotency.PATTERN))
-        if own.tagged:
-            text = "Tags of responses that the client has. If one is current, the answer is 304, without content."
-            headers.append(header_parameter("If-None-Match", text, type="string"))
-        if own.guarded:
-            text = "The tag of the value that the client has read. If the value has changed since, the answer is 412."
-            headers.append(header_parameter("If-Match", text, type="string"))
+        """Whether the route creates something, so that it supports idempotency keys."""
+        headers = [*SEQUENCE_HEADERS] if self.sequenced else []
+        headers += [KEY_HEADER] if self.creates else []
+        headers += [IF_NONE_MATCH_HEADER] if own.tagged else []
+        headers += [IF_MATCH_HEADER] if own.guarded else []
         if headers:
             extra = dict(fastapi.get("openapi_extra") or {})
             extra["parameters"] = [*extra.get("parameters", []), *headers]
@@ -234,7 +192,7 @@ class Route(APIRoute):
                 scope["telegrad.accept"] = scope["telegrad.content_type"]
             else:
                 scope["telegrad.accept"] = accept(accepted, options.writes)
-            with CancelledOnDisconnect(request) if self.sequenced else nullcontext():
+            with _cancelled_on_disconnect(request) if self.sequenced else nullcontext():
                 if self.creates and (key := header_of(request, b"idempotency-key")) is not None:
                     response = await scope["app"].state.idempotency_keys.once(request, key, self._answer)
                 else:
@@ -249,7 +207,7 @@ class Route(APIRoute):
                 queue.add(-1)
 
     async def _answer(self, request: Request) -> Response:
-        """Answer a request, or a numbered one from the record if it is repeated."""
+        """Answer a request. A repeated numbered request is answered from the record."""
         if self.sequenced:
             number, sender = header_of(request, NUMBER), parse_sender(header_of(request, SENDER))
             if number is not None:
@@ -283,6 +241,43 @@ class Route(APIRoute):
         if more is not None:  # the headers that the endpoint has set
             response.raw_headers += [pair for pair in more.raw_headers if pair[0] != b"content-length"]
         return response
+
+
+@contextmanager
+def _cancelled_on_disconnect(request: Request) -> Iterator[None]:
+    """Cancel session calls in the block when the client disconnects. The body of the request must have been read."""
+    token, watching = CancellationToken(), []
+
+    def watch() -> None:
+        watching.append(asyncio.create_task(_cancel_on_disconnect(request, token)))
+
+    timer, previous = asyncio.get_running_loop().call_later(LONG_S, watch), TOKEN.set(token)
+    try:
+        yield
+    finally:
+        timer.cancel()
+        for task in watching:
+            task.cancel()
+        TOKEN.reset(previous)
+
+
+async def _cancel_on_disconnect(request: Request, token: CancellationToken) -> None:
+    """Wait until the client of a request disconnects, then cancel the token.
+
+    A numbered request may be repeated on another connection. So it continues for the time that a client has to
+    reconnect, and until no request of its sender waits for its turn.
+    """
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    if request.headers.get(HEADER) is not None:
+        state = request.app.state
+        handle: SessionHandle = state.host.find(principal_of(request), request.path_params["session"])
+        record = handle.senders.of(parse_sender(request.headers.get(SENDER_HEADER)))
+        waits = True
+        while waits:
+            await asyncio.sleep(max(state.settings.reconnect_s, 0.1))
+            waits = bool(record.waiting)
+    token.cancel(CLIENT_GONE)
 
 
 def check_query(scope: Scope, known: Collection[str]) -> None:
@@ -340,7 +335,7 @@ async def _once(
                     logger.exception("a numbered request failed; it is answered so when it is repeated")
                 return problems.problem(found, headers, sequence=number)
             finally:
-                del found  # its traceback holds this frame, and the session's memory
+                del found  # its traceback refers to this frame, and so to the session's memory
 
     scope = request.scope
     kind = scope.get("telegrad.content_type"), scope["telegrad.accept"]
