@@ -14,7 +14,7 @@ import asyncio
 import io
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -169,10 +169,11 @@ async def with_coding(response: Response, accept_encoding: str | None) -> Respon
     return Response(body, response.status_code, {**headers, "content-encoding": ENCODING})
 
 
-ETAG, IF_MATCH, IF_NONE_MATCH = "etag", "if-match", "if-none-match"
-TAG_NAMES = {"application/vnd.safetensors": "safetensors", "application/x-npy": "npy"}
+ETAG = "etag"
+TAG_NAMES = {SAFETENSORS: "safetensors", NPY: "npy"}
 """The names of media types in tags; any other is ``json``."""
-_TAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
+TAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
+"""A tag in a header: ``W/`` if it is weak, and its text."""
 
 
 def state_of(text: bytes, array: Any = None) -> str:
@@ -195,7 +196,7 @@ def matching_tag(header: str | None, current: str) -> str | None:
     if header.strip() == "*":
         return current
     coded = f'{current[:-1]}.{ENCODING}"'
-    return next((f'"{text}"' for _, text in _tags(header) if f'"{text}"' in (current, coded)), None)
+    return next((f'"{text}"' for _, text in TAG.findall(header) if f'"{text}"' in (current, coded)), None)
 
 
 def check_match(header: str | None, state: Callable[[], str]) -> None:
@@ -203,7 +204,7 @@ def check_match(header: str | None, state: Callable[[], str]) -> None:
     if header is None or header.strip() == "*":
         return
     current = state()
-    if not any(not weak and text.partition(".")[0] == current for weak, text in _tags(header)):
+    if not any(not weak and text.partition(".")[0] == current for weak, text in TAG.findall(header)):
         raise PreconditionFailed("it has changed since: If-Match names none of its current tags")
 
 
@@ -222,20 +223,15 @@ def with_tag(response: Response, if_none_match: str | None) -> Response:
     return response
 
 
-def _tags(header: str) -> Iterator[tuple[bool, str]]:
-    """The tags that a header lists: whether each is weak, and its text."""
-    for match in _TAG.finditer(header):
-        yield match[1] is not None, match[2]
-
-
-_READERS: dict[tuple[int, int], Any] = {
-    (1, 0): npy_format.read_array_header_1_0,
-    (2, 0): npy_format.read_array_header_2_0,
-}
+_READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 
 
 def decode_npy(body: Body) -> Any:
-    """Decode the array in a body. Raises MalformedRequest, or DTypeMismatch if tensors do not support its dtype."""
+    """Decode the array in a ``.npy`` body, strictly: objects, archives and wrong sizes are refused.
+
+    Raises MalformedRequest, or DTypeMismatch if tensors do not support the array's dtype. The format:
+    https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+    """
     stream = io.BytesIO(body)
     try:
         reader = _READERS[npy_format.read_magic(stream)]
