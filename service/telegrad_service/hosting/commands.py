@@ -136,9 +136,9 @@ def run_numbered(
     """
     try:
         body = decompressed(message, most) if is_frame(message) else message
-        tensor_metadata, arrays = safetensors.decode(body)
-        number = parse_number(tensor_metadata.get("sequence", ""), "sequence")
-        seen = parse_number(tensor_metadata.get("seen", ""), "seen", least=0)
+        metadata, arrays = safetensors.decode(body)
+        number = parse_number(metadata.get("sequence", ""), "sequence")
+        seen = parse_number(metadata.get("seen", ""), "seen", least=0)
     except TelegradError as error:
         return StreamAnswer(None, error=error)
     record = session.senders.of(sender)
@@ -154,7 +154,7 @@ def run_numbered(
         session,
         record,
         number,
-        tensor_metadata,
+        metadata,
         arrays,
         max_depth,
         record.failed if record.failed > seen else None,
@@ -184,8 +184,8 @@ def _numbered_answer(
     try:
         session.source = OVER_STREAM
         progress = record.progress_of(number)
-        with nullcontext() if tracing.tracer is None else tracing.program_span(session, tensor_metadata):
-            answer = _run_message(session, tensor_metadata, arrays, max_depth, within, progress)
+        with nullcontext() if tracing.tracer is None else tracing.program_span(session, metadata):
+            answer = _run_message(session, metadata, arrays, max_depth, within, progress)
         content = wire.lend_answer(answer, {"sequence": str(number)})
         if isinstance(content, BorrowedAnswer):
             session.lent.add(content)
@@ -212,7 +212,7 @@ def _run_message(
     With ``within``, raises NotAtOnce for a message with rollback, and for several programs of a durable session, since
     the journal has the message as a whole.
     """
-    message = wire.message_of(tensor_metadata, arrays, max_depth, session.memory)
+    message = wire.message_of(metadata, arrays, max_depth, session.memory)
     if within is not None and (message.rollback or (session.is_durable and len(message.programs) > 1)):
         raise NotAtOnce
     if not message.rollback:
