@@ -59,5 +59,5 @@ def end_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    command.LocalWorkers = Processes  # type: ignore[assignment]
+    command.LocalWorkers = Processes  # type: ignore[assignment, attr-defined]
     main()
