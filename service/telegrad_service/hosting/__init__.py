@@ -1,1 +1,1 @@
-"""Hosts of sessions, the actors that run their programs in order, and the record of answers."""
+"""Hosts of sessions, the actors that run their commands in order, and the record of answers."""

@@ -1,1 +1,1 @@
-"""HTTP: protocol and connections, bodies and their limits, media types, codings, origins."""
+"""HTTP: the protocol, limits on connections and bodies, representations, origins."""

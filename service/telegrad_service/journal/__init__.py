@@ -1,1 +1,1 @@
-"""Journals of durable sessions: frames, arguments as bytes, and the files of a session."""
+"""Journals of durable sessions: their format, and the folders and object stores that keep them."""

@@ -1,1 +1,1 @@
-"""What the server does, to be watched: requests and their ids, counts, logs, events of sessions, traces."""
+"""Observability: request ids, counts and metrics, the log, events of sessions, traces."""

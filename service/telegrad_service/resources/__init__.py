@@ -1,1 +1,1 @@
-"""The resources of the API, a module each: its schemas, its routes, and the commands and queries that they run."""
+"""The resources of the API: schemas, routes, and the commands and queries that these run in a session."""

@@ -1,1 +1,1 @@
-"""Tenants: who makes a request, and what it may use."""
+"""Tenants: principals and API keys, authentication, quotas."""
