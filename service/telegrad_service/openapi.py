@@ -205,6 +205,8 @@ def render(app: FastAPI) -> str:
     return json.dumps(app.openapi(), indent=2, ensure_ascii=False) + "\n"
 
 
+# Schemas ------------------------------------------------------------------------------------------
+
 Schema = dict[str, Any]
 NULL = {"type": "null"}
 FORMATS = {"integer": "int64", "number": "double"}

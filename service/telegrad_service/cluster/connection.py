@@ -227,6 +227,8 @@ class Connection(asyncio.Protocol):
         self._on_lost(self)
 
 
+# Tunnels ------------------------------------------------------------------------------------------
+
 TUNNEL = "telegrad.tunnel"
 """The key of the connection to the worker in the ASGI message ``websocket.accept``."""
 MAX_PIECE = 2**16

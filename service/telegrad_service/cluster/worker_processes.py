@@ -179,6 +179,8 @@ class LocalWorkers:
             list(pool.map(lambda worker: worker.stop(self._stop_s), self._workers))
 
 
+# Workers on Ray -----------------------------------------------------------------------------------
+
 NAMESPACE = "telegrad"
 """Ray's namespace of the workers' names."""
 CALL_S = 5.0
@@ -255,9 +257,6 @@ def _open_log(pipe: str | None) -> int:
             os.set_blocking(descriptor, True)
             return descriptor
     return sys.__stderr__.fileno() if sys.__stderr__ is not None else 2
-
-
-# Starting, listing, stopping ------------------------------------------------------------------------------
 
 
 def check_reachable(address: str, wait_s: float = CALL_S) -> None:

@@ -24,6 +24,11 @@ from telegrad_engine.program.registered_functions import permissions
 
 from ..tenants.principal import PRINCIPAL, Principal, refusals
 
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+Work = Callable[[], None]
+_Job = tuple[str, Work]
+"""A tenant and its work."""
 ALONE_S = 0.1
 """Seconds without use of another session after which a session counts as alone."""
 
@@ -43,13 +48,6 @@ class Activity:
     def alone(self) -> bool:
         """Whether no other session than the last one was used for ``ALONE_S`` seconds."""
         return time.monotonic() - self._since > ALONE_S
-
-
-logger = logging.getLogger(__name__)
-T = TypeVar("T")
-Work = Callable[[], None]
-_Job = tuple[str, Work]
-"""A tenant and its work."""
 
 
 class Workers:

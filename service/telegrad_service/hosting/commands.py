@@ -32,6 +32,8 @@ from ..observability.feed import Feed
 from ..observability.request import OVER_STREAM, REQUEST
 from .sequence import HostedSession, SequenceRecord, StreamAnswer, digest_of, parse_number
 
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., Any])
 COMMANDS: dict[str, Callable[..., Any]] = {}
 QUERIES: set[Callable[..., Any]] = set()
@@ -90,10 +92,8 @@ def _models(function: Callable[..., Any]) -> tuple[type[BaseModel] | None, ...]:
     return tuple(hint if isinstance(hint, type) and issubclass(hint, BaseModel) else None for hint in types)
 
 
-logger = logging.getLogger(__name__)
 MAX_ELEMENTS = 4096
 """The most elements of a tensor with which a call runs on the event loop. Special values, such as NaN, may be slow."""
-T = TypeVar("T")
 
 
 @command("run_program")

@@ -44,6 +44,7 @@ from ..journal.session_files import SessionFiles
 from .commands import COMMANDS, NAMES, QUERIES, restored_arguments, run_numbered
 from .sequence import HostedSession, SequenceRecords, StreamAnswer
 
+logger = logging.getLogger(__name__)
 Note = Callable[[str, Any], None]
 """Takes the kind and the data of a template or function that a session uses first since its journal began."""
 
@@ -125,7 +126,6 @@ class JournalFunctions(Library):
         self._known.clear()
 
 
-logger = logging.getLogger(__name__)
 MAX_JOURNAL_BYTES = 128 * 2**20
 """A snapshot begins a new journal when the journal has more bytes."""
 SNAPSHOT_SHARE = 20

@@ -117,6 +117,8 @@ def _too_large(limit: int, media_type: str) -> TooLarge:
     return TooLarge(f"a body of {media_type} has at most {limit} bytes here{hint}")
 
 
+# Connections --------------------------------------------------------------------------------------
+
 RESERVED_DESCRIPTORS = 64
 """File descriptors reserved for listening sockets, files, libraries and the spare connections."""
 SPARE = 16

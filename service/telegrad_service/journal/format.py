@@ -78,6 +78,8 @@ def _checksum(sequence: int, epoch: int, parts: Sequence[Data]) -> int:
     return state.intdigest()
 
 
+# Values -------------------------------------------------------------------------------------------
+
 TUPLE, ARRAY, INSTRUCTION, INTEGER, NUMBERS = 1, 2, 3, 4, 5
 """The codes of the extensions; they are part of the journal's format and never change."""
 MAX_BYTES = 2**31 - 1

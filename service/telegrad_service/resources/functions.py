@@ -240,6 +240,8 @@ def _apply_function(
     return outputs_json("outputs", session.read(instruction.outputs, with_data), max_elements)
 
 
+# Procedures ---------------------------------------------------------------------------------------
+
 procedures_router = APIRouter(prefix="/v1/sessions/{session}/procedures", tags=["procedures"], route_class=Route)
 ProcedureName = Annotated[str, Path(description="The procedure's name.", examples=["step"])]
 

@@ -98,6 +98,8 @@ def get_graph(
     return Response(content, headers=INERT if media_type == SVG else None, media_type=media_type)
 
 
+# Profiles -----------------------------------------------------------------------------------------
+
 Category = Literal["op", "backward", "range", "verb"]
 
 
@@ -183,6 +185,8 @@ def list_compiled(session: InSession, page: Paged) -> CompiledPage:
     found, following = page.of("compiled", enumerate(reports), itemgetter(0))
     return CompiledPage(items=[CompiledProgram(**report._asdict()) for _, report in found], next_cursor=following)
 
+
+# Events -------------------------------------------------------------------------------------------
 
 EVENT_STREAM = "text/event-stream"
 HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}

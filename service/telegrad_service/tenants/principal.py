@@ -84,6 +84,8 @@ def _lacking(scope: Scope) -> str:
     return f"the API key lacks the scope {scope!r}, which this needs"
 
 
+# API keys as text ---------------------------------------------------------------------------------
+
 PREFIX = "tg_"
 DIGITS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 ID_LENGTH, SECRET_LENGTH, CHECKSUM_LENGTH = 12, 43, 6
