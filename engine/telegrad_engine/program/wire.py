@@ -104,7 +104,7 @@ class Message(NamedTuple):
     programs: Sequence[Sequence[Instruction]]
     free: Sequence[str] = ()
     rollback: bool = False
-    """Whether a failure undoes all that the message did (``session.snapshot.rollback``)."""
+    """Whether a failure undoes all that the message did (``session.snapshot.undone_on_error``)."""
 
     def run(self, session: Any, within: float | None = None, progress: Progress | None = None) -> Answer:
         """Run the programs that ``progress`` does not include yet in a session. Return the answer to all programs.

@@ -23,7 +23,7 @@ from telegrad_engine.program.compression import Body, is_frame
 from telegrad_engine.program.overloads import find_op
 from telegrad_engine.program.result import Answer, BorrowedAnswer, Value
 from telegrad_engine.session.session import NotAtOnce, Session
-from telegrad_engine.session.snapshot.rollback import undone_on_error
+from telegrad_engine.session.snapshot import undone_on_error
 
 from .. import problems
 from ..http.representations import JSON, decompressed

@@ -31,8 +31,7 @@ from telegrad_engine.errors import (
     SessionMoved,
     TelegradError,
 )
-from telegrad_engine.program.program import Program
-from telegrad_engine.program.program_cache import Make, ProgramCache, Programs
+from telegrad_engine.program.program import Make, Program, ProgramCache, Programs
 from telegrad_engine.program.registered_functions import Library, permissions
 from telegrad_engine.program.registered_functions.function import Applicable, FunctionProgram
 from telegrad_engine.session import snapshot

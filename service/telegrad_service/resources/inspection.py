@@ -11,9 +11,9 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 from starlette.responses import StreamingResponse
 
+from telegrad_engine import visualization
 from telegrad_engine.profiler import to_data
 from telegrad_engine.program import json_codec
-from telegrad_engine.visualization import drawing, svg
 
 from ..hosting.commands import query
 from ..http.representations import JSON
@@ -27,7 +27,7 @@ DOT = "text/vnd.graphviz"
 MERMAID = "text/vnd.mermaid"
 SVG = "image/svg+xml"
 FORMATS = {"json": JSON, "dot": DOT, "mermaid": MERMAID, "svg": SVG}
-TO_TEXT = {DOT: drawing.to_dot, MERMAID: drawing.to_mermaid, SVG: svg.to_svg}
+TO_TEXT = {DOT: visualization.to_dot, MERMAID: visualization.to_mermaid, SVG: visualization.to_svg}
 INERT = {"content-security-policy": "default-src 'none'; sandbox", "x-content-type-options": "nosniff"}
 """Headers with which a browser that opens the picture runs nothing and loads nothing."""
 TEXTS: dict[int | str, Any] = {
@@ -91,10 +91,10 @@ def get_graph(
     tensors = [session.get(name) for name in root or ()]
     if not root:
         tensors = [tensor for tensor in session.tensors.values() if tensor._last_grad_fn is not None]
-    found = drawing.draw(tensors, session.tensors)
+    found = visualization.draw(tensors, session.tensors)
     media_type = accept if format is None else FORMATS[format]
     to_text = TO_TEXT.get(media_type)
-    content = json_codec.dumps(drawing.to_json(found)) if to_text is None else to_text(found)
+    content = json_codec.dumps(visualization.to_json(found)) if to_text is None else to_text(found)
     return Response(content, headers=INERT if media_type == SVG else None, media_type=media_type)
 
 
