@@ -31,16 +31,23 @@ BOUNDS: dict[type, tuple[float, float]] = {
     float: (-sys.float_info.max, sys.float_info.max),
 }
 """The smallest and the largest operand of each type: numbers outside are read as strings, or as floats."""
-IN_OUT = {"in": "inputs", "out": "outputs"}
+DEPRECATED = {"in": "inputs", "out": "outputs"}
 """The deprecated names in instructions and procedures."""
-MEANT = {**IN_OUT, "args": "inputs", "kwargs": "attrs", "param": "attr", "params": "attrs", "parameters": "attrs"}
+SYNONYMS = {
+    **DEPRECATED,
+    "args": "inputs",
+    "kwargs": "attrs",
+    "param": "attr",
+    "params": "attrs",
+    "parameters": "attrs",
+}
 """What members with names from elsewhere are called here."""
 
 
 class Members:
     """The members that one kind of object may have; ``deprecated`` maps old names of some of them to the current."""
 
-    def __init__(self, kind: str, names: Iterable[str], deprecated: Mapping[str, str] = IN_OUT) -> None:
+    def __init__(self, kind: str, names: Iterable[str], deprecated: Mapping[str, str] = DEPRECATED) -> None:
         self.kind, self.names, self.deprecated = kind, tuple(names), deprecated
         self._known = frozenset(self.names)
 
@@ -62,7 +69,7 @@ class Members:
 def no_member(name: Any, names: Iterable[str], what: str = "member") -> str:
     """Say that there is no member of this name, which one is probably meant, and which ones there are."""
     known = [*names]
-    near = [MEANT[name]] if MEANT.get(name) in known else get_close_matches(str(name), known, n=1)
+    near = [SYNONYMS[name]] if SYNONYMS.get(name) in known else get_close_matches(str(name), known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     there = f"The {what}s are {', '.join(known)}" if known else "There are none"
     return f"no {what} {name!r:.60}{hint} {there}"
