@@ -54,7 +54,8 @@ def test_a_process_that_stands_still_in_a_transaction_keeps_no_lock(postgres: st
     """Or a worker that stops while it renews its lease could not be declared dead."""
     report = directory.Report(sessions=0, max_sessions=1, load=0.0, free_bytes=0)
     with Database(postgres) as still, Database(postgres) as other:
-        directory.Directory(still).join("worker", "http://127.0.0.1:1", "1", ["cpu"], False, 1.0, report)
+        member = directory.Member("http://127.0.0.1:1", "1", ["cpu"], keeps_sessions=False)
+        directory.Directory(still).join("worker", member, 1.0, report)
         with pytest.raises(DatabaseUnavailable, match="idle-in-transaction"), still.transaction(writes=True) as session:
             session.execute(update(directory.WorkerRow).values(load=0.5))
             assert directory.Directory(other).leave("worker")
