@@ -1,9 +1,8 @@
-"""Conversion between parameters and one vector of all their elements, and of modules to other memory formats."""
+"""Conversion between parameters and one vector of all their elements."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from ...tensor.handle import Tensor, functions
 from ..parameter import type_name
@@ -23,13 +22,3 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
         end = place + parameter.numel()
         parameter.data = vec[place:end].reshape(tuple(parameter.shape)).data
         place = end
-
-
-def convert_conv2d_weight_memory_format(module: Any, memory_format: Any) -> Any:
-    """Return ``module`` unchanged: the session chooses the layout of parameters."""
-    return module
-
-
-def convert_conv3d_weight_memory_format(module: Any, memory_format: Any) -> Any:
-    """Return ``module`` unchanged: the session chooses the layout of parameters."""
-    return module
