@@ -17,12 +17,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
 import telegrad as tg
 from telegrad.tape import flush_policy
 
+from .client.parity import ENGINE, library
 from .servers import Gateways, running_server
 
 SETS = 2
@@ -98,10 +100,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def needs_server(item: pytest.Item) -> bool:
     """Whether a test uses a server, or is beside tests that start one."""
     parameters = getattr(item, "callspec", None)
-    if parameters is not None and parameters.params.get("address") == "local":
+    if parameters is not None and {"engine", "local"} & {parameters.params.get(n) for n in ("address", "everywhere")}:
         return False
     starts = any(getattr(getattr(item, "module", None), name, None) for name in ("running", "running_server"))
-    return starts or not {"server", "url", "address"}.isdisjoint(getattr(item, "fixturenames", ()))
+    return starts or not {"server", "url", "address", "everywhere"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -165,6 +167,18 @@ def session(address: str) -> Iterator[tg.Session]:
     """A fresh session, the current one while the test runs."""
     with tg.connect(address, seed=0) as session:
         yield session
+
+
+@pytest.fixture(params=["engine", "local", "http"])
+def everywhere(request: pytest.FixtureRequest) -> Iterator[tg.Session | None]:
+    """Where a comparison with PyTorch runs: on the engine, then in a session in this process and in one on a server."""
+    if request.param == "engine":
+        with library(ENGINE), np.errstate(all="ignore"):
+            yield None
+    else:
+        url = "local://" if request.param == "local" else request.getfixturevalue("server")
+        with tg.connect(url, seed=0) as session:
+            yield session
 
 
 @pytest.fixture

@@ -14,9 +14,7 @@ import torch
 import telegrad as tg
 from telegrad import exclusions
 
-from .parity import same, same_error
-
-pytestmark = pytest.mark.usefixtures("session")
+from .parity import ours, same, same_error
 
 
 def leaf(t: Any, *values: float) -> Any:
@@ -46,14 +44,6 @@ def edges(t: Any) -> Any:
     first = x.grad.clone()
     z.sum().backward(inputs=[of_leaf])
     return found, first, x.grad, edge.node is y.grad_fn
-
-
-def end_of_a_leaf(t: Any) -> Any:
-    x = leaf(t)
-    y, z = x * 2, x.exp()
-    end = y.grad_fn.next_functions[0][0]
-    edge = t.autograd.graph.get_gradient_edge(x)
-    return end is z.grad_fn.next_functions[0][0], edge.node is end, end.variable is x, hasattr(z.grad_fn, "variable")
 
 
 def dict_of_inputs(t: Any) -> Any:
@@ -103,7 +93,7 @@ def doubled(t: Any) -> Any:
         return x * 2
 
     w = leaf(t)
-    with t.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+    with t.autograd.graph.saved_tensors_hooks(pack, lambda x: x + 7):
         y = (w * w * 3).exp()
     z = y * 5
     z.sum().backward()
@@ -122,6 +112,7 @@ def to_text(t: Any) -> Any:
         y = t.nn.functional.softmax(x @ w, 0)
         z = t.cat([y, w.sin(), (w / y)]).prod(0)
         z = z + (w.max(0)[0] * w.sort()[0]).sum() + t.where(w > 1, w * w, w).sum()
+        z = z + (t.stack([w, w * w]).unbind()[1] * w).sum() + (w[1:] * 2 + w[t.tensor([0, 1])]).sum()
     z.backward()
     return z, w.grad
 
@@ -151,6 +142,16 @@ def innermost(t: Any) -> Any:
             b = w.exp()
     (a + b).sum().backward()
     return seen, w.grad
+
+
+def changed_after_a_copy_was_packed(t: Any) -> Any:
+    w = leaf(t)
+    y = w.sin()
+    with t.autograd.graph.saved_tensors_hooks(lambda x: x.clone(), lambda x: x):
+        z = y.exp()
+    y.add_(1)
+    (z * 2).sum().backward()
+    return w.grad
 
 
 def on_cpu(t: Any) -> Any:
@@ -188,23 +189,27 @@ def threads(t: Any) -> Any:
     [
         nodes,
         edges,
-        end_of_a_leaf,
         dict_of_inputs,
         versions,
         hooked("all"),
         hooked("any"),
-        doubled,
-        to_text,
-        activations,
-        second_order,
-        innermost,
         on_cpu,
         mutated,
         threads,
     ],
     ids=lambda run: run.__qualname__,
 )
+@pytest.mark.usefixtures("session")
 def test_graphs(run: Callable[[Any], Any]) -> None:
+    same(run)
+
+
+@pytest.mark.every
+@pytest.mark.usefixtures("everywhere")
+@pytest.mark.parametrize(
+    "run", [doubled, to_text, activations, second_order, innermost, changed_after_a_copy_was_packed]
+)
+def test_saved_tensors(run: Callable[[Any], Any]) -> None:
     same(run)
 
 
@@ -219,11 +224,18 @@ def modified(t: Any) -> Any:
     c.sum().backward()
 
 
-def no_tensor(t: Any) -> Any:
-    w = leaf(t)
-    with t.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: 3):
-        y = w * w
-    y.sum().backward()
+def packed(pack: Callable[[Any], Any], unpack: Callable[[Any], Any] = lambda x: x) -> Callable[[Any], Any]:
+    def run(t: Any) -> Any:
+        w = leaf(t)
+        with t.autograd.graph.saved_tensors_hooks(pack, unpack):
+            y = (w * 1).exp() * w
+        y.sum().backward()
+
+    return run
+
+
+def raising(x: Any) -> Any:
+    raise KeyError("mine")
 
 
 def disabled(t: Any) -> Any:
@@ -232,18 +244,34 @@ def disabled(t: Any) -> Any:
         pass
 
 
+@pytest.mark.every
+@pytest.mark.usefixtures("everywhere")
+@pytest.mark.parametrize(
+    "run",
+    [
+        packed(lambda x: None),
+        packed(lambda x: x.add_(1)),
+        packed(lambda x: x.detach().mul_(2)),
+        packed(raising),
+        disabled,
+    ],
+)
+def test_wrong_hooks_on_saved_tensors(run: Callable[[Any], Any]) -> None:
+    same_error(run, whole=True)
+
+
 WRONG: dict[str, Callable[[Any], Any]] = {
     "no grad": lambda t: t.autograd.graph.get_gradient_edge(t.ones(2)),
     "a node": lambda t: t.autograd.graph.Node(),
     "no tensors": lambda t: t.autograd.graph.increment_version(3),
     "modified": modified,
     "untracked": lambda t: t.autograd.graph.register_multi_grad_hook((t.ones(2),), print),
-    "disabled": disabled,
     "not all tensors": lambda t: t.autograd.graph.increment_version([t.ones(1), 3]),
     "mode": lambda t: t.autograd.graph.register_multi_grad_hook((t.ones(2),), print, mode="some"),
 }
 
 
+@pytest.mark.usefixtures("session")
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_uses_raise_as_in_torch(name: str) -> None:
     if name == "a node":
@@ -253,6 +281,7 @@ def test_wrong_uses_raise_as_in_torch(name: str) -> None:
         same_error(WRONG[name], whole=name != "modified")
 
 
+@pytest.mark.usefixtures("session")
 def test_a_hook_on_any_of_several_passes_over_those_without_a_gradient() -> None:
     def run(t: Any) -> Any:
         w = leaf(t)
@@ -264,17 +293,20 @@ def test_a_hook_on_any_of_several_passes_over_those_without_a_gradient() -> None
     same(run)
 
 
+@pytest.mark.usefixtures("session")
 def test_an_inference_tensor_has_no_version_to_count() -> None:
     with tg.inference_mode():
         x = tg.ones(2)
     tg.autograd.graph.increment_version(x)
 
 
+@pytest.mark.usefixtures("everywhere")
 def test_an_unpack_hook_returns_a_tensor() -> None:
     with pytest.raises(TypeError, match="unpack_hook expected to be a Tensor"):
-        no_tensor(tg)
+        packed(lambda x: x, lambda x: 3)(ours())
 
 
+@pytest.mark.usefixtures("session")
 def test_a_loop_notices_each_modification() -> None:
     for _ in range(5):
         b = leaf(tg)

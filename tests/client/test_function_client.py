@@ -1,4 +1,4 @@
-"""Client-evaluated functions, compared with torch's ``autograd.Function``.
+"""Custom Functions, compared with torch's: what they compute, and what a session does with them meanwhile.
 
 Internals: what waits in a session is asked with the session's own HTTP client, which has its key.
 """
@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import gc
 import traceback
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import telegrad as tg
-from telegrad_engine.errors import GraphFreed
 
-from .parity import held, same, same_error
-
-pytestmark = pytest.mark.usefixtures("session")
+from .parity import ENGINE, bodies, held, same, same_error
 
 
 def leaf(lib: Any, *values: float) -> Any:
@@ -41,6 +39,53 @@ def cube(lib: Any) -> Any:
         return grad * 3 * x * x
 
     return function(lib, forward=forward, backward=backward)
+
+
+def double(ctx: Any, x: Any, *rest: Any) -> Any:
+    return x * 2
+
+
+def saving(lib: Any) -> Any:
+    """A Function that saves its inputs, None between them, and uses them in backward."""
+
+    def forward(ctx: Any, x: Any, *others: Any) -> Any:
+        ctx.save_for_backward(x, None, *others)
+        return x * 2
+
+    def backward(ctx: Any, grad: Any) -> Any:
+        x, nothing, *others = ctx.saved_tensors
+        assert nothing is None
+        return (grad * x, *[None for _ in others])
+
+    return function(lib, forward=forward, backward=backward)
+
+
+def adding(lib: Any) -> Any:
+    """A Function that adds one to its input in place; its gradient is times seven."""
+
+    def forward(ctx: Any, x: Any) -> Any:
+        x.add_(1)
+        ctx.mark_dirty(x)
+        return x
+
+    return function(lib, forward=forward, backward=lambda ctx, grad: grad * 7)
+
+
+def adding_the_second(lib: Any) -> Any:
+    """A Function that adds its second input to its first in place."""
+
+    def forward(ctx: Any, a: Any, x: Any) -> Any:
+        a.add_(x)
+        ctx.mark_dirty(a)
+        return a
+
+    return function(lib, forward=forward, backward=lambda ctx, grad: (grad, grad * 3))
+
+
+def first_two(lib: Any) -> Any:
+    """A Function that returns a view of its input."""
+    zero = lib.zeros(1, dtype=lib.float64)
+    return function(lib, forward=lambda ctx, x: x[:2], backward=lambda ctx, grad: lib.cat([grad * 5, zero]))
 
 
 def exponential(lib: Any) -> Any:
@@ -96,6 +141,46 @@ class Bodies:
         y.sum().backward()
         return y, names, x.grad, seen
 
+    def the_node(lib: Any) -> Any:
+        x, c = leaf(lib), lib.ones(3)
+        node = cube(lib).apply(x).grad_fn
+        several = function(lib, forward=double).apply(x * 1, 2.0, c, [x]).grad_fn
+        return (
+            node.name(),
+            [after.name() for after, _ in node.next_functions],
+            [(after and after.name(), slot) for after, slot in several.next_functions],
+            "grad_fn=<MyFnBackward>" in repr(cube(lib).apply(x)),
+        )
+
+    def attributes_of_ctx(lib: Any) -> Any:
+        def forward(ctx: Any, x: Any, k: Any) -> Any:
+            ctx.k, ctx.next, ctx.op, ctx.saved, ctx.hooks, ctx.plan = k, 1, 2, 3, 4, 5
+            ctx.shape, ctx.dtype, ctx.width = "s", "d", "w"
+            return x * k
+
+        def backward(ctx: Any, grad: Any) -> Any:
+            assert (ctx.next, ctx.op, ctx.saved, ctx.hooks, ctx.plan) == (1, 2, 3, 4, 5)
+            assert (ctx.shape, ctx.dtype, ctx.width) == ("s", "d", "w")
+            return grad * ctx.k, None
+
+        x = leaf(lib)
+        y = function(lib, forward=forward, backward=backward).apply(x, 3)
+        y.sum().backward()
+        return x.grad, y.grad_fn.k, y.grad_fn.name(), hasattr(y.grad_fn, "nothing")
+
+    def arguments_by_name(lib: Any) -> Any:
+        def forward(ctx: Any, x: Any, k: Any = 2, more: Any = 0) -> Any:
+            ctx.k = k
+            return x * k + more
+
+        x = leaf(lib)
+        function(lib, forward=forward, backward=lambda ctx, grad: (grad * ctx.k, None)).apply(x, k=5).sum().backward()
+        function(lib, forward=forward, backward=lambda ctx, grad: grad * ctx.k).apply(x=x).sum().backward()
+        return x.grad
+
+    def results_that_are_no_tensors(lib: Any) -> Any:
+        return [function(lib, forward=lambda ctx, x, r=r: r).apply(leaf(lib)) for r in (None, 3, (), ([1], "a"))]
+
     def several_outputs(lib: Any) -> Any:
         seen = []
 
@@ -145,41 +230,195 @@ class Bodies:
         x = leaf(lib)
         outputs = function(lib, forward=forward, backward=lambda ctx, *grads: grads[0] * 2).apply(x)
         outputs[0].sum().backward()
-        return outputs, x.grad
+        return outputs, outputs[2] is x, x.grad
 
-    def changed_in_place(lib: Any) -> Any:
-        def forward(ctx: Any, x: Any) -> Any:
-            ctx.mark_dirty(x)
-            x.mul_(2)
-            return x
+    def a_backward_that_no_gradient_arrived_at(lib: Any) -> Any:
+        x, seen = leaf(lib), []
+        y = function(lib, forward=double, backward=lambda ctx, grad: seen.append(grad) or grad).apply(x)
+        function(lib, forward=double, backward=lambda ctx, grad: None).apply(y.exp()).sum().backward()
+        return seen, x.grad
 
+    def dirty_inputs(lib: Any) -> Any:
         x = leaf(lib)
-        base = x * 1
-        view = base[:2]
-        y = function(lib, forward=forward, backward=lambda ctx, grad: grad * 20).apply(view)
-        assert y is view
-        (base * lib.tensor([1.0, 2.0, 3.0], dtype=lib.float64)).sum().backward()
-        return base, y, base._version, x.grad
+        middle = x * 2
+        middle.retain_grad()
+        y = adding(lib).apply(middle)
+        facts = y is middle, middle._version, middle.output_nr, middle.grad_fn.name(), y.retains_grad
+        before = middle.grad_fn.next_functions[0][0].name()
+        (y * 2).sum().backward()
+        return facts, before, middle.grad, x.grad, y
+
+    def dirty_inputs_without_a_history(lib: Any) -> Any:
+        x, a, b = leaf(lib), lib.tensor([1.0]), leaf(lib)
+        made, other = adding(lib).apply(a), lib.ones(3, dtype=lib.float64)
+        with lib.no_grad():
+            unrecorded = adding(lib).apply(b)
+        summed = adding_the_second(lib).apply(other, x)
+        summed.sum().backward()
+        return [
+            [t is u, t.requires_grad, t.is_leaf, t._version, t]
+            for t, u in ((made, a), (unrecorded, b), (summed, other))
+        ], x.grad
+
+    def dirty_views(lib: Any) -> Any:
+        x, base = leaf(lib), lib.ones(4, dtype=lib.float64)
+        adding_the_second(lib).apply(base[1:], x)
+        (base * base).sum().backward()
+        second = leaf(lib)
+        tracked = second * 2
+        view = tracked[:2]
+        y = adding(lib).apply(view)
+        (tracked * 3).sum().backward()
+        return base, base.requires_grad, x.grad, y is view, tracked, second.grad, view.requires_grad
+
+    def marked_dirty_though_no_input(lib: Any) -> Any:
+        def forward(ctx: Any, x: Any) -> Any:
+            y = x * 2
+            ctx.mark_dirty(y)
+            return y
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            y = function(lib, forward=forward).apply(leaf(lib))
+        return y._version, [(w.category.__name__, str(w.message).split(" (Trigg")[0]) for w in caught]
 
     def input_returned_as_it_is(lib: Any) -> Any:
-        x = leaf(lib)
-        y = function(lib, forward=lambda ctx, x: x, backward=lambda ctx, grad: grad * 5).apply(x)
+        x, a = leaf(lib), lib.tensor([1.0])
+        fn = function(lib, forward=lambda ctx, x: x, backward=lambda ctx, grad: grad * 5)
+        y = fn.apply(x)
         (y * y).sum().backward()
-        return y is x, y, x.grad
+        plain = fn.apply(a)
+        plain.add_(1)
+        with lib.no_grad():
+            z = fn.apply(x)
+        names = y.grad_fn.name(), x.grad_fn, x.is_leaf
+        others = plain is a, plain._base is a, a, a._version, z is x, z.requires_grad, z.grad_fn
+        return y is x, y._base is x, y._version, names, y, x.grad, others
+
+    def views_that_are_returned(lib: Any) -> Any:
+        x = leaf(lib)
+        y = first_two(lib).apply(x * 2)
+        (y.view(2, 1) * 3).sum().backward()
+        return x.grad, y.detach().add_(1)
+
+    def the_same_output_twice(lib: Any) -> Any:
+        def forward(ctx: Any, x: Any) -> Any:
+            y = x * 2
+            return y, y
+
+        x = leaf(lib)
+        first, second = function(lib, forward=forward, backward=lambda ctx, a, b: a + b * 10).apply(x)
+        first.sum().backward()
+        return first is second, first.output_nr, x.grad
+
+    def outputs_that_are_modified(lib: Any) -> Any:
+        x = leaf(lib)
+        fn = function(lib, forward=lambda ctx, x: (x * 2, x * 3), backward=lambda ctx, a, b: a * 2 + b * 3)
+        first, second = fn.apply(x)
+        first.mul_(3)
+        second.add_(first)
+        (first.sum() + second.sum()).backward()
+        return first, second, x.grad, first.grad_fn.name()
 
     def separate_setup(lib: Any) -> Any:
+        seen = []
+
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-            ctx.save_for_backward(*inputs[:1], output)
+            seen.append((len(inputs), inputs[1], type(output).__name__, lib.is_grad_enabled(), ctx.needs_input_grad))
+            ctx.save_for_backward(inputs[0], output[0])
             ctx.k = inputs[1]
 
-        def backward(ctx: Any, grad: Any) -> Any:
+        def backward(ctx: Any, a: Any, b: Any) -> Any:
             x, y = ctx.saved_tensors
-            return grad * (x + y) * ctx.k, None
+            return a * ctx.k + b * x * y, None
 
+        fn = function(lib, forward=lambda x, k=3: (x * k, x * 2), setup_context=setup_context, backward=backward)
         x = leaf(lib)
-        fn = function(lib, forward=lambda x, k=3: x * k, setup_context=setup_context, backward=backward)
-        fn.apply(x).sum().backward()
+        sum(o.sum() for o in fn.apply(x)).backward()
+        fn.apply(x, k=4)[1].sum().backward()
+        return x.grad, seen
+
+    def vjp_as_another_name_of_backward(lib: Any) -> Any:
+        x = leaf(lib)
+        function(lib, forward=double, vjp=lambda ctx, grad: grad * 3).apply(x).sum().backward()
         return x.grad
+
+    def instances(lib: Any) -> Any:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            function(lib, forward=double)()
+        return [(w.category.__name__, str(w.message).split("' ")[-1].split("> ")[-1]) for w in caught]
+
+    def errors_that_leave_the_grad_mode(lib: Any) -> Any:
+        def boom(*_args: Any) -> Any:
+            raise KeyError("mine")
+
+        x, found = leaf(lib), []
+        for run in (
+            lambda: function(lib, forward=boom).apply(x),
+            lambda: function(lib, forward=double, backward=boom).apply(x).sum().backward(),
+            lambda: lib.autograd.grad(
+                function(lib, forward=double, backward=boom).apply(x).sum(), x, create_graph=True
+            ),
+        ):
+            with pytest.raises(KeyError, match="mine"):
+                run()
+            found.append(lib.is_grad_enabled())
+        return found
+
+    def saved_tensors_of_the_node(lib: Any) -> Any:
+        x = leaf(lib)
+        middle = x * 2
+        nodes = [saving(lib).apply(x).grad_fn, saving(lib).apply(middle).grad_fn]
+        y = exponential(lib).apply(x)
+        (kept,) = y.grad_fn.saved_tensors
+        same_ones = [nodes[0].saved_tensors[0] is x, nodes[1].saved_tensors[0] is middle, kept is y]
+        return same_ones, [kept.grad_fn is y.grad_fn, kept.requires_grad], nodes[0].saved_tensors
+
+    def saved_by_nobody_and_modified(lib: Any) -> Any:
+        x = leaf(lib)
+        middle = x * 2
+        fn = function(lib, forward=lambda ctx, x: ctx.save_for_backward(x) or x * 2, backward=lambda ctx, grad: grad)
+        y = fn.apply(middle)
+        middle.add_(1)
+        y.sum().backward()
+        return x.grad
+
+    def a_second_pass_where_nothing_was_saved(lib: Any) -> Any:
+        x = leaf(lib)
+        y = function(lib, forward=double, backward=lambda ctx, grad: grad).apply(x).sum()
+        y.backward()
+        y.backward()
+        return x.grad
+
+    def numbers_saved_where_nothing_is_recorded(lib: Any) -> Any:
+        return function(lib, forward=lambda ctx, x: ctx.save_for_backward(3) or x * 2).apply(lib.ones(1))
+
+    def saving_under_no_grad(lib: Any) -> Any:
+        kept = []
+        with lib.no_grad():
+            fn = function(lib, forward=lambda ctx, x: ctx.save_for_backward(x) or kept.append(ctx) or x)
+            fn.apply(leaf(lib))
+        return kept[0].saved_tensors
+
+    def a_leaf_that_comes_out_of_hooks(lib: Any) -> Any:
+        seen: list[Any] = []
+        texts: list[str] = []
+
+        def backward(ctx: Any, grad: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            seen.append((x.is_leaf, x.grad_fn is None, x.requires_grad))
+            texts.append(repr(x))
+            return grad * x
+
+        fn = function(lib, forward=lambda ctx, x: ctx.save_for_backward(x) or x * 2, backward=backward)
+        x = leaf(lib)
+        with lib.autograd.graph.saved_tensors_hooks(lambda kept: kept.detach().clone(), lambda kept: kept):
+            results = fn.apply(x), fn.apply(x * 1)
+        (first,) = lib.autograd.grad(results[0].sum(), x, create_graph=True)
+        (second,) = lib.autograd.grad(first.sum(), x)
+        results[1].sum().backward()
+        return seen, texts[0], first, second, x.grad
 
     def twice_over_a_retained_graph(lib: Any) -> Any:
         x = leaf(lib)
@@ -278,22 +517,45 @@ class Bodies:
         x = leaf(lib)
         y = function(lib, forward=lambda ctx, x: x * 2, backward=backward).apply(x)
         y.sum().backward(retain_graph=True)
-        (g,) = lib.autograd.grad(y.sum(), x, create_graph=True)
-        return x.grad, g.detach(), g.requires_grad
+        (quiet,) = lib.autograd.grad(y.sum(), x, create_graph=True)
+        (loud,) = lib.autograd.grad((y * y).sum(), x, create_graph=True)
+        return x.grad, quiet, loud.detach(), "grad_fn=<Error>" in repr(loud), lib.is_grad_enabled()
 
-    def gradients_that_are_summed_and_cast(lib: Any) -> Any:
+    def a_function_inside_a_backward(lib: Any) -> Any:
+        forward = lambda ctx, x: ctx.save_for_backward(x) or x * 0  # noqa: E731
+        backward = lambda ctx, grad: grad * cube(lib).apply(ctx.saved_tensors[0])  # noqa: E731
         x = leaf(lib)
-        fn = function(
-            lib, forward=lambda ctx, x: x * 2, backward=lambda ctx, grad: grad.expand(4, 3).to(dtype=lib.float32)
+        (first,) = lib.autograd.grad(
+            function(lib, forward=forward, backward=backward).apply(x).sum(), x, create_graph=True
         )
-        fn.apply(x).sum().backward()
+        return first, lib.autograd.grad(first.sum(), x)
+
+    def gradients_that_are_summed_and_differentiated(lib: Any) -> Any:
+        def backward(ctx: Any, grad: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return lib.stack([grad * x, grad * x * x]).to(dtype=lib.float32), None
+
+        x = leaf(lib)
+        fn = function(lib, forward=lambda ctx, x, k: ctx.save_for_backward(x) or x * k, backward=backward)
+        (first,) = lib.autograd.grad(fn.apply(x, 2).sum(), x, create_graph=True)
+        return first, lib.autograd.grad(first.sum(), x), first.dtype == x.dtype
+
+    def a_gradient_of_an_input_that_needs_none(lib: Any) -> Any:
+        x = leaf(lib)
+        fn = function(lib, forward=double, backward=lambda ctx, grad: (grad, grad[:2]))
+        fn.apply(x, lib.ones(3)).sum().backward()
         return x.grad
+
+    def a_batch_of_gradients(lib: Any) -> Any:
+        x, rows = leaf(lib), lib.tensor([[1.0, 0.0, 0.0], [0.0, 2.0, 1.0]], dtype=lib.float64)
+        return lib.autograd.grad(cube(lib).apply(x * 2), x, rows, is_grads_batched=True)
 
     def retained_in_the_middle(lib: Any) -> Any:
         x = leaf(lib)
         a = x * 2
         b = cube(lib).apply(a)
         a.retain_grad()
+        b.register_hook(lambda grad: cube(lib).apply(grad * 2))
         b.retain_grad()
         b.sum().backward()
         return a.grad, b.grad, x.grad
@@ -310,68 +572,107 @@ class Bodies:
         (y * w).sum().backward()
         return seen, x.grad
 
+    def under_inference_mode(lib: Any) -> Any:
+        x = leaf(lib)
+        with lib.inference_mode():
+            y = cube(lib).apply(x)
+        return y.requires_grad, y.is_inference(), y.grad_fn is None, y
 
-BODIES = [body for name, body in vars(Bodies).items() if not name.startswith("_")]
 
-
+@pytest.mark.every
+@pytest.mark.usefixtures("everywhere")
 @pytest.mark.filterwarnings("ignore:Using backward")
-@pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
+@pytest.mark.parametrize("body", bodies(Bodies), ids=lambda body: body.__name__)
 def test_it_is_as_in_torch(body: Callable[[Any], Any]) -> None:
     same(body)
 
 
-def of(backward: Any, forward: Any = lambda ctx, x, *rest: x * 2, *args: Any) -> Callable[[Any], Any]:
-    def body(lib: Any) -> Any:
-        x = leaf(lib)
-        function(lib, forward=forward, backward=backward).apply(x, *args).sum().backward()
-        return x.grad
+def hooks_on_saved_tensors(lib: Any) -> Any:
+    packed: list[Any] = []
 
-    return body
+    def pack(x: Any) -> int:
+        packed.append(x.tolist())
+        return len(packed) - 1
 
+    def unpack(place: int) -> Any:
+        return lib.tensor(packed[place], dtype=lib.float64)
 
-def saved_and_modified(lib: Any) -> Any:
     x = leaf(lib)
-    a = x * 2
-    y = cube(lib).apply(a)
-    a.add_(1)
-    y.sum().backward()
+    with lib.autograd.graph.saved_tensors_hooks(pack, unpack):
+        y = exponential(lib).apply(saving(lib).apply(x))
+    (first,) = lib.autograd.grad(y.sum(), x, create_graph=True)
+    return packed, first, lib.autograd.grad(first.sum(), x)
 
 
-def a_second_time(lib: Any) -> Any:
-    y = cube(lib).apply(leaf(lib)).sum()
-    y.backward()
-    y.backward()
+def test_hooks_pack_what_a_function_saves() -> None:
+    same(hooks_on_saved_tensors, lib=ENGINE)
 
 
-def differentiated_twice(lib: Any) -> Any:
-    x = leaf(lib)
-    backward = lib.autograd.function.once_differentiable(lambda ctx, grad: grad * 2)
-    y = function(lib, forward=lambda ctx, x: x * 2, backward=backward).apply(x)
-    (g,) = lib.autograd.grad((y * y).sum(), x, create_graph=True)
-    lib.autograd.grad(g.sum(), x)
-
-
+@pytest.mark.every
+@pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize(
-    "body",
+    "returned",
     [
-        of(lambda ctx, grad: (grad, grad)),
-        of(lambda ctx, grad: ()),
-        of(lambda ctx, grad: grad.sum().expand(2)),
-        of(lambda ctx, grad: 3.0),
-        of(lambda ctx, grad: (grad, grad), lambda ctx, x, k: x * k, 2),
-        saved_and_modified,
-        a_second_time,
-        differentiated_twice,
+        lambda grad: grad.expand(4, 3).float(),
+        lambda grad: (grad * 2).long(),
+        lambda grad: grad > 0,
+        lambda grad: (grad, None, None),
     ],
 )
-def test_mistakes_are_told_in_torchs_words(session: tg.Session, body: Callable[[Any], Any]) -> None:
-    same_error(body)
-    same(Bodies.twice_over_a_retained_graph)
-    nothing_waits(session)
+def test_a_gradient_is_summed_and_cast_to_its_input(returned: Callable[[Any], Any]) -> None:
+    def body(lib: Any) -> Any:
+        x = leaf(lib)
+        function(lib, forward=double, backward=lambda ctx, grad: returned(grad)).apply(x).sum().backward()
+        return x.grad
+
+    same(body)
 
 
-def nothing_waits(session: tg.Session) -> None:
-    """Assert that no backward pass of the session waits for the client."""
+def product(lib: Any, seen: list[Any], decorated: bool, **options: Any) -> Any:
+    """A matrix product that notes the dtypes it sees and whether autocast is on."""
+
+    def forward(ctx: Any, a: Any, b: Any) -> Any:
+        ctx.save_for_backward(a, b)
+        seen.append(("forward", str(a.dtype), lib.is_autocast_enabled("cpu"), str(a.mm(b).dtype)))
+        return a.mm(b)
+
+    def backward(ctx: Any, grad: Any) -> Any:
+        a, b = [saved.to(grad.dtype) for saved in ctx.saved_tensors]
+        modes = lib.is_autocast_enabled("cpu"), lib.is_grad_enabled()
+        seen.append(("backward", str(grad.dtype), str(a.mm(b).dtype), *modes))
+        return grad.mm(b.t()), a.t().mm(grad)
+
+    if decorated:
+        forward = lib.amp.custom_fwd(forward, device_type="cpu", **options)
+        backward = lib.amp.custom_bwd(backward, device_type="cpu")
+    return function(lib, forward=forward, backward=backward)
+
+
+@pytest.mark.usefixtures("everywhere")
+@pytest.mark.parametrize("decorated", [False, True])
+@pytest.mark.parametrize("cast", [False, True])
+@pytest.mark.parametrize("enabled", [False, True])
+def test_autocast_around_forward_and_backward(decorated: bool, cast: bool, enabled: bool) -> None:
+    """A decorated backward runs under the autocast of its forward; another under what is on when it runs."""
+
+    def body(lib: Any) -> Any:
+        seen: list[Any] = []
+        multiply = product(lib, seen, decorated, **({"cast_inputs": lib.bfloat16} if cast and decorated else {}))
+        a = lib.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+        b = lib.tensor([[1.0, 0.5], [2.0, 1.0]], requires_grad=True)
+        with lib.autocast("cpu", enabled=enabled, dtype=lib.bfloat16):
+            result = multiply.apply(a, b)
+        with lib.autocast("cpu", enabled=not enabled, dtype=lib.bfloat16):
+            result.sum().backward()
+        return seen, str(result.dtype), a.grad, b.grad
+
+    same(body)
+
+
+def nothing_waits(session: tg.Session | None) -> None:
+    """Assert that no backward pass of the session, if there is one, waits for the client."""
+    if session is None:
+        return
     session.flush()
     transport: Any = session.recorder.transport
     if session.url == "local://":
@@ -449,14 +750,6 @@ def test_nothing_is_left_in_the_session(session: tg.Session) -> None:
         gc.enable()
 
 
-def test_what_was_saved_is_freed_by_backward(session: tg.Session) -> None:
-    x = leaf(tg)
-    y = cube(tg).apply(x * 2)
-    y.sum().backward()
-    with pytest.raises(GraphFreed):
-        _ = y.grad_fn.saved_tensors
-
-
 def test_stops_in_another_order_than_the_shadow_expects(session: tg.Session) -> None:
     """A view's history is rebuilt when it is needed, which the session does later than the client."""
     x = leaf(tg)
@@ -505,6 +798,7 @@ def checked_cube(lib: Any) -> Any:
     return Cubed
 
 
+@pytest.mark.usefixtures("everywhere")
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize(
     "options",
@@ -524,6 +818,7 @@ def test_gradcheck_of_a_function_with_setup_context_and_vmap(options: Any) -> No
     same(function)
 
 
+@pytest.mark.usefixtures("everywhere")
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 def test_gradcheck_finds_a_wrong_jvp() -> None:
     def function(lib: Any) -> Any:
@@ -535,6 +830,7 @@ def test_gradcheck_finds_a_wrong_jvp() -> None:
     same_error(function, "Jacobian computed with forward mode mismatch for output 0 with respect to input 0")
 
 
+@pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize("materialize", [True, False])
 @pytest.mark.parametrize("filled", [True, False])
 def test_outputs_without_a_gradient_give_zeros_or_none(filled: bool, materialize: bool) -> None:

@@ -1,7 +1,8 @@
-"""Hooks on a session's tensors, which run in the client on gradients in the session, in torch's order."""
+"""Hooks on tensors and modules: when they run, what they may return, and what a session does meanwhile."""
 
 from __future__ import annotations
 
+import functools
 import gc
 import traceback
 from collections.abc import Callable
@@ -14,10 +15,19 @@ from telegrad_engine.autograd.custom_function import Function as EngineFunction
 from telegrad_engine.program.registered_functions import SHARED, Installed
 from telegrad_engine.schema.parameters import Array
 
-from .parity import held, same, same_error
+from .parity import bodies, held, same, same_error
 from .test_function_client import function, leaf, nothing_waits
 
-pytestmark = pytest.mark.usefixtures("session")
+
+def noting(seen: list[Any], what: str) -> Callable[..., None]:
+    """Return a hook that notes its gradients and changes nothing."""
+    return lambda *gradients: seen.append((what, [plain(each) for each in gradients]))
+
+
+def plain(gradients: Any) -> Any:
+    if isinstance(gradients, tuple):
+        return [plain(each) for each in gradients]
+    return None if gradients is None else gradients.tolist()
 
 
 class Bodies:
@@ -64,14 +74,54 @@ class Bodies:
         (z * z).sum().backward()
         return seen, x.grad, w.grad, y.grad
 
+    def order_for_chosen_leaves(lib: Any) -> Any:
+        seen: list[Any] = []
+        x = leaf(lib)
+        y = x * 2
+        y.retain_grad()
+        y.register_hook(lambda grad: grad * 10)
+        y.register_hook(noting(seen, "tensor"))
+        y.grad_fn.register_hook(noting(seen, "node"))
+        y.grad_fn.register_prehook(noting(seen, "before node"))
+        end = y.grad_fn.next_functions[0][0]
+        end.register_hook(noting(seen, "end"))
+        end.register_prehook(lambda gradients: seen.append(("before end", x.grad)))
+        x.register_hook(noting(seen, "leaf"))
+        x.register_post_accumulate_grad_hook(lambda p: seen.append(("stored", p is x, p.grad.tolist())))
+        y.sum().backward(inputs=[x])
+        return seen, y.grad, x.grad, lib.autograd.grad((x * 2).sum(), x)
+
+    def order_along_a_graph(lib: Any) -> Any:
+        """A leaf has its gradient before older nodes run: a large model's gradients need not all be there at once."""
+        seen: list[str] = []
+        once, twice, root = leaf(lib), leaf(lib), leaf(lib)
+        for name, x in (("once", once), ("twice", twice), ("root", root)):
+            x.register_post_accumulate_grad_hook(lambda p, name=name: seen.append(name))
+        first = twice * 3
+        middle = first.exp() * twice
+        for name, y in (("first", first), ("middle", middle)):
+            y.register_hook(lambda grad, name=name: seen.append(name))
+        ones = lib.ones(3, dtype=lib.float64)
+        lib.autograd.backward([(middle * once).sum(), root.sum(), root], [None, None, ones])
+        return seen, once.grad, twice.grad, root.grad
+
+    def a_leaf_that_is_used_twice(lib: Any) -> Any:
+        seen: list[Any] = []
+        x = leaf(lib)
+        x.register_hook(lambda grad: grad * 2)
+        x.register_hook(noting(seen, "all uses at once"))
+        (x * 2 + x * 3).sum().backward()
+        return seen, x.grad
+
     def several_outputs(lib: Any) -> Any:
-        seen = []
+        seen: list[Any] = []
         x = leaf(lib)
         a, b, c = x.unbind()
         a.register_hook(lambda grad: seen.append(("a", grad is None)))
+        b.retain_grad()
         c.register_hook(lambda grad: grad * 7)
         (b * 2 + c * 3).backward()
-        return seen, x.grad
+        return seen, b.grad, x.grad
 
     def updated_as_soon_as_stored(lib: Any) -> Any:
         """An optimizer step in backward that frees each gradient immediately."""
@@ -86,7 +136,7 @@ class Bodies:
             p.register_post_accumulate_grad_hook(step)
         for _ in range(3):
             (x.sin() * w.cos()).sum().backward()
-        return x, w, x.grad is None
+        return x, w, x.grad is None, x._version
 
     def removed(lib: Any) -> Any:
         x = leaf(lib)
@@ -114,6 +164,39 @@ class Bodies:
         for _ in range(2):
             x.sum().backward()
         return x.grad
+
+    def removed_and_added_during_the_pass(lib: Any) -> Any:
+        seen: list[Any] = []
+        x = leaf(lib)
+        handles: list[Any] = []
+        x.register_hook(lambda grad: handles[0].remove())
+        x.register_hook(lambda grad: x.register_hook(noting(seen, "added at its own")) and None)
+        handles.append(x.register_hook(noting(seen, "removed at its own")))
+        y = x * 2
+        early = y.register_hook(noting(seen, "removed before"))
+        z = y * 3
+        z.register_hook(lambda grad: early.remove())
+        z.register_hook(lambda grad: y.register_hook(noting(seen, "added before")) and None)
+        z.sum().backward(retain_graph=True)
+        seen.append("again")
+        (x * 1).sum().backward()
+        return seen
+
+    def where_a_pass_ends(lib: Any) -> Any:
+        seen: list[Any] = []
+        x = leaf(lib)
+        y = x * 2
+        y.retain_grad()
+        y.register_hook(lambda grad: grad * 10)
+        y.grad_fn.register_prehook(lambda grads: (grads[0] * 100,))
+        y.grad_fn.register_hook(noting(seen, "node"))
+        x.register_hook(noting(seen, "leaf"))
+        both_ends = lib.autograd.grad(y.sum(), [y, x], retain_graph=True)
+        middle = lib.autograd.grad(y.sum(), y, retain_graph=True)
+        y.grad = None
+        z = x * 2
+        z.sum().backward(inputs=[z])
+        return seen, both_ends, middle, x.grad, z.grad, z.retains_grad
 
     def with_inputs(lib: Any) -> Any:
         seen = []
@@ -148,6 +231,8 @@ class Bodies:
         x, w = leaf(lib), leaf(lib)
         y = x * x
         y.register_hook(lambda grad: seen.append((lib.is_grad_enabled(), (w * 2).requires_grad)))
+        y.grad_fn.register_hook(lambda results, grads: seen.append(lib.is_grad_enabled()))
+        y.grad_fn.register_prehook(lambda grads: seen.append(lib.is_grad_enabled()))
         x.register_post_accumulate_grad_hook(lambda p: seen.append((lib.is_grad_enabled(), p.grad.requires_grad)))
         y.sum().backward(retain_graph=True)
         x.grad = None
@@ -186,16 +271,6 @@ class Bodies:
         y.sum().backward()
         return x.grad, w.grad
 
-    def of_a_tensor_changed_later(lib: Any) -> Any:
-        seen = []
-        x = leaf(lib)
-        y = x * 2
-        y.register_hook(lambda grad: seen.append(("before", grad.tolist())))
-        y.mul_(5)
-        y.register_hook(lambda grad: seen.append(("after", grad.tolist())))
-        (y * y).sum().backward()
-        return seen, x.grad
-
     def accumulated_over_batches(lib: Any) -> Any:
         x = leaf(lib)
         x.register_hook(lambda grad: grad / 4)
@@ -204,27 +279,53 @@ class Bodies:
         return x.grad
 
 
-BODIES = [body for name, body in vars(Bodies).items() if not name.startswith("_")]
-
-
-@pytest.mark.filterwarnings("ignore:Using backward")
-@pytest.mark.parametrize("body", BODIES, ids=lambda body: body.__name__)
-def test_it_is_as_in_torch(session: tg.Session, body: Callable[[Any], Any]) -> None:
+@pytest.mark.every
+@pytest.mark.filterwarnings("ignore:Using backward", "ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("body", bodies(Bodies), ids=lambda body: body.__name__)
+def test_it_is_as_in_torch(everywhere: tg.Session | None, body: Callable[[Any], Any]) -> None:
     same(body)
-    nothing_waits(session)
+    nothing_waits(everywhere)
 
 
-def hooked(hook: Any) -> Callable[[Any], Any]:
+def named(grad: Any) -> Any:
+    return 5
+
+
+class Halving:
+    def __call__(self, grad: Any) -> Any:
+        return grad.float()
+
+
+@pytest.mark.parametrize("on", ["leaf", "non-leaf"])
+@pytest.mark.parametrize(
+    "hook",
+    [
+        named,
+        3,
+        lambda grad: (grad,),
+        lambda grad: [grad],
+        lambda grad: grad[:2],
+        lambda grad: grad[:1],
+        lambda grad: grad.sum(),
+        lambda grad: grad.float(),
+        lambda grad: grad.long(),
+        Halving(),
+        functools.partial(lambda factor, grad: grad.float(), 2),
+    ],
+)
+def test_what_a_hook_may_not_return(everywhere: tg.Session | None, hook: Any, on: str) -> None:
     def body(lib: Any) -> None:
         x = leaf(lib)
         y = x * 2
-        y.register_hook(lambda grad: hook(lib, grad))
+        (x if on == "leaf" else y).register_hook(hook)
         y.sum().backward()
 
-    return body
+    same_error(body, whole=True)
+    nothing_waits(everywhere)
+    same(Bodies.replaced_on_the_way)
 
 
-def stored(lib: Any) -> None:
+def returning_from_a_post_accumulate_hook(lib: Any) -> None:
     x = leaf(lib)
     x.register_post_accumulate_grad_hook(lambda p: 3)
     x.sum().backward()
@@ -236,15 +337,13 @@ def stored(lib: Any) -> None:
         lambda lib: lib.ones(2).register_hook(print),
         lambda lib: lib.ones(2).register_post_accumulate_grad_hook(print),
         lambda lib: (leaf(lib) * 2).register_post_accumulate_grad_hook(print),
-        hooked(lambda lib, grad: 3),
-        hooked(lambda lib, grad: grad.sum()),
-        hooked(lambda lib, grad: grad.to(dtype=lib.float32)),
-        stored,
+        lambda lib: leaf(lib)[:2].register_post_accumulate_grad_hook(print),
+        returning_from_a_post_accumulate_hook,
     ],
 )
-def test_mistakes_are_told_in_torchs_words(session: tg.Session, body: Callable[[Any], Any]) -> None:
-    same_error(body)
-    nothing_waits(session)
+def test_mistakes_are_told_in_torchs_words(everywhere: tg.Session | None, body: Callable[[Any], Any]) -> None:
+    same_error(body, whole=True)
+    nothing_waits(everywhere)
     same(Bodies.replaced_on_the_way)
 
 
@@ -318,11 +417,8 @@ class ValuelessBodies:
         return x.grad, w.grad
 
 
-VALUELESS = [body for name, body in vars(ValuelessBodies).items() if not name.startswith("_")]
-
-
 @pytest.mark.filterwarnings("ignore:Using backward")
-@pytest.mark.parametrize("body", VALUELESS, ids=lambda body: body.__name__)
+@pytest.mark.parametrize("body", bodies(ValuelessBodies), ids=lambda body: body.__name__)
 def test_hooks_that_ask_for_no_values_take_no_round_trip(session: tg.Session, body: Callable[[Any], Any]) -> None:
     before = session.recorder.waits
     body(tg)
@@ -340,17 +436,6 @@ def test_a_stop_takes_one_round_trip_for_each_value_read(session: tg.Session) ->
     y.sum().backward()
     assert session.recorder.waits == before + 4
     assert x.grad is not None
-
-
-def test_all_hooks_of_a_tensor_run_and_removed_ones_do_not(session: tg.Session) -> None:
-    x = leaf(tg)
-    handles = [x.register_hook(lambda grad: grad * 2) for _ in range(3)]
-    (x * 2).sum().backward()
-    for handle in handles:
-        handle.remove()
-    (x * 2).sum().backward()
-    assert x.grad is not None
-    assert x.grad.tolist() == [18, 18, 18]
 
 
 def test_what_fails_in_the_session_takes_back_the_gradients_after_it(session: tg.Session) -> None:
@@ -508,19 +593,13 @@ def two(lib: Any) -> Any:
     return Two()
 
 
-def plain(grads: Any) -> Any:
-    return [None if grad is None else grad.tolist() for grad in grads]
-
-
-MODULES = [body for name, body in vars(ModuleBodies).items() if not name.startswith("_")]
-
-
-@pytest.mark.parametrize("body", MODULES, ids=lambda body: body.__name__)
+@pytest.mark.parametrize("body", bodies(ModuleBodies), ids=lambda body: body.__name__)
 def test_modules_hooks_are_as_in_torch(session: tg.Session, body: Callable[[Any], Any]) -> None:
     same(body)
     nothing_waits(session)
 
 
+@pytest.mark.usefixtures("session")
 def test_a_modules_hook_without_inputs_that_require_grad_warns() -> None:
     def body(lib: Any) -> Any:
         seen: list[Any] = []
@@ -533,6 +612,7 @@ def test_a_modules_hook_without_inputs_that_require_grad_warns() -> None:
     same(body)
 
 
+@pytest.mark.usefixtures("session")
 @pytest.mark.parametrize("kind", ["register_full_backward_hook", "register_full_backward_pre_hook"])
 def test_what_a_modules_hook_may_not_return(kind: str) -> None:
     for wrong in ((1, 2, 3, 4), 3):

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from .parity import bodies, same, same_error
-
-pytestmark = pytest.mark.usefixtures("session")
+from .parity import bodies, same
 
 
 def leaf(lib: Any) -> Any:
@@ -29,15 +27,6 @@ def rec(log: list[Any], name: str) -> Callable[..., None]:
 
 class Bodies:
     """Programs that return what their hooks saw, and the gradients."""
-
-    def h_before_inplace(lib: Any) -> Any:
-        log: list[Any] = []
-        x = leaf(lib)
-        y = x * 2
-        y.register_hook(rec(log, "y"))
-        y.mul_(3)
-        (y * y).sum().backward()
-        return log, x.grad
 
     def h_before_and_after(lib: Any) -> Any:
         log: list[Any] = []
@@ -68,35 +57,6 @@ class Bodies:
         (v * v).sum().backward()
         return log, x.grad
 
-    def h_view_both(lib: Any) -> Any:
-        log: list[Any] = []
-        x = leaf(lib)
-        y = x * 2
-        v = y[:2]
-        v.register_hook(rec(log, "v1"))
-        v.mul_(3)
-        v.register_hook(rec(log, "v2"))
-        (v * v).sum().backward()
-        return log, x.grad
-
-    def h_base_view_changed(lib: Any) -> Any:
-        log: list[Any] = []
-        x = leaf(lib)
-        y = x * 2
-        y.register_hook(rec(log, "y"))
-        y[:2].mul_(3)
-        (y * y).sum().backward()
-        return log, x.grad
-
-    def h_base_view_changed2(lib: Any) -> Any:
-        log: list[Any] = []
-        x = leaf(lib)
-        y = x * 2
-        y[:2].mul_(3)
-        y.register_hook(rec(log, "y"))
-        (y * y).sum().backward()
-        return log, x.grad
-
     def retain_view(lib: Any) -> Any:
         x = leaf(lib)
         y = x * 2
@@ -124,24 +84,6 @@ class Bodies:
         (y * y).sum().backward()
         return x.grad, y.grad
 
-    def retain_base(lib: Any) -> Any:
-        x = leaf(lib)
-        y = x * 2
-        y.retain_grad()
-        y.mul_(3)
-        (y * y).sum().backward()
-        return x.grad, y.grad
-
-    def retain_and_hook(lib: Any) -> Any:
-        x = leaf(lib)
-        y = x * 2
-        y.register_hook(lambda g: g * 2)
-        y.retain_grad()
-        y.mul_(3)
-        y.register_hook(lambda g: g * 5)
-        (y * y).sum().backward()
-        return x.grad, y.grad
-
     def retain_twice(lib: Any) -> Any:
         x = leaf(lib)
         y = x * 2
@@ -158,16 +100,9 @@ class Bodies:
         v = y[:2]
         v.retain_grad()
         y.mul_(3)
-        return v.retains_grad
-
-    def retains_view2(lib: Any) -> Any:
-        x = leaf(lib)
-        y = x * 2
-        v = y[:2]
-        v.retain_grad()
-        y.mul_(3)
+        before = v.retains_grad
         v.grad_fn.name()
-        return v.retains_grad
+        return before, v.retains_grad
 
     def retains_view3(lib: Any) -> Any:
         x = leaf(lib)
@@ -199,21 +134,12 @@ class Bodies:
         (y * y).sum().backward()
         return v.grad
 
-    def prehook_then_inplace(lib: Any) -> Any:
-        log: list[Any] = []
-        x = leaf(lib)
-        y = x * 2
-        y.grad_fn.register_prehook(rec(log, "pre"))
-        y.grad_fn.register_hook(rec(log, "post"))
-        y.mul_(3)
-        (y * y).sum().backward()
-        return log, x.grad
-
     def prehook_order(lib: Any) -> Any:
         log: list[Any] = []
         x = leaf(lib)
         y = x * 2
         y.grad_fn.register_prehook(rec(log, "pre"))
+        y.grad_fn.register_hook(rec(log, "post"))
         y.register_hook(rec(log, "h"))
         y.grad_fn.register_prehook(rec(log, "pre2"))
         y.mul_(3)
@@ -243,24 +169,6 @@ class Bodies:
         y.mul_(3)
         v.grad_fn.register_prehook(rec(log, "pre2"))
         (y * v.sum()).sum().backward()
-        return log, x.grad
-
-    def post_acc_no_grad(lib: Any) -> Any:
-        log: list[Any] = []
-        x = leaf(lib)
-        x.register_post_accumulate_grad_hook(lambda p: log.append(p.grad.tolist()))
-        with lib.no_grad():
-            x.mul_(2)
-        (x * x).sum().backward()
-        return log, x.grad
-
-    def leaf_hook_no_grad(lib: Any) -> Any:
-        log: list[Any] = []
-        x = leaf(lib)
-        x.register_hook(rec(log, "x"))
-        with lib.no_grad():
-            x.mul_(2)
-        (x * x).sum().backward()
         return log, x.grad
 
     def leaf_becomes(lib: Any) -> Any:
@@ -371,6 +279,49 @@ class Bodies:
         (x * x).sum().backward()
         return log, x.grad
 
+    def view_hook_of_changed_view(lib: Any) -> Any:
+        log: list[Any] = []
+        x = leaf(lib)
+        y = x * 2
+        v = y[:2]
+        y.register_hook(rec(log, "y"))
+        v.register_hook(rec(log, "v"))
+        v.mul_(3)
+        v.register_hook(rec(log, "v+"))
+        y.register_hook(rec(log, "y+"))
+        (y * y).sum().backward()
+        return log, x.grad
+
+
+@pytest.mark.every
+@pytest.mark.usefixtures("everywhere")
+@pytest.mark.parametrize("body", bodies(Bodies), ids=lambda body: body.__name__)
+def test_the_same_hooks_run_in_the_same_order(body: Callable[[Any], Any]) -> None:
+    same(body)
+
+
+@pytest.mark.usefixtures("everywhere")
+def test_a_hook_on_a_view_whose_base_was_changed() -> None:
+    """torch crashes here unless ``grad_fn`` was read first."""
+
+    def function(lib: Any) -> Any:
+        log: list[Any] = []
+        x = leaf(lib)
+        y = x * 2
+        v = y[:2]
+        y.mul_(3)
+        with lib.no_grad():
+            assert v.grad_fn is not None
+            v.register_hook(rec(log, "v"))
+        (v * v).sum().backward()
+        return log, x.grad
+
+    same(function)
+
+
+class OnSeveralTensors:
+    """Programs with hooks that the SDK has, and not the engine."""
+
     def multi_grad(lib: Any) -> Any:
         log: list[Any] = []
         x = leaf(lib)
@@ -393,43 +344,8 @@ class Bodies:
         (y * z).sum().backward()
         return log, x.grad
 
-    def view_hook_of_changed_view(lib: Any) -> Any:
-        log: list[Any] = []
-        x = leaf(lib)
-        y = x * 2
-        v = y[:2]
-        y.register_hook(rec(log, "y"))
-        v.register_hook(rec(log, "v"))
-        v.mul_(3)
-        v.register_hook(rec(log, "v+"))
-        y.register_hook(rec(log, "y+"))
-        (y * y).sum().backward()
-        return log, x.grad
 
-
-@pytest.mark.parametrize("body", bodies(Bodies), ids=lambda body: body.__name__)
-def test_the_same_hooks_run_in_the_same_order(body: Callable[[Any], Any]) -> None:
+@pytest.mark.usefixtures("session")
+@pytest.mark.parametrize("body", bodies(OnSeveralTensors), ids=lambda body: body.__name__)
+def test_hooks_on_several_tensors(body: Callable[[Any], Any]) -> None:
     same(body)
-
-
-def test_a_hook_on_a_view_whose_base_was_changed() -> None:
-    """torch crashes here unless ``grad_fn`` was read first."""
-
-    def function(lib: Any) -> Any:
-        log: list[Any] = []
-        x = leaf(lib)
-        y = x * 2
-        v = y[:2]
-        y.mul_(3)
-        with lib.no_grad():
-            assert v.grad_fn is not None
-            v.register_hook(rec(log, "v"))
-        (v * v).sum().backward()
-        return log, x.grad
-
-    same(function)
-
-
-@pytest.mark.parametrize("make", [lambda x: x * 2, lambda x: x[:2]])
-def test_only_leaves_take_post_accumulate_hooks(make: Callable[[Any], Any]) -> None:
-    same_error(lambda lib: make(leaf(lib)).register_post_accumulate_grad_hook(lambda p: None), whole=True)

@@ -1,20 +1,19 @@
-"""Nodes of ``grad_fn``, and hooks on them, which run in the client, in torch's order.
+"""Nodes of ``grad_fn``, and hooks on them, in torch's order.
 
 Internals: an instruction that the SDK never makes names its tensor by its id.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import telegrad as tg
 
-from .parity import bodies, same, same_error
+from .parity import ENGINE, bodies, same, same_error
 from .test_function_client import cube, leaf, nothing_waits
-
-pytestmark = pytest.mark.usefixtures("session")
 
 
 def seen(grads: Any) -> Any:
@@ -35,6 +34,25 @@ class Bodies:
             node = following[0][0] if following else None
         product = y.grad_fn.next_functions[0][0].next_functions[0][0]
         return found, y.grad_fn is y.grad_fn, product.next_functions[1][0].variable is w
+
+    def the_node_of_a_leaf(lib: Any) -> Any:
+        x = leaf(lib)
+        y, z = x * 2, x.exp()
+        ends = [w.grad_fn.next_functions[0][0] for w in (y, y, z)]
+        other = (x.detach().requires_grad_() * 2).grad_fn.next_functions[0][0]
+        shared = ends[0] is ends[1] is ends[2], other is ends[0], ends[0].variable is x, hasattr(y.grad_fn, "variable")
+        return shared, ends[0].next_functions, ends[0].metadata is ends[2].metadata, x.grad_fn, x.output_nr
+
+    def one_node_of_several_outputs(lib: Any) -> Any:
+        parts = leaf(lib).unbind()
+        product = (leaf(lib) * 2 + lib.ones(3, dtype=lib.float64) * leaf(lib)).split(1)[2]
+        return (
+            [part.output_nr for part in parts],
+            [part.grad_fn is parts[0].grad_fn for part in parts],
+            leaf(lib).max(0)[1].requires_grad,
+            product.output_nr,
+            [(n and n.name(), slot) for n, slot in product.grad_fn.next_functions[0][0].next_functions],
+        )
 
     def metadata_is_kept(lib: Any) -> Any:
         y = leaf(lib).exp()
@@ -143,55 +161,95 @@ class Bodies:
         x = leaf(lib)
         y = x.sin()
         y.grad_fn.register_hook(lambda ins, outs: (ins[0] * x,))
+        y.grad_fn.register_prehook(lambda outs: (outs[0] * x,))
         (first,) = lib.autograd.grad(y.sum(), x, create_graph=True)
         (second,) = lib.autograd.grad(first.sum(), x)
         return first, second
 
+    def replaced_by_nothing(lib: Any) -> Any:
+        found = []
+        for register in (
+            lambda node: node.register_hook(lambda ins, outs: (ins[0] * 7, None)),
+            lambda node: node.register_hook(lambda ins, outs: (None, None)),
+            lambda node: node.register_prehook(lambda outs: (None,)),
+        ):
+            x, y = leaf(lib), leaf(lib)
+            z = x * 2
+            register(z.grad_fn)
+            (z + y).sum().backward()
+            found.append(x.grad)
+        return found
 
+    def gradients_have_the_shapes_of_the_inputs(lib: Any) -> Any:
+        log: list[Any] = []
+        x, w = leaf(lib), lib.tensor([[1.0], [2.0]], dtype=lib.float64, requires_grad=True)
+        for y in (x + w, x * w, x.sum(), x.exp(), lib.stack([x, x * 2]), x @ x):
+            y.grad_fn.register_hook(lambda ins, outs: log.append((seen(ins), seen(outs))))
+            y.sum().backward()
+        return log, x.grad, w.grad
+
+
+def ends(lib: Any, chosen: Callable[[Any, Any], Any]) -> Any:
+    """Run hooks where ``backward`` with chosen inputs evaluates the node of an input, and ``grad`` does not."""
+    log: list[Any] = []
+    x = leaf(lib)
+    y = x * 2
+    y.register_hook(lambda grad: log.append(("tensor", grad.tolist())))
+    y.grad_fn.register_prehook(lambda outs: log.append(("before", seen(outs))))
+    y.grad_fn.register_hook(lambda ins, outs: log.append(("after", seen(ins), seen(outs))))
+    (y * 3).sum().backward(inputs=chosen(x, y), retain_graph=True)
+    log.append("grad")
+    lib.autograd.grad((y * 3).sum(), chosen(x, y), retain_graph=True)
+    return log, y.grad, x.grad
+
+
+@pytest.mark.every
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("body", bodies(Bodies))
-def test_torchs(body: Any, session: tg.Session) -> None:
+def test_torchs(body: Any, everywhere: tg.Session | None) -> None:
     same(body)
-    nothing_waits(session)
+    nothing_waits(everywhere)
 
 
-class Mistakes:
-    """Functions that must raise the same error in both libraries."""
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("chosen", [lambda x, y: [y], lambda x, y: [y, x]], ids=["in the middle", "and passed"])
+def test_hooks_where_backward_ends(chosen: Callable[[Any, Any], Any]) -> None:
+    same(lambda lib: ends(lib, chosen), lib=ENGINE)
 
-    def too_many(lib: Any) -> None:
-        x = leaf(lib)
-        y = x.exp()
-        y.grad_fn.register_hook(lambda ins, outs: (ins[0], ins[0]))
+
+def raising(ins: Any, outs: Any) -> None:
+    raise KeyError("mine")
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        lambda node: node.register_prehook(lambda outs: 3),
+        lambda node: node.register_prehook(lambda outs: outs[0]),
+        lambda node: node.register_prehook(lambda outs: (outs[0], outs[0])),
+        lambda node: node.register_prehook(lambda outs: (5,)),
+        lambda node: node.register_prehook(lambda outs: (outs[0].sum(),)),
+        lambda node: node.register_prehook(lambda outs: (outs[0][:1],)),
+        lambda node: node.register_hook(lambda ins, outs: ins[0]),
+        lambda node: node.register_hook(lambda ins, outs: list(ins)),
+        lambda node: node.register_hook(lambda ins, outs: (ins[0],)),
+        lambda node: node.register_hook(lambda ins, outs: (ins[0][:1], None)),
+        lambda node: node.register_hook(lambda ins, outs: (ins[0], ins[0])),
+        lambda node: node.register_hook(lambda ins, outs: (ins[0].float(), None)),
+        lambda node: node.register_hook(raising),
+    ],
+)
+def test_mistakes_are_torchs(register: Any, everywhere: tg.Session | None) -> None:
+    def body(lib: Any) -> None:
+        y = leaf(lib) * 2
+        register(y.grad_fn)
         y.sum().backward()
 
-    def no_tuple(lib: Any) -> None:
-        x = leaf(lib)
-        y = x.exp()
-        y.grad_fn.register_prehook(lambda outs: 3)
-        y.sum().backward()
-
-    def another_shape(lib: Any) -> None:
-        x = leaf(lib)
-        y = x.exp()
-        y.grad_fn.register_prehook(lambda outs: (outs[0].sum(),))
-        y.sum().backward()
-
-    def its_own_error(lib: Any) -> None:
-        x = leaf(lib)
-        y = x.exp()
-
-        def hook(ins: Any, outs: Any) -> None:
-            raise KeyError("mine")
-
-        y.grad_fn.register_hook(hook)
-        y.sum().backward()
+    same_error(body, whole=True)
+    nothing_waits(everywhere)
 
 
-@pytest.mark.parametrize("body", bodies(Mistakes))
-def test_mistakes_are_torchs(body: Any, session: tg.Session) -> None:
-    same_error(body)
-    nothing_waits(session)
-
-
+@pytest.mark.usefixtures("session")
 def test_a_node_that_was_found_from_a_tensor_that_is_gone() -> None:
     x = tg.ones(2, requires_grad=True)
     node = (x * 2).exp().grad_fn

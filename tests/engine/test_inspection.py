@@ -201,16 +201,6 @@ def test_what_a_node_does_not_have() -> None:
         _ = node.nonsense
 
 
-def test_metadata() -> None:
-    def run(t: Any) -> Any:
-        node = (leaf(t) * 2).grad_fn
-        empty = dict(node.metadata)
-        node.metadata["note"] = 1
-        return empty, node.metadata
-
-    both(run)
-
-
 # Walking and weighing -----------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ from telegrad_engine.program import Instruction
 from telegrad_engine.session.session import Session
 
 from .. import fake_gpu
+from ..client.test_function_client import cube
 from .twins import OURS, THEIRS, both_raise, leaf
 
 WORLDS: list[tuple[Any, Any]] = [(OURS, profiler), (THEIRS, torch.profiler)]
@@ -107,6 +108,12 @@ def test_kernels_of_a_derivative_are_inside_its_node() -> None:
         (leaf(OURS).view(1, 3) @ leaf(OURS).view(3, 1)).sum().backward()
     inside = {event.name for event in profile.events() if event.cpu_parent and event.cpu_parent.name == "MmBackward0"}
     assert {"aten::matmul", "aten::transpose"} <= inside
+
+
+def test_a_custom_function_is_recorded_with_what_it_calls() -> None:
+    with profiler.profile() as profile:
+        cube(OURS).apply(leaf(OURS)).sum().backward()
+    assert (counts(profile)["MyFnBackward"], counts(profile)["aten::pow"]) == (1, 1)
 
 
 def test_a_differentiable_backward_is_recorded_too() -> None:
