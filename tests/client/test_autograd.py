@@ -1,4 +1,4 @@
-"""Gradients through the SDK, compared with torch's."""
+"""What can be differentiated, and how gradients arrive and accumulate, compared with torch."""
 
 from __future__ import annotations
 
@@ -11,327 +11,497 @@ import torch
 
 import telegrad as tg
 
-from .parity import same, same_error
+from .parity import bodies, ours, same, same_error
 
-pytestmark = pytest.mark.usefixtures("session")
+EVERYWHERE = pytest.mark.usefixtures("everywhere")
 
 
 def leaf(lib: Any, *values: float) -> Any:
     return lib.tensor(list(values), dtype=lib.float64, requires_grad=True)
 
 
-def accumulates(lib: Any) -> Any:
-    x = leaf(lib, 1, 2, 3)
-    seen = []
-    for _ in range(3):
+class Programs:
+    """Functions whose results must be the same in both libraries."""
+
+    def accumulates(lib: Any) -> Any:
+        x = leaf(lib, 1, 2, 3)
+        seen = []
+        for _ in range(3):
+            (x * x).sum().backward()
+            seen.append(x.grad.tolist())
+        return seen, x.grad
+
+    def of_one_element(lib: Any) -> Any:
+        roots = [lib.tensor(value, requires_grad=True) for value in (1.0, [1.0], [[1.0]])]
+        for x in roots:
+            (x * 2).backward()
+        return [x.grad for x in roots]
+
+    def again_where_nothing_was_saved(lib: Any) -> Any:
+        x = leaf(lib, 1)
+        y = x + 1
+        y.backward()
+        y.backward()
+        return x.grad
+
+    def a_graph_that_create_graph_retains(lib: Any) -> Any:
+        x = leaf(lib, 2)
+        y = x**3
+        (first,) = lib.autograd.grad(y, x, create_graph=True)
+        (second,) = lib.autograd.grad(y, x)
+        return first, second, lib.autograd.grad(first, x)
+
+    def accumulated_by_create_graph(lib: Any) -> Any:
+        x = leaf(lib, 1, 2)
         (x * x).sum().backward()
-        seen.append(x.grad.tolist())
-    return seen, x.grad
+        first = x.grad
+        (x**3).sum().backward(create_graph=True, inputs=[x])
+        return first is x.grad, first, x.grad
 
+    def a_root_that_is_a_leaf(lib: Any) -> Any:
+        x, seed = leaf(lib, 1, 2, 3), lib.tensor([1.0, 2.0, 3.0], dtype=lib.float64)
+        x.backward(seed)
+        x.grad.mul_(2)
+        return x.grad, seed
 
-def zeroed_between(lib: Any) -> Any:
-    x = leaf(lib, 1, 2)
-    (x * 3).sum().backward()
-    x.grad.zero_()
-    (x * 5).sum().backward()
-    first = x.grad.tolist()
-    x.grad = None
-    (x * 7).sum().backward()
-    return first, x.grad
+    def several_roots(lib: Any) -> Any:
+        x, z = leaf(lib, 1, 2, 3), leaf(lib, 3)
+        y, square = x * 2, (z * z).sum()
+        lib.autograd.backward([y.sum(), y], [None, lib.tensor([1.0, 2.0, 3.0], dtype=lib.float64)])
+        lib.autograd.backward([square, square])
+        return x.grad, z.grad
 
+    def inputs_in_the_middle(lib: Any) -> Any:
+        x, w = leaf(lib, 1, 2, 3), leaf(lib, 4, 5, 6)
+        y = x * w
+        z, total = y.exp(), y.sum()
+        seed = lib.tensor([1.0, 0.5, 2.0], dtype=lib.float64)
+        found = lib.autograd.grad([z, total], [y, x, w], [seed, None], retain_graph=True)
+        return found, lib.autograd.grad(total, total)
 
-def replaced(lib: Any) -> Any:
-    x = leaf(lib, 1, 2)
-    x.grad = lib.tensor([10.0, 20.0], dtype=lib.float64)
-    held = x.grad
-    (x * 3).sum().backward()
-    return held, x.grad, held is x.grad
+    def zeroed_between(lib: Any) -> Any:
+        x = leaf(lib, 1, 2)
+        (x * 3).sum().backward()
+        x.grad.zero_()
+        (x * 5).sum().backward()
+        first = x.grad.tolist()
+        x.grad = None
+        (x * 7).sum().backward()
+        return first, x.grad
 
+    def replaced(lib: Any) -> Any:
+        x = leaf(lib, 1, 2)
+        x.grad = lib.tensor([10.0, 20.0], dtype=lib.float64)
+        held = x.grad
+        (x * 3).sum().backward()
+        return held, x.grad, held is x.grad
 
-def held_across_backwards(lib: Any) -> Any:
-    x = leaf(lib, 1, 2)
-    (x * 3).sum().backward()
-    grad = x.grad
-    (x * 3).sum().backward()
-    return grad, grad is x.grad, grad._version
+    def held_across_backwards(lib: Any) -> Any:
+        x = leaf(lib, 1, 2)
+        (x * 3).sum().backward()
+        grad = x.grad
+        (x * 3).sum().backward()
+        return grad, grad is x.grad, grad._version
 
+    def retained(lib: Any) -> Any:
+        x = leaf(lib, 1, 2)
+        y = x * x
+        x.retain_grad()
+        y.retain_grad()
+        y.retain_grad()
+        flags = x.retains_grad, y.retains_grad, (x * 1).retains_grad
+        z = (y * 3).sum()
+        z.backward(retain_graph=True)
+        first = y.grad.tolist()
+        z.backward()
+        return flags, first, y.grad, x.grad, (x * 2).grad
 
-def two_leaves_do_not_share(lib: Any) -> Any:
-    a, b = leaf(lib, 1, 2), leaf(lib, 3, 4)
-    (a + b).sum().backward()
-    a.grad.mul_(10)
-    return a.grad, b.grad
+    def second_order(lib: Any) -> Any:
+        x = leaf(lib, 1, 2)
+        (g,) = lib.autograd.grad((x**4).sum(), x, create_graph=True)
+        (h,) = lib.autograd.grad(g.sum(), x, create_graph=True)
+        (t,) = lib.autograd.grad(h.sum(), x)
+        return g, h, t, x.grad
 
+    def cubed_gradient(lib: Any) -> Any:
+        x = leaf(lib, 1)
+        (g,) = lib.autograd.grad((x**2).sum(), x, create_graph=True)
+        (g**3).sum().backward()
+        return x.grad
 
-def retained(lib: Any) -> Any:
-    x = leaf(lib, 1, 2)
-    y = x * x
-    y.retain_grad()
-    y.retain_grad()
-    assert y.retains_grad
-    z = (y * 3).sum()
-    z.backward(retain_graph=True)
-    first = y.grad.tolist()
-    z.backward()
-    return first, y.grad, x.grad
+    def penalty(lib: Any) -> Any:
+        x, w = lib.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=lib.float64), leaf(lib, 0.5, -0.5)
+        loss = lib.tanh(x @ w).sum()
+        (g,) = lib.autograd.grad(loss, w, create_graph=True)
+        (loss + (g * g).sum()).backward()
+        return g, w.grad
 
+    def backward_with_graph(lib: Any) -> Any:
+        x = leaf(lib, 2)
+        (x**3).sum().backward(create_graph=True)
+        first = x.grad
+        first.sum().backward()
+        return first, x.grad
 
-def second_order(lib: Any) -> Any:
-    x = leaf(lib, 1, 2)
-    (g,) = lib.autograd.grad((x**4).sum(), x, create_graph=True)
-    (h,) = lib.autograd.grad(g.sum(), x, create_graph=True)
-    (t,) = lib.autograd.grad(h.sum(), x)
-    return g, h, t, x.grad
+    def requires_grad_of_gradients(lib: Any) -> Any:
+        x, y = leaf(lib, 1, 2), leaf(lib, 3, 4)
+        out = []
+        for z in (x * 2, x * y, x * x, x + y, x.exp(), (x * y.detach()).sum(), lib.relu(x), x.sum(), x / y):
+            grads = lib.autograd.grad(z.sum(), [x, y], create_graph=True, allow_unused=True)
+            out.append([None if g is None else (g.requires_grad, g.is_leaf, g) for g in grads])
+        return out
 
+    def without_graph_no_history(lib: Any) -> Any:
+        x = leaf(lib, 1, 2)
+        (g,) = lib.autograd.grad((x * x).sum(), x)
+        return g, g.requires_grad, g.grad_fn is None
 
-def cubed_gradient(lib: Any) -> Any:
-    x = leaf(lib, 1)
-    (g,) = lib.autograd.grad((x**2).sum(), x, create_graph=True)
-    (g**3).sum().backward()
-    return x.grad
+    def seeded(lib: Any) -> Any:
+        x = leaf(lib, 1, 2)
+        v = lib.tensor([3.0, 5.0], dtype=lib.float64, requires_grad=True)
+        (g,) = lib.autograd.grad(x * x, x, v, create_graph=True)
+        g.sum().backward()
+        return g, x.grad, v.grad
 
+    def several_outputs(lib: Any) -> Any:
+        x, y = leaf(lib, 1, 2), leaf(lib, 3, 4)
+        grads = lib.autograd.grad([x.sum(), (x * y).sum()], [x, y], allow_unused=True)
+        more = lib.autograd.grad(x.sum(), [x, y], materialize_grads=True)
+        none = lib.autograd.grad(x.sum(), [x, y], allow_unused=True)
+        return grads, more, none[1] is None
 
-def penalty(lib: Any) -> Any:
-    x, w = lib.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=lib.float64), leaf(lib, 0.5, -0.5)
-    loss = lib.tanh(x @ w).sum()
-    (g,) = lib.autograd.grad(loss, w, create_graph=True)
-    (loss + (g * g).sum()).backward()
-    return g, w.grad
+    def only_inputs(lib: Any) -> Any:
+        x, y = leaf(lib, 1, 2), leaf(lib, 3, 4)
+        z = x * y
+        (z * z).sum().backward(inputs=[y], retain_graph=True)
+        first = x.grad is None, y.grad.tolist()
+        (z * z).sum().backward(inputs=y)
+        return first, x.grad, y.grad
 
-
-def backward_with_graph(lib: Any) -> Any:
-    x = leaf(lib, 2)
-    (x**3).sum().backward(create_graph=True)
-    first = x.grad
-    first.sum().backward()
-    return first, x.grad
-
-
-def requires_grad_of_gradients(lib: Any) -> Any:
-    x, y = leaf(lib, 1, 2), leaf(lib, 3, 4)
-    out = []
-    for z in (x * 2, x * y, x * x, x + y, x.exp(), (x * y.detach()).sum(), lib.relu(x), x.sum(), x / y):
-        grads = lib.autograd.grad(z.sum(), [x, y], create_graph=True, allow_unused=True)
-        out.append([None if g is None else (g.requires_grad, g.is_leaf, g) for g in grads])
-    return out
-
-
-def without_graph_no_history(lib: Any) -> Any:
-    x = leaf(lib, 1, 2)
-    (g,) = lib.autograd.grad((x * x).sum(), x)
-    return g, g.requires_grad, g.grad_fn is None
-
-
-def seeded(lib: Any) -> Any:
-    x = leaf(lib, 1, 2)
-    v = lib.tensor([3.0, 5.0], dtype=lib.float64, requires_grad=True)
-    (g,) = lib.autograd.grad(x * x, x, v, create_graph=True)
-    g.sum().backward()
-    return g, x.grad, v.grad
-
-
-def several_outputs(lib: Any) -> Any:
-    x, y = leaf(lib, 1, 2), leaf(lib, 3, 4)
-    grads = lib.autograd.grad([x.sum(), (x * y).sum()], [x, y], allow_unused=True)
-    more = lib.autograd.grad(x.sum(), [x, y], materialize_grads=True)
-    none = lib.autograd.grad(x.sum(), [x, y], allow_unused=True)
-    return grads, more, none[1] is None
-
-
-def only_inputs(lib: Any) -> Any:
-    x, y = leaf(lib, 1, 2), leaf(lib, 3, 4)
-    z = x * y
-    (z * z).sum().backward(inputs=[y])
-    return x.grad is None, y.grad
-
-
-def into_a_non_leaf(lib: Any) -> Any:
-    x = leaf(lib, 1, 2)
-    y = x * 2
-    (y * y).sum().backward(inputs=[y])
-    return x.grad is None, y.grad
-
-
-def no_graph(lib: Any) -> Any:
-    x = leaf(lib, 1, 2)
-    with lib.no_grad():
+    def into_a_non_leaf(lib: Any) -> Any:
+        x = leaf(lib, 1, 2)
         y = x * 2
-        with lib.enable_grad():
-            z = x * 3
-        x.mul_(2)
-    return y, z, x, x._version, lib.is_grad_enabled()
+        (y * y).sum().backward(inputs=[y])
+        return x.grad is None, y.grad
 
+    def no_graph(lib: Any) -> Any:
+        x = leaf(lib, 1, 2)
+        with lib.no_grad():
+            y = x * 2
+            with lib.enable_grad():
+                z = x * 3
+            x.mul_(2)
+        return y, z, x, x._version, lib.is_grad_enabled()
 
-def decorated(lib: Any) -> Any:
-    @lib.no_grad()
-    def double(x: Any) -> Any:
-        return x * 2
+    def decorated(lib: Any) -> Any:
+        @lib.no_grad()
+        def double(x: Any) -> Any:
+            return x * 2
 
-    with lib.set_grad_enabled(False):
-        inside = lib.is_grad_enabled()
-    return double(leaf(lib, 1)), inside
+        with lib.set_grad_enabled(False):
+            inside = lib.is_grad_enabled()
+        return double(leaf(lib, 1)), inside
 
+    def detached(lib: Any) -> Any:
+        a, b = leaf(lib, 2, 3, 4), leaf(lib, 5, 7, 9)
+        d = b * (a * b).detach()
+        d.sum().backward()
+        shared = a.detach()
+        shared[0] = 100.0
+        return a.grad is None, b.grad, a, shared.requires_grad, a._version
 
-def detached(lib: Any) -> Any:
-    a, b = leaf(lib, 2, 3, 4), leaf(lib, 5, 7, 9)
-    d = b * (a * b).detach()
-    d.sum().backward()
-    shared = a.detach()
-    shared[0] = 100.0
-    return a.grad is None, b.grad, a, shared.requires_grad, a._version
+    def in_place(lib: Any) -> Any:
+        x = leaf(lib, 1, 2, 3)
+        y = x * 2
+        y += 1
+        y.mul_(x)
+        y.sin_()
+        y[1] = 0.0
+        y[0] *= 3
+        y.sum().backward()
+        return y, x.grad, y._version
 
+    def through_views(lib: Any) -> Any:
+        x = leaf(lib, 1, 2, 3, 4)
+        y = x * 1
+        v = y.reshape(2, 2)
+        v[0] = v[0] * 5
+        v.t()[1, 1] = 7.0
+        y.view(-1)[0] += 1
+        (y * y).sum().backward()
+        return y, v, x.grad, y._version, v._version
 
-def in_place(lib: Any) -> Any:
-    x = leaf(lib, 1, 2, 3)
-    y = x * 2
-    y += 1
-    y.mul_(x)
-    y.sin_()
-    y[1] = 0.0
-    y[0] *= 3
-    y.sum().backward()
-    return y, x.grad, y._version
+    def view_before_its_base_changes(lib: Any) -> Any:
+        x = leaf(lib, 1, 2, 3)
+        y = x.clone()
+        v = y[1:]
+        y.mul_(10)
+        (v * v).sum().backward()
+        return v, x.grad
 
+    def broadcasting(lib: Any) -> Any:
+        a = lib.ones(3, 1, dtype=lib.float64, requires_grad=True)
+        b = lib.tensor([[1.0, 2.0]], dtype=lib.float64, requires_grad=True)
+        c = lib.tensor(2.0, dtype=lib.float64, requires_grad=True)
+        ((a * b + c) / b).sum().backward()
+        return a.grad, b.grad, c.grad
 
-def through_views(lib: Any) -> Any:
-    x = leaf(lib, 1, 2, 3, 4)
-    y = x * 1
-    v = y.reshape(2, 2)
-    v[0] = v[0] * 5
-    v.t()[1, 1] = 7.0
-    y.view(-1)[0] += 1
-    (y * y).sum().backward()
-    return y, v, x.grad, y._version, v._version
+    def mixed_dtypes(lib: Any) -> Any:
+        x = lib.tensor([1.0, 2.0], requires_grad=True)
+        (x.double() * lib.tensor([3, 4])).sum().backward()
+        return x.grad
 
+    def conditional(lib: Any) -> Any:
+        x = leaf(lib, -1, 0, 1)
+        y = x * 2 if x.sum() > 0 else x / 2
+        y.sum().backward()
+        return x.grad
 
-def view_before_its_base_changes(lib: Any) -> Any:
-    x = leaf(lib, 1, 2, 3)
-    y = x.clone()
-    v = y[1:]
-    y.mul_(10)
-    (v * v).sum().backward()
-    return v, x.grad
+    def loops(lib: Any) -> Any:
+        x = leaf(lib, 1.5)
+        y, steps = x, 0
+        while y.norm() < 100 if hasattr(y, "norm") else y.abs() < 100:
+            y, steps = y * 2, steps + 1
+        y.sum().backward()
+        return steps, x.grad
 
+    def unpacked_outputs(lib: Any) -> Any:
+        x = lib.tensor([[1.0, 5.0], [7.0, 2.0]], dtype=lib.float64, requires_grad=True)
+        values, indices = x.max(dim=1)
+        a, b = x.unbind(0)
+        (values.sum() + (a * b).sum()).backward()
+        return values, indices, x.grad
 
-def broadcasting(lib: Any) -> Any:
-    a = lib.ones(3, 1, dtype=lib.float64, requires_grad=True)
-    b = lib.tensor([[1.0, 2.0]], dtype=lib.float64, requires_grad=True)
-    c = lib.tensor(2.0, dtype=lib.float64, requires_grad=True)
-    ((a * b + c) / b).sum().backward()
-    return a.grad, b.grad, c.grad
+    def many_uses(lib: Any) -> Any:
+        x = leaf(lib, 1, 2)
+        y = x
+        for i in range(50):
+            y = y + x * i
+        lib.stack([y, x, y]).sum().backward()
+        z = leaf(lib, 1, 2, 3)
+        (z.view(3, 1) + z + z.expand(3, 3) * z[0] + z.sum()).sum().backward()
+        return x.grad, z.grad
 
+    def frozen_before_its_pass(lib: Any) -> Any:
+        """Hooks of a frozen leaf are still called."""
+        x, had, held = leaf(lib, 1, 2), leaf(lib, 3, 4), leaf(lib, 5, 6)
+        (had * had).sum().backward()
+        seen = []
+        x.register_hook(lambda grad: seen.append(grad.tolist()))
+        x.register_post_accumulate_grad_hook(lambda tensor: seen.append(tensor.grad))
+        y = (x * had * held).sum()
+        x.requires_grad_(False)
+        had.requires_grad_(False)
+        y.backward(retain_graph=True)
+        frozen = x.grad, had.grad.tolist(), held.grad.tolist()
+        x.requires_grad_(True)
+        y.backward(create_graph=True)
+        return frozen, seen, x.grad.detach(), had.grad, held.grad.detach()
 
-def mixed_dtypes(lib: Any) -> Any:
-    x = lib.tensor([1.0, 2.0], requires_grad=True)
-    (x.double() * lib.tensor([3, 4])).sum().backward()
-    return x.grad
+    def frozen_before_a_pass_with_create_graph(lib: Any) -> Any:
+        x, w = leaf(lib, 1, 2), leaf(lib, 3, 4)
+        y = (x * w).sum()
+        x.requires_grad_(False)
+        y.backward(create_graph=True)
+        return x.grad is None, w.grad.detach()
 
-
-def conditional(lib: Any) -> Any:
-    x = leaf(lib, -1, 0, 1)
-    y = x * 2 if x.sum() > 0 else x / 2
-    y.sum().backward()
-    return x.grad
-
-
-def loops(lib: Any) -> Any:
-    x = leaf(lib, 1.5)
-    y, steps = x, 0
-    while y.norm() < 100 if hasattr(y, "norm") else y.abs() < 100:
-        y, steps = y * 2, steps + 1
-    y.sum().backward()
-    return steps, x.grad
-
-
-def unpacked_outputs(lib: Any) -> Any:
-    x = lib.tensor([[1.0, 5.0], [7.0, 2.0]], dtype=lib.float64, requires_grad=True)
-    values, indices = x.max(dim=1)
-    a, b = x.unbind(0)
-    (values.sum() + (a * b).sum()).backward()
-    return values, indices, x.grad
-
-
-def many_uses(lib: Any) -> Any:
-    x = leaf(lib, 1, 2)
-    y = x
-    for i in range(50):
-        y = y + x * i
-    lib.stack([y, x, y]).sum().backward()
-    return x.grad
-
-
-def frozen_before_its_pass(lib: Any) -> Any:
-    """Hooks of a frozen leaf are still called."""
-    x, had, held = leaf(lib, 1, 2), leaf(lib, 3, 4), leaf(lib, 5, 6)
-    (had * had).sum().backward()
-    seen = []
-    x.register_hook(lambda grad: seen.append(grad.tolist()))
-    x.register_post_accumulate_grad_hook(lambda tensor: seen.append(tensor.grad))
-    y = (x * had * held).sum()
-    x.requires_grad_(False)
-    had.requires_grad_(False)
-    y.backward(retain_graph=True)
-    frozen = x.grad, had.grad.tolist(), held.grad.tolist()
-    x.requires_grad_(True)
-    y.backward(create_graph=True)
-    return frozen, seen, x.grad.detach(), had.grad, held.grad.detach()
-
-
-def frozen_in_one_of_many_rounds(lib: Any) -> Any:
-    weight, bias, found = leaf(lib, 1, 2), leaf(lib, 0.5, 1), []
-    for turn in range(12):
-        loss = (weight * turn + bias).square().sum()
-        weight.requires_grad_(turn != 8)
-        loss.backward()
-        found.append((None if weight.grad is None else weight.grad.tolist(), bias.grad.tolist()))
-        weight.requires_grad_(True)
-        weight.grad = bias.grad = None
-    return found
-
-
-PROGRAMS: list[Callable[[Any], Any]] = [
-    accumulates,
-    zeroed_between,
-    replaced,
-    held_across_backwards,
-    frozen_before_its_pass,
-    frozen_in_one_of_many_rounds,
-    two_leaves_do_not_share,
-    retained,
-    second_order,
-    cubed_gradient,
-    penalty,
-    backward_with_graph,
-    requires_grad_of_gradients,
-    without_graph_no_history,
-    seeded,
-    several_outputs,
-    only_inputs,
-    into_a_non_leaf,
-    no_graph,
-    decorated,
-    detached,
-    in_place,
-    through_views,
-    view_before_its_base_changes,
-    broadcasting,
-    mixed_dtypes,
-    conditional,
-    loops,
-    unpacked_outputs,
-    many_uses,
-]
+    def frozen_in_one_of_many_rounds(lib: Any) -> Any:
+        weight, bias, found = leaf(lib, 1, 2), leaf(lib, 0.5, 1), []
+        for turn in range(12):
+            loss = (weight * turn + bias).square().sum()
+            weight.requires_grad_(turn != 8)
+            loss.backward()
+            found.append((None if weight.grad is None else weight.grad.tolist(), bias.grad.tolist()))
+            weight.requires_grad_(True)
+            weight.grad = bias.grad = None
+        return found
 
 
 @pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.every
+@EVERYWHERE
+@pytest.mark.parametrize("program", bodies(Programs), ids=lambda program: program.__name__)
 def test_it_gives_what_torch_gives(program: Callable[[Any], Any]) -> None:
-    same(program, rtol=1e-12 if program is not mixed_dtypes else 1e-6)
+    same(program, rtol=1e-12 if program is not Programs.mixed_dtypes else 1e-6)
 
 
+@EVERYWHERE
 def test_the_cubed_gradient_is_24() -> None:
-    assert same(cubed_gradient).item() == 24.0
+    assert same(Programs.cubed_gradient).item() == 24.0
+
+
+@EVERYWHERE
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda a, b: a + b,
+        lambda a, b: a.view(3) + b,
+        lambda a, b: a.reshape(3, 1).t()[0] + b.expand(3),
+        lambda a, b: a + b + a,
+        lambda a, b: (a.clone() + b) + a.view(3),
+        lambda a, b: a - (-b),
+    ],
+)
+def test_leaves_never_share_a_gradient_buffer(join: Callable[[Any, Any], Any]) -> None:
+    """torch's share one in some of these cases."""
+    a, b, seed = leaf(ours(), 1, 2, 3), leaf(ours(), 1, 2, 3), ours().ones(3, dtype=ours().float64)
+    join(a, b).backward(seed)
+    expected = [a.grad.mul(100).tolist(), b.grad.mul(10).tolist(), seed.tolist()]
+    a.grad.mul_(100)
+    b.grad.mul_(10)
+    assert [a.grad.tolist(), b.grad.tolist(), seed.tolist()] == expected
+
+
+TIES: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "max": ([1.0, 3.0, 3.0], lambda x: x.max()),
+    "min": ([1.0, 1.0, 3.0], lambda x: x.min()),
+    "amax": ([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]], lambda x: x.amax(1).sum()),
+    "amin": ([1.0, 1.0, 3.0], lambda x: x.amin()),
+    "max(dim)": ([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]], lambda x: x.max(1).values.sum()),
+    "min(dim)": ([1.0, 1.0, 3.0], lambda x: x.min(0)[0]),
+    "maximum": ([1.0, 2.0, 3.0], lambda x: (x.maximum(x * 1.0) * 2).sum()),
+    "minimum": ([1.0, 2.0, 3.0], lambda x: x.minimum(x.detach()).sum()),
+    "clamp": ([-1.0, 0.0, 1.0, 2.0], lambda x: x.clamp(0.0, 1.0).sum()),
+    "relu": ([-1.0, 0.0, 1.0], lambda x: x.relu().sum()),
+    "abs": ([-1.0, 0.0, 1.0], lambda x: x.abs().sum()),
+    "std of equals": ([2.0, 2.0, 2.0], lambda x: x.std()),
+    "pow 0": ([0.0, 1.0, 2.0], lambda x: (x**0).sum()),
+    "pow 1": ([0.0, 1.0, 2.0], lambda x: (x**1).sum()),
+    "pow of zero": ([0.0, 1.0, 2.0], lambda x: (x**2.0).sum() + (x ** x.detach()).sum()),
+    "prod with a zero": ([0.0, 2.0, 3.0], lambda x: x.prod()),
+    "prod with two zeros": ([0.0, 2.0, 0.0], lambda x: x.prod()),
+    "remainder": ([5.0, -5.0, 7.5], lambda x: (x % 3.0).sum() + (x.detach() * 0 + 7.0).remainder(x).sum()),
+    "sqrt of zero": ([0.0, 1.0], lambda x: x.sqrt().sum()),
+}  # fmt: skip
+
+
+@EVERYWHERE
+@pytest.mark.parametrize("name", TIES)
+def test_ties_and_edges(name: str) -> None:
+    values, function = TIES[name]
+
+    def run(lib: Any) -> Any:
+        x = lib.tensor(values, requires_grad=True)
+        out = function(x)
+        out.backward()
+        return out, x.grad
+
+    same(run)
+
+
+class Mistakes:
+    """Functions that must raise the same error in both libraries."""
+
+    def several_elements(lib: Any) -> None:
+        (leaf(lib, 1, 2) * 2).backward()
+
+    def no_elements(lib: Any) -> None:
+        (leaf(lib) * 2).backward()
+
+    def a_shorter_gradient(lib: Any) -> None:
+        (leaf(lib, 1, 2, 3) * 2).backward(lib.ones(2))
+
+    def a_number_as_gradient(lib: Any) -> None:
+        (leaf(lib, 1, 2, 3) * 2).backward(lib.tensor(1.0))
+
+    def a_gradient_of_more_dims(lib: Any) -> None:
+        (leaf(lib, 1, 2, 3) * 2).backward(lib.ones(1, 3))
+
+    def an_untracked_root(lib: Any) -> None:
+        lib.tensor(1.0).backward()
+
+    def an_untracked_root_among_others(lib: Any) -> None:
+        lib.autograd.backward([leaf(lib, 1).sum() * 2, lib.tensor(1.0)])
+
+    def a_second_backward(lib: Any) -> None:
+        y = leaf(lib, 1).exp()
+        y.backward()
+        y.backward()
+
+    def a_freed_part_of_a_graph(lib: Any) -> None:
+        shared = leaf(lib, 1) ** 3
+        (shared * 2).backward()
+        (shared + 1).backward()
+
+    def a_graph_that_create_graph_does_not_retain(lib: Any) -> None:
+        x = leaf(lib, 2)
+        y = x**3
+        lib.autograd.grad(y, x, create_graph=True, retain_graph=False)
+        lib.autograd.grad(y, x)
+
+    def a_result_that_is_frozen(lib: Any) -> None:
+        (leaf(lib, 1) * 2).requires_grad_(False)
+
+    def a_result_that_is_frozen_by_assignment(lib: Any) -> None:
+        (leaf(lib, 1) * 2).requires_grad = False
+
+    def retained_without_a_gradient(lib: Any) -> None:
+        lib.tensor([1.0]).retain_grad()
+
+    def an_unused_input(lib: Any) -> None:
+        lib.autograd.grad(leaf(lib, 1).sum(), [leaf(lib, 1)])
+
+    def an_unused_input_that_is_to_be_zeros(lib: Any) -> None:
+        lib.autograd.grad(leaf(lib, 1).sum(), [leaf(lib, 1)], allow_unused=False, materialize_grads=True)
+
+    def an_untracked_input(lib: Any) -> None:
+        lib.autograd.grad(leaf(lib, 1).sum(), lib.tensor(1.0))
+
+    def no_inputs_of_grad(lib: Any) -> None:
+        lib.autograd.grad(leaf(lib, 1).sum(), ())
+
+    def neither_outputs_nor_inputs(lib: Any) -> None:
+        lib.autograd.grad((), ())
+
+    def no_outputs(lib: Any) -> None:
+        lib.autograd.grad((), leaf(lib, 1))
+
+    def no_inputs_of_backward(lib: Any) -> None:
+        lib.autograd.backward(leaf(lib, 1).sum(), inputs=[])
+
+    def neither_roots_nor_inputs(lib: Any) -> None:
+        lib.autograd.backward((), inputs=[])
+
+    def a_list_as_gradient(lib: Any) -> None:
+        lib.autograd.backward([leaf(lib, 1) * 2], [1.0])
+
+    def a_grad_of_another_shape(lib: Any) -> None:
+        lib.ones(2, requires_grad=True).grad = lib.ones(3)
+
+    def a_grad_that_is_a_number(lib: Any) -> None:
+        lib.ones(2, requires_grad=True).grad = 3.0
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("body", bodies(Mistakes), ids=lambda body: body.__name__)
+def test_mistakes_are_told_in_torchs_words(everywhere: tg.Session | None, body: Callable[[Any], Any]) -> None:
+    same_error(body, whole=True)
+    same(Programs.in_place)  # and nothing was recorded
+
+
+@EVERYWHERE
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda lib: lib.tensor([1, 2]).requires_grad_(),
+        lambda lib: setattr(lib.tensor([1, 2]), "requires_grad", True),
+        lambda lib: lib.tensor([True], requires_grad=True),
+    ],
+)
+def test_only_floating_point_numbers_require_grad(make: Callable[[Any], Any]) -> None:
+    for lib in (torch, ours()):
+        with pytest.raises(RuntimeError, match="floating point"):
+            make(lib)
+    same(lambda lib: lib.tensor([1]).requires_grad_(False))
+
+
+@EVERYWHERE
+def test_a_grad_has_its_tensors_dtype() -> None:
+    def run(lib: Any) -> None:
+        lib.ones(2, requires_grad=True).grad = lib.ones(2, dtype=lib.float64)
+
+    same_error(run, "to a tensor with grad_dtype 'Float'. The gradient must match")
 
 
 def test_grad_is_none_until_there_is_one(session: tg.Session) -> None:
@@ -344,31 +514,17 @@ def test_grad_is_none_until_there_is_one(session: tg.Session) -> None:
     assert session.requests == 0
 
 
-@pytest.mark.parametrize(
-    "differentiate",
-    [
-        lambda lib, x: lib.autograd.grad(x.sum(), ()),
-        lambda lib, x: lib.autograd.grad((), ()),
-        lambda lib, x: lib.autograd.grad((), x),
-        lambda lib, x: lib.autograd.backward(x.sum(), inputs=[]),
-        lambda lib, x: lib.autograd.backward((), inputs=[]),
-    ],
-)
-def test_nothing_to_differentiate(session: tg.Session, differentiate: Callable[[Any, Any], Any]) -> None:
-    same_error(lambda lib: differentiate(lib, lib.ones(2, requires_grad=True)), "")
-    assert tg.ones(2).sum().item() == 2  # and nothing was recorded
-
-
-def test_nothing_to_differentiate_is_no_error(session: tg.Session) -> None:
-    found = []
-    for lib in (tg, torch):
+@EVERYWHERE
+def test_nothing_to_differentiate_is_no_error() -> None:
+    def run(lib: Any) -> Any:
         x = lib.tensor(3.0, requires_grad=True)
         lib.autograd.backward([])
         lib.autograd.backward((), inputs=x)
         assert x.grad is None and lib.autograd.grad((), x, allow_unused=True) == (None,)
         lib.autograd.backward(x * x, grad_tensors=lib.tensor(2.0))
-        found.append(x.grad.item())  # type: ignore[attr-defined]
-    assert found[0] == found[1]
+        return x.grad
+
+    same(run)
 
 
 def test_gradients_of_outputs_by_their_old_name(session: tg.Session) -> None:
@@ -387,20 +543,7 @@ def test_gradients_of_outputs_by_their_old_name(session: tg.Session) -> None:
     same_error(twice, whole=True)
 
 
-def test_a_wrong_grad_cannot_be_assigned() -> None:
-    def shaped(lib: Any) -> None:
-        lib.ones(2, requires_grad=True).grad = lib.ones(3)
-
-    def typed(lib: Any) -> None:
-        lib.ones(2, requires_grad=True).grad = lib.ones(2, dtype=lib.float64)
-
-    def foreign(lib: Any) -> None:
-        lib.ones(2, requires_grad=True).grad = 3.0
-
-    for wrong in (shaped, typed, foreign):
-        same_error(wrong)
-
-
+@pytest.mark.usefixtures("session")
 def test_a_deep_graph_is_differentiated_and_freed() -> None:
     x = tg.ones((), dtype=tg.float64, requires_grad=True)
     y = x
@@ -412,7 +555,8 @@ def test_a_deep_graph_is_differentiated_and_freed() -> None:
     del y
 
 
-def test_grad_frees_only_what_it_went_through(session: tg.Session) -> None:
+@pytest.mark.usefixtures("session")
+def test_grad_frees_only_what_it_went_through() -> None:
     for lib in (tg, torch):
         x, y = lib.tensor([1.0, 2.0], requires_grad=True), lib.tensor([3.0, 4.0], requires_grad=True)
         a, b = x * x, y * y
@@ -423,6 +567,7 @@ def test_grad_frees_only_what_it_went_through(session: tg.Session) -> None:
             a.sum().backward()
 
 
+@pytest.mark.usefixtures("session")
 def test_data_can_be_assigned() -> None:
     def run(lib: Any) -> Any:
         w = leaf(lib, 1, 2)
@@ -436,6 +581,7 @@ def test_data_can_be_assigned() -> None:
     same(run)
 
 
+@EVERYWHERE
 @pytest.mark.parametrize("kind", ["int32", "int64", "bool", "float32"])
 def test_a_pass_may_start_with_numbers_of_another_dtype(kind: str) -> None:
     def run(lib: Any) -> Any:
