@@ -1,19 +1,20 @@
-"""Anomaly mode in a session: torch's errors, with the line of the user's code that caused them."""
+"""Anomaly mode: torch's errors, with the line of the user's code that caused them."""
 
 from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import telegrad as tg
 
-from .parity import bodies, same
-from .test_function_client import function, leaf
-
-pytestmark = pytest.mark.usefixtures("session")
+from .parity import ENGINE, bodies, same
+from .test_function_client import double, function, leaf
 
 
 def told(run: Any) -> list[str]:
@@ -21,8 +22,7 @@ def told(run: Any) -> list[str]:
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         try:
-            run()
-            error = []
+            error = [repr(run())]
         except Exception as raised:  # every exception is compared
             error = [f"{raised}".partition("Hint:")[0]]
     return error + [_cleaned(str(w.message)) for w in found]
@@ -72,10 +72,24 @@ class Bodies:
             y = (x - x).log() * 0 + w
             lib.autograd.grad([y.sum(), (y * 2).sum()], [x, w])
 
-    def nothing_wrong(lib: Any) -> None:
-        x = leaf(lib)
+    def nothing_wrong(lib: Any) -> Any:
+        x, w = leaf(lib), leaf(lib, 0.5, 1.5, 2.5)
         with lib.autograd.set_detect_anomaly(True):
-            x.exp().sum().backward()
+            y = x * w
+            y.register_hook(lambda grad: grad * 2)
+            z = (lib.stack([y, x.exp(), y.tanh() + x]).unbind()[1] * y).sum() + x.max()
+            found = lib.autograd.grad(z, [x, w], create_graph=True)
+            z.backward(retain_graph=True)
+        z.backward()
+        return [grad.tolist() for grad in (*found, x.grad, w.grad)]
+
+    def a_function_that_leads_to_no_wanted_place(lib: Any) -> Any:
+        doubled = function(lib, forward=double, backward=lambda ctx, grad: grad * 2)
+        w, v = leaf(lib, 1, 2), leaf(lib, 3, 4)
+        y = doubled.apply(w)
+        z = (doubled.apply(y) * doubled.apply(v)).sum()
+        with lib.autograd.set_detect_anomaly(True):
+            return lib.autograd.grad(z, y, retain_graph=True)[0].tolist(), lib.autograd.grad(z, w)[0].tolist()
 
     def modified_in_place(lib: Any) -> None:
         x = leaf(lib)
@@ -85,6 +99,19 @@ class Bodies:
             y.add_(1)
             z = z + y
             z.sum().backward()
+
+    def freed(lib: Any) -> None:
+        x = leaf(lib)
+        with lib.autograd.set_detect_anomaly(True):
+            y = x * x
+            y.sum().backward()
+            y.sum().backward()
+
+    def a_hook_that_makes_a_nan(lib: Any) -> None:
+        with lib.autograd.set_detect_anomaly(True):
+            y = leaf(lib) * 2
+            y.register_hook(lambda grad: grad * float("nan"))
+            y.sum().backward()
 
     def in_the_second_backward(lib: Any) -> None:
         x = leaf(lib, 0, 4)
@@ -127,20 +154,100 @@ class Bodies:
             (y * 0).sum().backward()
 
 
+@pytest.mark.every
+@pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize("body", bodies(Bodies))
 def test_torchs(body: Any) -> None:
     same(lambda lib: told(lambda: body(lib)))
 
 
-def test_asking_and_nesting() -> None:
+NAN = float("nan")
+
+
+def raising(grad: Any) -> None:
+    raise KeyError("mine")
+
+
+def whole(function: Callable[[Any], Any], lib: Any) -> list[str]:
+    """The error of a function and its warnings, with stacks and lines, which the engine has as torch has them."""
+    mode = lib.autograd.set_detect_anomaly(True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with np.errstate(all="ignore"), pytest.raises((RuntimeError, KeyError)) as error, mode:
+            function(lib)
+    return [str(error.value)] + [re.sub(r" \(Triggered internally at .*", "", str(w.message)) for w in caught]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda t, x: (x.sqrt() * 1).sum().backward(),
+        lambda t, x: t.autograd.grad(x.log().sqrt().sum(), x),
+        lambda t, x: (x * 1).backward(t.tensor([NAN, 1.0])),
+        lambda t, x: (t.tensor([1.0, 1.0]) * (x * t.tensor([NAN, 1.0]))).sum().backward(),
+        lambda t, x: (x.unbind()[0] * NAN).backward(),
+        lambda t, x: t.stack([x * 1, x * NAN]).sum().backward(),
+        lambda t, x: (y := x * 2, y.register_hook(raising), y.sum().backward()),
+    ],
+)
+def test_the_stacks_are_torchs(run: Callable[[Any, Any], Any]) -> None:
+    def body(lib: Any) -> None:
+        run(lib, lib.tensor([-1.0, 4.0], requires_grad=True))
+
+    assert whole(body, ENGINE) == whole(body, torch)
+
+
+def test_a_nan_names_its_function_and_the_line() -> None:
+    def run(lib: Any) -> None:
+        x = lib.tensor([-1.0, 4.0], requires_grad=True)
+        y = x.sqrt()  # this line
+        y.sum().backward()
+
+    (error, said), theirs = [whole(run, lib) for lib in (ENGINE, torch)]
+    assert [error, said] == theirs
+    assert error.endswith("Function 'SqrtBackward0' returned nan values in its 0th output.")
+    assert "y = x.sqrt()  # this line" in said
+    assert said.count("test_anomaly.py") >= 1
+
+
+def test_a_second_derivative_names_what_induced_it() -> None:
+    def run(lib: Any) -> None:
+        x = lib.tensor([0.0, 1.0], requires_grad=True)
+        y = x.exp()
+        (first,) = lib.autograd.grad(y.sum(), x, create_graph=True)
+        lib.autograd.grad(first, x, lib.tensor([NAN, 1.0]))
+
+    for lib in (ENGINE, torch):
+        said = whole(run, lib)[1:]
+        assert said[0].startswith("Error detected in MulBackward0. Traceback of forward call that caused the error:\n")
+        assert said[1].startswith(
+            "\n\nPrevious calculation was induced by ExpBackward0. "
+            "Traceback of forward call that induced the previous calculation:\n"
+        )
+        assert "y = x.exp()" in said[1]
+
+
+@pytest.mark.usefixtures("everywhere")
+def test_switching_and_nesting() -> None:
     def run(lib: Any) -> Any:
-        seen = [lib.is_anomaly_enabled()]
-        with lib.autograd.set_detect_anomaly(True, check_nan=False):
-            seen += [lib.is_anomaly_enabled(), lib.is_anomaly_check_nan_enabled()]
-            with lib.autograd.set_detect_anomaly(False):
-                seen.append(lib.is_anomaly_enabled())
-            seen.append(lib.is_anomaly_enabled())
-        return [*seen, lib.is_anomaly_enabled(), lib.is_anomaly_check_nan_enabled()]
+        def now() -> Any:
+            return lib.is_anomaly_enabled(), lib.is_anomaly_check_nan_enabled()
+
+        seen = [now()]
+        lib.autograd.set_detect_anomaly(True, check_nan=False)
+        seen.append(now())
+        with lib.autograd.set_detect_anomaly(False):
+            seen.append(now())
+        seen.append(now())
+        lib.autograd.set_detect_anomaly(False)
+        seen.append(now())
+        with pytest.warns(UserWarning, match="Anomaly Detection has been enabled"):
+            mode = lib.autograd.detect_anomaly(check_nan=False)
+        seen.append(now())
+        with pytest.raises(KeyError), mode:
+            seen.append(now())
+            raise KeyError
+        return [*seen, now()]
 
     same(run)
 

@@ -1,4 +1,4 @@
-"""Checkpoints in a session: torch's gradients, less memory, and no extra message."""
+"""Checkpoints: torch's gradients, errors and warnings; in a session less memory, and no extra message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import telegrad as tg
 from .parity import bodies, error_of, same, same_error
 from .test_function_client import leaf, nothing_waits
 
-pytestmark = pytest.mark.usefixtures("session")
+EVERYWHERE = pytest.mark.usefixtures("everywhere")
+IN_SESSIONS = pytest.mark.usefixtures("session")
 BOTH_WAYS = pytest.mark.parametrize("reentrant", [True, False])
 
 
@@ -104,13 +105,6 @@ class Bodies:
         lib.utils.checkpoint.checkpoint(function, x, use_reentrant=reentrant).sum().backward()
         return x.grad
 
-    def statistics_are_counted_twice(lib: Any, reentrant: bool) -> Any:
-        norm = lib.nn.BatchNorm1d(2, dtype=lib.float64)
-        x = lib.tensor([[1.0, 2], [2, 5], [4, 3], [0, 1]], dtype=lib.float64, requires_grad=True)
-        y = lib.utils.checkpoint.checkpoint(lambda a: norm(a.exp()).sin(), x, use_reentrant=reentrant)
-        (y**3).sum().backward()
-        return x.grad, norm.weight.grad, norm.running_mean, norm.running_var, norm.num_batches_tracked.item()
-
     def twice_with_a_retained_graph(lib: Any, reentrant: bool) -> Any:
         x = leaf(lib)
         y = lib.utils.checkpoint.checkpoint(lambda a: a.sin().exp(), x, use_reentrant=reentrant).sum()
@@ -132,6 +126,8 @@ class Bodies:
         return y, x.grad
 
 
+@pytest.mark.every
+@EVERYWHERE
 @BOTH_WAYS
 @pytest.mark.parametrize("body", bodies(Bodies))
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")  # outer ones record nothing
@@ -139,6 +135,20 @@ def test_gradients_are_torchs(body: Any, reentrant: bool) -> None:
     same(lambda lib: body(lib, reentrant))
 
 
+@IN_SESSIONS
+@BOTH_WAYS
+def test_statistics_are_counted_twice(reentrant: bool) -> None:
+    def run(lib: Any) -> Any:
+        norm = lib.nn.BatchNorm1d(2, dtype=lib.float64)
+        x = lib.tensor([[1.0, 2], [2, 5], [4, 3], [0, 1]], dtype=lib.float64, requires_grad=True)
+        y = lib.utils.checkpoint.checkpoint(lambda a: norm(a.exp()).sin(), x, use_reentrant=reentrant)
+        (y**3).sum().backward()
+        return x.grad, norm.weight.grad, norm.running_mean, norm.running_var, norm.num_batches_tracked.item()
+
+    same(run)
+
+
+@EVERYWHERE
 def test_gradients_of_gradients_and_for_chosen_inputs() -> None:
     def run(lib: Any) -> Any:
         x, w = leaf(lib), leaf(lib, 4, 5, 6)
@@ -150,6 +160,7 @@ def test_gradients_of_gradients_and_for_chosen_inputs() -> None:
     same(run)
 
 
+@EVERYWHERE
 def test_what_was_not_saved_may_be_modified_after_it() -> None:
     def run(lib: Any) -> Any:
         x = leaf(lib)
@@ -185,6 +196,7 @@ def test_dropout_has_the_same_mask_again(session: tg.Session, rate: float) -> No
     assert run(kept=True) == run(kept=False)
 
 
+@IN_SESSIONS
 def test_other_random_numbers_where_they_are_not_preserved() -> None:
     tg.manual_seed(3)
     x = tg.ones(200, requires_grad=True)
@@ -248,6 +260,7 @@ def test_no_message_more(session: tg.Session) -> None:
     assert step(True) == step(False) == 1
 
 
+@IN_SESSIONS
 def test_a_loop_whose_programs_the_session_knows_again() -> None:
     def run(lib: Any) -> Any:
         x, w = leaf(lib), leaf(lib, 0.5, -1, 2)
@@ -268,6 +281,7 @@ def test_a_loop_whose_programs_the_session_knows_again() -> None:
     same(run)
 
 
+@EVERYWHERE
 def test_a_function_of_the_clients_inside() -> None:
     def run(lib: Any) -> Any:
         class Cube(lib.autograd.Function):
@@ -289,6 +303,7 @@ def test_a_function_of_the_clients_inside() -> None:
     same(run)
 
 
+@EVERYWHERE
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_hooks_inside_run_once() -> None:
     def run(lib: Any) -> Any:
@@ -307,8 +322,8 @@ def test_hooks_inside_run_once() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("use_reentrant", [False, True])
-def test_a_pass_with_hooks_inside(session: tg.Session, use_reentrant: bool) -> None:
+@BOTH_WAYS
+def test_a_pass_with_hooks_inside(everywhere: tg.Session | None, reentrant: bool) -> None:
     def run(lib: Any) -> Any:
         x = leaf(lib)
 
@@ -320,21 +335,34 @@ def test_a_pass_with_hooks_inside(session: tg.Session, use_reentrant: bool) -> N
                 (g,) = lib.autograd.grad((z * z).sum(), y)
             return (a * g).sin()
 
-        lib.utils.checkpoint.checkpoint(function, x * 1, use_reentrant=use_reentrant).sum().backward()
+        lib.utils.checkpoint.checkpoint(function, x * 1, use_reentrant=reentrant).sum().backward()
         return x.grad
 
     same(run)
-    nothing_waits(session)
+    nothing_waits(everywhere)
 
 
 class Mistakes:
     """Functions that must raise the same error in both libraries."""
 
     def keywords_with_reentrance(lib: Any) -> None:
-        lib.utils.checkpoint.checkpoint(lambda a, b: a, leaf(lib), b=1, use_reentrant=True)
+        lib.utils.checkpoint.checkpoint(lambda a, b, c: a, leaf(lib), b=1, c=2, use_reentrant=True)
 
     def unknown_check(lib: Any) -> None:
         lib.utils.checkpoint.checkpoint(lambda a: a, leaf(lib), determinism_check="all", use_reentrant=False)
+
+    def debugging_with_reentrance(lib: Any) -> None:
+        lib.utils.checkpoint.checkpoint(lambda a: a, leaf(lib), debug=True, use_reentrant=True)
+
+    def debugging_in_a_context(lib: Any) -> None:
+        options = {"debug": True, "use_reentrant": False, "context_fn": lambda: (1, 2)}
+        lib.utils.checkpoint.checkpoint(lambda a: a, leaf(lib), **options)
+
+    def keywords_for_segments(lib: Any) -> None:
+        lib.utils.checkpoint.checkpoint_sequential([lambda a: a.sin()], 1, leaf(lib), a=1, use_reentrant=False)
+
+    def too_many_segments(lib: Any) -> None:
+        lib.utils.checkpoint.checkpoint_sequential([lambda a: a.sin()], 2, leaf(lib), use_reentrant=False)
 
     def for_chosen_inputs_with_reentrance(lib: Any) -> None:
         x = leaf(lib)
@@ -346,27 +374,40 @@ class Mistakes:
         y = lib.utils.checkpoint.checkpoint(lambda a: a.sin() * 2, x * 2, use_reentrant=True).sum()
         (y * 2).backward(inputs=[x])
 
-    def an_argument_was_modified(lib: Any) -> None:
-        x = leaf(lib)
-        a = x * 1
-        y = lib.utils.checkpoint.checkpoint(lambda a: a.sin().exp(), a, use_reentrant=False)
-        a.mul_(2)
-        y.sum().backward()
-        x.grad.tolist()
-
-    def a_second_backward(lib: Any) -> None:
-        x = leaf(lib)
-        y = lib.utils.checkpoint.checkpoint(lambda a: a.sin().exp(), x, use_reentrant=False).sum()
-        y.backward()
-        y.backward()
-
     def an_error_inside(lib: Any) -> None:
         lib.utils.checkpoint.checkpoint(lambda a: a.sin().view(2, 2), leaf(lib), use_reentrant=False)
 
 
+@pytest.mark.every
+@EVERYWHERE
 @pytest.mark.parametrize("body", bodies(Mistakes))
 def test_mistakes_are_torchs(body: Any) -> None:
-    same_error(body)
+    same_error(body, whole=True)
+
+
+@EVERYWHERE
+@BOTH_WAYS
+def test_an_argument_that_was_modified_raises(reentrant: bool) -> None:
+    def run(lib: Any) -> None:
+        x = leaf(lib)
+        a = x * 1
+        y = lib.utils.checkpoint.checkpoint(lambda a: a.sin(), a, use_reentrant=reentrant)
+        a.mul_(2)
+        y.sum().backward()
+        x.grad.tolist()
+
+    same_error(run, whole=True)
+
+
+@EVERYWHERE
+@BOTH_WAYS
+def test_a_second_backward_raises(reentrant: bool) -> None:
+    def run(lib: Any) -> None:
+        y = lib.utils.checkpoint.checkpoint(lambda a: a.sin().exp(), leaf(lib), use_reentrant=reentrant).sum()
+        y.backward()
+        y.backward()
+
+    same_error(run, "Trying to backward through the graph a second time")
 
 
 def test_an_error_inside_leaves_the_session_as_it_was(session: tg.Session) -> None:
@@ -384,6 +425,7 @@ def test_an_error_inside_leaves_the_session_as_it_was(session: tg.Session) -> No
 
 
 @pytest.mark.every
+@IN_SESSIONS
 @pytest.mark.parametrize(
     "change",
     [
@@ -406,15 +448,20 @@ def test_a_recomputation_that_saves_other_tensors_raises(change: Any) -> None:
     assert run(tg) == run(torch)
 
 
-@pytest.mark.parametrize("texts", ["checkpoint", "checkpoint_sequential"])
-def test_warnings_are_torchs(texts: str) -> None:
+@EVERYWHERE
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda lib: lib.utils.checkpoint.checkpoint(lambda a: a, lib.ones(2)),
+        lambda lib: lib.utils.checkpoint.checkpoint(lambda a: a, lib.ones(2), use_reentrant=True),
+        lambda lib: lib.utils.checkpoint.checkpoint_sequential([lib.sin], 1, leaf(lib)),
+    ],
+)
+def test_warnings_are_torchs(call: Any) -> None:
     def warned(lib: Any) -> Any:
         with pytest.warns(UserWarning) as found:
-            if texts == "checkpoint":
-                lib.utils.checkpoint.checkpoint(lambda a: a, lib.ones(2))
-            else:
-                lib.utils.checkpoint.checkpoint_sequential([lib.sin], 1, leaf(lib))
-        return [str(w.message) for w in found]
+            call(lib)
+        return [(w.category, str(w.message)) for w in found]
 
     same(warned)
 
@@ -508,6 +555,7 @@ class Selections:
         return x.grad, seen
 
 
+@IN_SESSIONS
 @pytest.mark.parametrize("body", bodies(Selections))
 def test_selective_checkpoints_are_torchs(body: Any) -> None:
     same(body)
@@ -532,6 +580,7 @@ def test_no_message_more_for_a_policy(session: tg.Session) -> None:
     assert session.requests - before == 1
 
 
+@IN_SESSIONS
 def test_random_draws_are_repeated_though_a_policy_saves_them() -> None:
     def run(checkpointed: bool) -> Any:
         tg.manual_seed(3)
@@ -547,6 +596,7 @@ def test_random_draws_are_repeated_though_a_policy_saves_them() -> None:
     assert run(checkpointed=True) == run(checkpointed=False)
 
 
+@IN_SESSIONS
 def test_a_saved_result_that_was_modified() -> None:
     def run(lib: Any, **options: Any) -> Any:
         x = leaf(lib)
@@ -582,6 +632,7 @@ class BadPolicies:
         selective(lib, lambda *args, **kwargs: 1 / 0)(lambda a: a.sin(), leaf(lib))
 
 
+@IN_SESSIONS
 @pytest.mark.parametrize("body", bodies(BadPolicies))
 def test_bad_policies_are_refused_as_by_torch(body: Any) -> None:
     theirs, ours = error_of(body, torch), error_of(body, tg)
