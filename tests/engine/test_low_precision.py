@@ -16,10 +16,10 @@ import telegrad_engine as tg
 from telegrad_engine import autograd
 from telegrad_engine.schema.op import CATALOGUE, Op
 
+from ..client.parity import ENGINE
 from ..op_cases import cases_of
 from ..op_cases.stand_ins import Case, T
 from . import oracle
-from .wrong_calls import Ours
 
 KINDS = ("float16", "bfloat16")
 
@@ -151,7 +151,7 @@ def test_intermediate_results_are_wide(call: str, kind: str) -> None:
     }
     arrays = {name: array.astype(kind) for name, array in arrays.items()}
     theirs = eval(call, {"torch": torch} | {name: oracle.make_torch(a) for name, a in arrays.items()})
-    ours = eval(call, {"torch": Ours()} | {name: tg.tensor(a) for name, a in arrays.items()})
+    ours = eval(call, {"torch": ENGINE} | {name: tg.tensor(a) for name, a in arrays.items()})
     assert oracle.dtype_name(ours) == oracle.dtype_name(theirs) == kind
     expected, found = (oracle.numpy(t).astype(np.float64) for t in (theirs, ours))
     unit = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0)) * (2**-10 if kind == "float16" else 2**-7)
