@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from types import SimpleNamespace
+from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -20,9 +20,10 @@ from telegrad_engine import amp
 from telegrad_engine.schema.op import Op
 from telegrad_engine.schema.promotion import Policy
 
+from ..client.parity import ENGINE, library, same, same_error
 from ..op_cases import cases_of
 from . import oracle
-from .twins import OURS, THEIRS, leaf, plain
+from .twins import leaf
 
 OPS = [op for op in tg.CATALOGUE if cases_of(op) and not (op.internal or op.random or op.factory)]
 NOT_AS_TORCH = {
@@ -93,153 +94,126 @@ def test_the_declared_policies_are_torchs(device: str) -> None:
 
 # What is cast, when --------------------------------------------------------------------------
 
-SIDES = [
-    SimpleNamespace(t=OURS, amp=amp, F=tg.functions, bfloat16=tg.dtypes.bfloat16, float16=tg.dtypes.float16),
-    SimpleNamespace(t=THEIRS, amp=SimpleNamespace(
-        autocast=torch.autocast, custom_fwd=torch.amp.custom_fwd, custom_bwd=torch.amp.custom_bwd,
-        is_autocast_enabled=torch.is_autocast_enabled, get_autocast_dtype=torch.get_autocast_dtype,
-        is_autocast_cache_enabled=torch.is_autocast_cache_enabled, GradScaler=torch.amp.GradScaler,
-        clear_autocast_cache=torch.clear_autocast_cache,
-    ), F=torch, bfloat16=torch.bfloat16, float16=torch.float16),
-]  # fmt: skip
+
+@pytest.fixture(autouse=True)
+def on_the_engine() -> Iterator[None]:
+    with library(ENGINE):
+        yield
 
 
-def named(value: Any) -> Any:
-    """As ``plain``, and dtypes by name."""
-    if isinstance(value, (list, tuple)):
-        return [named(v) for v in value]
-    if isinstance(value, (torch.dtype, tg.dtypes.DType)):
-        return str(getattr(value, "name", value)).removeprefix("torch.")
-    return plain(value)
-
-
-def both(function: Any) -> None:
-    found, expected = [named(function(side)) for side in SIDES]
-    assert found == expected
-
-
-def both_raise(function: Any) -> None:
-    with pytest.raises(Exception) as theirs:
-        function(SIDES[1])
-    with pytest.raises(type(theirs.value)) as mine:
-        function(SIDES[0])
-    assert str(mine.value) == str(theirs.value)
-
-
-def matrix(s: Any, requires_grad: bool = False) -> Any:
-    return s.t.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=requires_grad)
+def matrix(lib: Any, requires_grad: bool = False) -> Any:
+    return lib.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=requires_grad)
 
 
 def test_nesting_and_what_it_answers() -> None:
-    def use(s: Any) -> Any:
-        a = matrix(s)
+    def use(lib: Any) -> Any:
+        a = matrix(lib)
 
         def now() -> Any:
-            kinds = [s.amp.is_autocast_enabled("cpu"), s.amp.is_autocast_enabled(), s.amp.is_autocast_enabled("cuda")]
-            dtypes = [(a @ a).dtype, s.amp.get_autocast_dtype("cpu"), s.amp.get_autocast_dtype("cuda")]
-            return kinds + dtypes + [s.amp.is_autocast_cache_enabled()]
+            kinds = [lib.is_autocast_enabled("cpu"), lib.is_autocast_enabled(), lib.is_autocast_enabled("cuda")]
+            dtypes = [(a @ a).dtype, lib.get_autocast_dtype("cpu"), lib.get_autocast_dtype("cuda")]
+            return kinds + dtypes + [lib.is_autocast_cache_enabled()]
 
         seen = [now()]
-        with s.amp.autocast("cpu"):
+        with lib.autocast("cpu"):
             seen.append(now())
-            with s.amp.autocast("cpu", dtype=s.float16):
+            with lib.autocast("cpu", dtype=lib.float16):
                 seen.append(now())
-            with s.amp.autocast("cpu", enabled=False, cache_enabled=False):
+            with lib.autocast("cpu", enabled=False, cache_enabled=False):
                 seen.append(now())
             seen.append(now())
-        seen.append(s.amp.autocast("cpu", s.bfloat16)(now)())
-        seen.append(s.amp.autocast("cpu", s.bfloat16, False)(now)())
-        with pytest.raises(KeyError), s.amp.autocast("cpu"):
+        seen.append(lib.autocast("cpu", lib.bfloat16)(now)())
+        seen.append(lib.autocast("cpu", lib.bfloat16, False)(now)())
+        with pytest.raises(KeyError), lib.autocast("cpu"):
             raise KeyError
         return [*seen, now()]
 
-    both(use)
+    same(use)
 
 
 @pytest.mark.parametrize(
     "use",
     [
-        lambda s, a, b, d: [(a @ b).dtype, (b @ b).dtype, (a @ b).tolist()],
-        lambda s, a, b, d: [(d @ d).dtype, (a.long() @ a.long()).dtype],
-        lambda s, a, b, d: [s.F.cat([a, b]).dtype, s.F.cat([b, b]).dtype, s.F.cat([b, d]).dtype],
-        lambda s, a, b, d: [s.F.stack([b, a]).dtype, s.F.stack([b, b]).dtype],
-        lambda s, a, b, d: s.F.cat([b, b.half()]),
-        lambda s, a, b, d: s.F.cat([a.half(), a]),
-        lambda s, a, b, d: [a.clone().addmm_(a, a).dtype, (a + b).dtype, (a * b).dtype, b.exp().dtype],
-        lambda s, a, b, d: [a.mv(a[0]).dtype, a[0].dot(a[0]).dtype, (a @ a[0]).dtype, s.F.addmv(a[0], a, a[0]).dtype],
-        lambda s, a, b, d: [b.prod().dtype, b.sum().dtype, b.softmax(0).dtype],
+        lambda lib, a, b, d: [(a @ b).dtype, (b @ b).dtype, (a @ b).tolist()],
+        lambda lib, a, b, d: [(d @ d).dtype, (a.long() @ a.long()).dtype],
+        lambda lib, a, b, d: [lib.cat([a, b]).dtype, lib.cat([b, b]).dtype, lib.cat([b, d]).dtype],
+        lambda lib, a, b, d: [lib.stack([b, a]).dtype, lib.stack([b, b]).dtype],
+        lambda lib, a, b, d: lib.cat([b, b.half()]),
+        lambda lib, a, b, d: lib.cat([a.half(), a]),
+        lambda lib, a, b, d: [a.clone().addmm_(a, a).dtype, (a + b).dtype, (a * b).dtype, b.exp().dtype],
+        lambda lib, a, b, d: [a.mv(a[0]).dtype, a[0].dot(a[0]).dtype, (a @ a[0]).dtype, lib.addmv(a[0], a, a[0]).dtype],
+        lambda lib, a, b, d: [b.prod().dtype, b.sum().dtype, b.softmax(0).dtype],
     ],
 )
 def test_what_is_cast(use: Any) -> None:
-    def run(s: Any) -> Any:
-        a = matrix(s)
-        with s.amp.autocast("cpu"):
-            return use(s, a, a.to(s.bfloat16), a.double())
+    def run(lib: Any) -> Any:
+        a = matrix(lib)
+        with lib.autocast("cpu"):
+            return use(lib, a, a.to(lib.bfloat16), a.double())
 
     try:
-        run(SIDES[1])
+        run(torch)
     except RuntimeError:
-        both_raise(run)
+        same_error(run, whole=True)
     else:
-        both(run)
+        same(run)
 
 
 def test_gradients_have_the_leaves_dtype() -> None:
-    def use(s: Any) -> Any:
-        w, x = matrix(s, True), matrix(s)
-        with s.amp.autocast("cpu"):
+    def use(lib: Any) -> Any:
+        w, x = matrix(lib, True), matrix(lib)
+        with lib.autocast("cpu"):
             out = (x @ w).tanh() @ w
         out.sum().backward()
         node = out.grad_fn.next_functions[1][0]
         return out.dtype, w.grad.dtype, [[round(v) for v in row] for row in w.grad.tolist()], node.name()
 
-    both(use)
+    same(use)
 
 
 def test_casts_of_parameters_are_kept_until_the_outermost_block_ends() -> None:
-    def use(s: Any) -> Any:
-        w, x = matrix(s, True), matrix(s)
+    def use(lib: Any) -> Any:
+        w, x = matrix(lib, True), matrix(lib)
 
         def casts(*outs: Any) -> bool:
             first, second = [out.grad_fn.next_functions[0][0] for out in outs]
             return first is second
 
-        with s.amp.autocast("cpu"):
-            with s.t.no_grad():
+        with lib.autocast("cpu"):
+            with lib.no_grad():
                 w @ x
             before = w @ x
-            with s.amp.autocast("cpu", enabled=False):
+            with lib.autocast("cpu", enabled=False):
                 pass
-            with s.t.no_grad():
+            with lib.no_grad():
                 w.add_(1)
             stale = w @ x
             seen = [before.requires_grad, casts(before, stale), stale]
-            s.amp.clear_autocast_cache()
+            lib.clear_autocast_cache()
             seen.append(w @ x)
-        with s.amp.autocast("cpu"):
+        with lib.autocast("cpu"):
             seen.append(casts(before, w @ x))
-        with s.amp.autocast("cpu", cache_enabled=False):
+        with lib.autocast("cpu", cache_enabled=False):
             seen.append(casts(w @ x, w @ x))
         return seen
 
-    both(use)
+    same(use)
 
 
 def test_misuse_of_autocast() -> None:
-    both_raise(lambda s: s.amp.autocast(3))
-    both_raise(lambda s: s.amp.autocast(lambda: 1))
-    both_raise(lambda s: s.amp.autocast("foo"))
-    both_raise(lambda s: s.amp.is_autocast_enabled("foo"))
-    both_raise(lambda s: s.amp.custom_fwd(device_type=3))
+    same_error(lambda lib: lib.autocast(3), whole=True)
+    same_error(lambda lib: lib.autocast(lambda: 1), whole=True)
+    same_error(lambda lib: lib.autocast("foo"), whole=True)
+    same_error(lambda lib: lib.is_autocast_enabled("foo"), whole=True)
+    same_error(lambda lib: lib.amp.custom_fwd(device_type=3), whole=True)
 
-    def texts(s: Any) -> Any:
+    def texts(lib: Any) -> Any:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            double = torch.float64 if s.t is THEIRS else tg.dtypes.float64
-            with s.amp.autocast("cpu", dtype=double):
-                return str(caught[0].message), (matrix(s) @ matrix(s)).dtype
+            with lib.autocast("cpu", dtype=lib.float64):
+                return str(caught[0].message), (matrix(lib) @ matrix(lib)).dtype
 
-    both(texts)
+    same(texts)
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
@@ -283,9 +257,9 @@ class Descent:
 
 
 def test_a_training_loop_with_overflows() -> None:
-    def use(s: Any) -> Any:
-        scaler = s.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2)
-        p, idle = leaf(s.t, (1.0, 2.0)), leaf(s.t, (1.0, 2.0))
+    def use(lib: Any) -> Any:
+        scaler = lib.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2)
+        p, idle = leaf(lib, (1.0, 2.0)), leaf(lib, (1.0, 2.0))
         optimizer = Descent(p, idle)
         seen = []
         for i in range(7):
@@ -300,72 +274,72 @@ def test_a_training_loop_with_overflows() -> None:
             seen.append([scaler.get_scale(), scaler.state_dict(), p.tolist()])
         return seen, optimizer.steps
 
-    both(use)
+    same(use)
 
 
 def test_what_can_be_scaled() -> None:
-    def use(s: Any) -> Any:
-        scaler = s.amp.GradScaler("cpu", init_scale=8.0)
-        x = leaf(s.t)
+    def use(lib: Any) -> Any:
+        scaler = lib.amp.GradScaler("cpu", init_scale=8.0)
+        x = leaf(lib)
         scaled = scaler.scale([x.sum(), (x,)]) + list(scaler.scale({x: 1}))
         half = x.half()
         return scaled, scaled[0].grad_fn.name(), scaler.scale(half).dtype, scaler.scale(half.sum()).dtype
 
-    both(use)
-    both_raise(lambda s: s.amp.GradScaler("cpu").scale(5))
+    same(use)
+    same_error(lambda lib: lib.amp.GradScaler("cpu").scale(5), whole=True)
 
 
 @pytest.mark.parametrize(
     "use",
     [
-        lambda s, g, o, p: s.amp.GradScaler("cpu").step(o),
-        lambda s, g, o, p: s.amp.GradScaler("cpu").update(),
-        lambda s, g, o, p: s.amp.GradScaler("cpu").unscale_(o),
-        lambda s, g, o, p: (g.unscale_(o), g.unscale_(o)),
-        lambda s, g, o, p: (g.step(o), g.step(o)),
-        lambda s, g, o, p: (g.step(o), g.unscale_(o)),
-        lambda s, g, o, p: (setattr(p, "grad", None), g.step(o)),
-        lambda s, g, o, p: g.update(),
-        lambda s, g, o, p: g.step(o, closure=lambda: 1),
-        lambda s, g, o, p: g.update(s.t.tensor([8.0, 1.0])),
-        lambda s, g, o, p: g.update(s.t.tensor([8.0], requires_grad=True)),
-        lambda s, g, o, p: g.load_state_dict({}),
-        lambda s, g, o, p: g.load_state_dict({"scale": 3.0}),
-        lambda s, g, o, p: (g.unscale_(o), pickle.dumps(g)),
-        lambda s, g, o, p: s.amp.GradScaler("cpu", growth_factor=1.0),
-        lambda s, g, o, p: s.amp.GradScaler("cpu", backoff_factor=1.0),
+        lambda lib, g, o, p: lib.amp.GradScaler("cpu").step(o),
+        lambda lib, g, o, p: lib.amp.GradScaler("cpu").update(),
+        lambda lib, g, o, p: lib.amp.GradScaler("cpu").unscale_(o),
+        lambda lib, g, o, p: (g.unscale_(o), g.unscale_(o)),
+        lambda lib, g, o, p: (g.step(o), g.step(o)),
+        lambda lib, g, o, p: (g.step(o), g.unscale_(o)),
+        lambda lib, g, o, p: (setattr(p, "grad", None), g.step(o)),
+        lambda lib, g, o, p: g.update(),
+        lambda lib, g, o, p: g.step(o, closure=lambda: 1),
+        lambda lib, g, o, p: g.update(lib.tensor([8.0, 1.0])),
+        lambda lib, g, o, p: g.update(lib.tensor([8.0], requires_grad=True)),
+        lambda lib, g, o, p: g.load_state_dict({}),
+        lambda lib, g, o, p: g.load_state_dict({"scale": 3.0}),
+        lambda lib, g, o, p: (g.unscale_(o), pickle.dumps(g)),
+        lambda lib, g, o, p: lib.amp.GradScaler("cpu", growth_factor=1.0),
+        lambda lib, g, o, p: lib.amp.GradScaler("cpu", backoff_factor=1.0),
     ],
 )
 def test_misuse_of_the_scaler(use: Any) -> None:
-    def run(s: Any) -> Any:
-        scaler = s.amp.GradScaler("cpu")
-        p = leaf(s.t)
+    def run(lib: Any) -> Any:
+        scaler = lib.amp.GradScaler("cpu")
+        p = leaf(lib)
         scaler.scale(p.sum()).backward()
-        return use(s, scaler, Descent(p), p)
+        return use(lib, scaler, Descent(p), p)
 
-    both_raise(run)
+    same_error(run, whole=True)
 
 
 def test_half_gradients_are_refused_and_other_dtypes_unscaled() -> None:
     def unscaled(dtype: Any) -> Any:
-        def use(s: Any) -> Any:
-            scaler = s.amp.GradScaler("cpu", init_scale=4.0)
-            p = leaf(s.t).detach().to(dtype(s)).requires_grad_()
+        def use(lib: Any) -> Any:
+            scaler = lib.amp.GradScaler("cpu", init_scale=4.0)
+            p = leaf(lib).detach().to(dtype(lib)).requires_grad_()
             scaler.scale(p.sum()).backward()
             scaler.unscale_(Descent(p))
             return p.grad, p.grad.dtype
 
         return use
 
-    both_raise(unscaled(lambda s: s.float16))
-    both(unscaled(lambda s: s.bfloat16))
-    both(unscaled(lambda s: s.t.float64))
+    same_error(unscaled(lambda lib: lib.float16), whole=True)
+    same(unscaled(lambda lib: lib.bfloat16))
+    same(unscaled(lambda lib: lib.float64))
 
 
 def test_a_scaler_that_is_off_does_nothing() -> None:
-    def use(s: Any) -> Any:
-        scaler = s.amp.GradScaler("cpu", enabled=False)
-        p = leaf(s.t)
+    def use(lib: Any) -> Any:
+        scaler = lib.amp.GradScaler("cpu", enabled=False)
+        p = leaf(lib)
         scaler.scale(p.sum()).backward()
         optimizer = Descent(p)
         scaler.unscale_(optimizer)
@@ -373,22 +347,22 @@ def test_a_scaler_that_is_off_does_nothing() -> None:
         seen = [scaler.step(optimizer), scaler.update(), scaler.state_dict(), scaler.get_scale(), scaler.is_enabled()]
         return seen, p, scaler.scale(5)
 
-    both(use)
+    same(use)
 
 
 def test_the_state_comes_back() -> None:
-    def use(s: Any) -> Any:
-        scaler, other = s.amp.GradScaler("cpu", init_scale=2.0), s.amp.GradScaler("cpu")
+    def use(lib: Any) -> Any:
+        scaler, other = lib.amp.GradScaler("cpu", init_scale=2.0), lib.amp.GradScaler("cpu")
         scaler.set_growth_factor(3.0)
         scaler.set_backoff_factor(0.25)
         scaler.set_growth_interval(7)
-        scaler.scale(leaf(s.t).sum())
+        scaler.scale(leaf(lib).sum())
         scaler.update(16.0)
         other.load_state_dict(scaler.state_dict())
         again = pickle.loads(pickle.dumps(other))
         return (
-            other.state_dict(), again.state_dict(), other.scale(leaf(s.t)), again.get_growth_factor(),
+            other.state_dict(), again.state_dict(), other.scale(leaf(lib)), again.get_growth_factor(),
             again.get_backoff_factor(), again.get_growth_interval(),
         )  # fmt: skip
 
-    both(use)
+    same(use)

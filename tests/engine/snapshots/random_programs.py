@@ -218,3 +218,13 @@ def outcome(session: Session, instruction: Instruction) -> Any:
         name: (value.description, None if value.array is None else value.array.tobytes())
         for name, value in values.items()
     }
+
+
+def run(session: Session, *instructions: tuple[Any, ...]) -> Any:
+    """Run a program of the instructions with these arguments, and return what it fetched."""
+    return session.run([Instruction(*i) for i in instructions]).values
+
+
+def value(session: Session, name: str) -> Any:
+    """Return the array of a tensor."""
+    return run(session, ("fetch", [(name,)]))[name].array

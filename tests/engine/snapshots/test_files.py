@@ -21,11 +21,7 @@ from telegrad_engine.session.snapshot import container
 from telegrad_engine.session.snapshot.blocks import Arrays
 
 from ... import fake_gpu
-from .random_programs import Programs, outcome
-
-
-def run(session: Session, *instructions: tuple[Any, ...]) -> Any:
-    return session.run([Instruction(*i) for i in instructions]).values
+from .random_programs import Programs, outcome, run
 
 
 def session_with_everything(seed: int = 1) -> Session:

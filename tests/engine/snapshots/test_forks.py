@@ -27,7 +27,7 @@ from telegrad_engine.session.snapshot import sharing
 from ...op_cases import cases_of
 from ...op_cases.stand_ins import T
 from ..templates import bound
-from .random_programs import Programs, outcome
+from .random_programs import Programs, outcome, run, value
 
 MIB = 2**20
 IN_PLACE = [op for op in CATALOGUE if op.inplace and cases_of(op)]
@@ -36,14 +36,6 @@ IN_PLACE = [op for op in CATALOGUE if op.inplace and cases_of(op)]
 @pytest.fixture
 def all_memory_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "SHARED_BYTES", 1)
-
-
-def run(session: Session, *instructions: tuple[Any, ...]) -> Any:
-    return session.run([Instruction(*i) for i in instructions]).values
-
-
-def value(session: Session, name: str) -> Any:
-    return run(session, ("fetch", [(name,)]))[name].array
 
 
 def assert_separate(session: Session, fork: Session, program: Sequence[Instruction]) -> None:

@@ -17,7 +17,7 @@ from telegrad_engine.session import snapshot
 from telegrad_engine.session.session import Session
 from telegrad_engine.session.snapshot import sharing
 
-from .random_programs import SWISH, Programs, outcome
+from .random_programs import SWISH, Programs, outcome, run, value
 
 STEPS = 60
 MAX_TWINS = 4
@@ -26,14 +26,6 @@ MAX_TWINS = 4
 @pytest.fixture(autouse=True)
 def all_memory_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "SHARED_BYTES", 1)
-
-
-def run(session: Session, *instructions: tuple[Any, ...]) -> Any:
-    return session.run([Instruction(*i) for i in instructions]).values
-
-
-def value(session: Session, name: str) -> Any:
-    return run(session, ("fetch", [(name,)]))[name].array
 
 
 def twins_of(session: Session) -> list[Session]:
