@@ -11,7 +11,7 @@ import torch
 
 import telegrad as tg
 
-from .parity import ENGINE, same, same_error
+from .parity import ENGINE, bodies, same, same_error
 from .test_function_client import double, function
 
 pytestmark = [
@@ -36,30 +36,154 @@ def dual(t: Any) -> Any:
     return t.autograd.forward_ad.make_dual(values(t, X), values(t, V))
 
 
-def ops(t: Any) -> Any:
-    d = dual(t)
-    y = t.tanh(d @ values(t, W)) + t.nn.functional.softmax(d, 1)
-    z = y[1:].reshape(-1)
-    return unpacked(
-        t, y, z, t.cat([z, z]), z.sort()[0], z.max(), d.detach(), d.sum(0, keepdim=True), t.stack([d, d * d])
-    )
+class Within:
+    """Functions, called within a level, whose results must be the same in both libraries."""
 
+    def ops(t: Any) -> Any:
+        d = dual(t)
+        y = t.tanh(d @ values(t, W)) + t.nn.functional.softmax(d, 1)
+        z = y[1:].reshape(-1)
+        return unpacked(
+            t, y, z, t.cat([z, z]), z.sort()[0], z.max(), d.detach(), d.sum(0, keepdim=True), t.stack([d, d * d])
+        )
 
-def a_dual(t: Any) -> Any:
-    x, v = values(t, X), values(t, V)
-    d = t.autograd.forward_ad.make_dual(x, v)
-    tangent = t.autograd.forward_ad.unpack_dual(d).tangent
-    return d.is_leaf, d.requires_grad, d._base is x, tangent is v, unpacked(t, x, d)
+    def a_dual(t: Any) -> Any:
+        x, v = values(t, X), values(t, V)
+        d = t.autograd.forward_ad.make_dual(x, v)
+        tangent = t.autograd.forward_ad.unpack_dual(d).tangent
+        return d.is_leaf, d.requires_grad, d._base is x, tangent is v, unpacked(t, x, d)
 
+    def with_and_without_a_tangent(t: Any) -> Any:
+        d = dual(t)
+        with t.no_grad():
+            unrecorded = unpacked(t, d.sin())
+        with t.inference_mode():
+            inside = unpacked(t, d.sin())
+        results = [d * d, d.floor(), d > 1, d.to(t.int64), d.clone(), d.view(3, 5), d[1:], 2 - d, d * 0, *d.split(2)]
+        return unpacked(t, *results), unrecorded, inside
 
-def with_and_without_a_tangent(t: Any) -> Any:
-    d = dual(t)
-    with t.no_grad():
-        unrecorded = unpacked(t, d.sin())
-    with t.inference_mode():
-        inside = unpacked(t, d.sin())
-    results = [d * d, d.floor(), d > 1, d.to(t.int64), d.clone(), d.view(3, 5), d[1:], 2 - d, d * 0, *d.split(2)]
-    return unpacked(t, *results), unrecorded, inside
+    def written_to_a_base(t: Any) -> Any:
+        y = t.zeros(5, 3, dtype=t.float64)
+        view = y[:1]
+        y.add_(dual(t))
+        return unpacked(t, y, view)
+
+    def written_to_a_view(t: Any) -> Any:
+        y = t.zeros(5, 3, dtype=t.float64)
+        view = y[:1]
+        view.add_(dual(t)[1])
+        return unpacked(t, y, view)
+
+    def written_to_a_dual(t: Any) -> Any:
+        v = values(t, V)
+        d = t.autograd.forward_ad.make_dual(values(t, X), v)
+        view = d.view(3, 5)
+        d.mul_(d.clone())
+        d[0] = 7.0
+        return unpacked(t, d, view), v
+
+    def overwritten(t: Any) -> Any:
+        return unpacked(t, dual(t).zero_(), dual(t).fill_(2.0), dual(t).copy_(values(t, X)))
+
+    def changed_geometry(t: Any) -> Any:
+        return unpacked(t, dual(t).clone().t_())
+
+    def a_composite_in_place(t: Any) -> Any:
+        d = dual(t)
+        return unpacked(t, d.addcmul_(d.clone(), values(t, V), value=3.0))
+
+    def in_place(t: Any) -> Any:
+        d = dual(t).clone()
+        view, plain = d[1], values(t, X)
+        d.mul_(2)
+        view.add_(d[0])
+        d[0] = 7.0
+        plain[2] = d[2]
+        plain.sin_()
+        return unpacked(t, d, view, plain)
+
+    def gradients_of_a_tangent(t: Any) -> Any:
+        f, x, v = t.autograd.forward_ad, values(t, X, requires_grad=True), values(t, V, requires_grad=True)
+        primal, tangent = f.unpack_dual((f.make_dual(x, v).sin() * x).sum())
+        tangent.backward()
+        with t.no_grad():
+            unrecorded = f.unpack_dual(f.make_dual(x, v).sin()).tangent
+        return x.grad.clone(), v.grad.clone(), primal.requires_grad, unrecorded.requires_grad
+
+    def values_that_backward_stores(t: Any) -> Any:
+        x = values(t, X, requires_grad=True)
+        (t.autograd.forward_ad.make_dual(x, values(t, V)) ** 3).sum().backward()
+        return unpacked(t, x.grad)
+
+    def reverse_over_forward(t: Any) -> Any:
+        w = values(t, W, requires_grad=True)
+        tangent = t.autograd.forward_ad.unpack_dual(t.tanh(dual(t) @ w)).tangent
+        tangent.sum().backward()
+        return tangent, w.grad
+
+    def forward_over_reverse(t: Any) -> Any:
+        x = values(t, X, requires_grad=True)
+        d = t.autograd.forward_ad.make_dual(x, values(t, V))
+        (g,) = t.autograd.grad((d**3).sum(), d, create_graph=True)
+        return t.autograd.forward_ad.unpack_dual(g).tangent.detach()
+
+    def a_function(t: Any) -> Any:
+        return unpacked(t, exponential(t).apply(dual(t) * 2))
+
+    def a_function_of_several_tensors(t: Any) -> Any:
+        f = t.autograd.forward_ad
+        seen: list[Any] = []
+
+        def forward(ctx: Any, x: Any, k: float, y: Any, i: Any) -> Any:
+            seen.append(("forward", unpacked(t, x, x * 2), f._is_fwd_grad_enabled()))
+            ctx.save_for_forward(x, y)
+            ctx.save_for_backward(x)
+            return x * y * k, x + i
+
+        def jvp(ctx: Any, dx: Any, dk: Any, dy: Any, di: Any) -> Any:
+            seen.append((dx, dk, dy, di, ctx.needs_input_grad, f._is_fwd_grad_enabled(), t.is_grad_enabled()))
+            x, y = ctx.saved_tensors
+            return dx * y * 2 + x * dy * 2, dx
+
+        results = function(t, forward=forward, jvp=jvp).apply(dual(t), 2.0, values(t, V), t.ones(5, 3).long())
+        return unpacked(t, *results), seen
+
+    def a_function_without_zeros(t: Any) -> Any:
+        seen: list[Any] = []
+
+        def forward(ctx: Any, x: Any, y: Any) -> Any:
+            ctx.set_materialize_grads(False)
+            return x * y
+
+        fn = function(t, forward=forward, jvp=lambda ctx, dx, dy: seen.append((dx, dy)) or dx)
+        return unpacked(t, fn.apply(dual(t), values(t, V))), seen
+
+    def switched_off(t: Any) -> Any:
+        f, d = t.autograd.forward_ad, dual(t)
+        with f._set_fwd_grad_enabled(False):
+            off = f._is_fwd_grad_enabled(), unpacked(t, d * 2, d, dual(t))
+        with t.inference_mode():
+            return off, unpacked(t, d * 2, d), f._is_fwd_grad_enabled()
+
+    def switched_off_by_a_call(t: Any) -> Any:
+        f, d = t.autograd.forward_ad, dual(t)
+        f._set_fwd_grad_enabled(False)
+        still = f._is_fwd_grad_enabled()
+        f._set_fwd_grad_enabled(True)
+        return still, unpacked(t, d)
+
+    def inside_a_function(t: Any) -> Any:
+        seen: list[Any] = []
+
+        def forward(ctx: Any, x: Any) -> Any:
+            seen.append((t.autograd.forward_ad._is_fwd_grad_enabled(), unpacked(t, dual(t))))
+            return x * 2
+
+        return unpacked(t, function(t, forward=forward, jvp=lambda ctx, v: v * 2).apply(dual(t))), seen
+
+    def printed(t: Any) -> Any:
+        d = t.autograd.forward_ad.make_dual(t.ones(2), t.ones(2))
+        return repr(d), repr(d * 2)
 
 
 def a_level_by_a_decorator(t: Any) -> Any:
@@ -71,82 +195,6 @@ def a_level_by_a_call(t: Any) -> Any:
     found = unpacked(t, dual(t).exp())
     t.autograd.forward_ad.exit_dual_level()
     return level, found
-
-
-def written_to_a_base(t: Any) -> Any:
-    y = t.zeros(5, 3, dtype=t.float64)
-    view = y[:1]
-    y.add_(dual(t))
-    return unpacked(t, y, view)
-
-
-def written_to_a_view(t: Any) -> Any:
-    y = t.zeros(5, 3, dtype=t.float64)
-    view = y[:1]
-    view.add_(dual(t)[1])
-    return unpacked(t, y, view)
-
-
-def written_to_a_dual(t: Any) -> Any:
-    v = values(t, V)
-    d = t.autograd.forward_ad.make_dual(values(t, X), v)
-    view = d.view(3, 5)
-    d.mul_(d.clone())
-    d[0] = 7.0
-    return unpacked(t, d, view), v
-
-
-def overwritten(t: Any) -> Any:
-    return unpacked(t, dual(t).zero_(), dual(t).fill_(2.0), dual(t).copy_(values(t, X)))
-
-
-def changed_geometry(t: Any) -> Any:
-    return unpacked(t, dual(t).clone().t_())
-
-
-def a_composite_in_place(t: Any) -> Any:
-    d = dual(t)
-    return unpacked(t, d.addcmul_(d.clone(), values(t, V), value=3.0))
-
-
-def in_place(t: Any) -> Any:
-    d = dual(t).clone()
-    view, plain = d[1], values(t, X)
-    d.mul_(2)
-    view.add_(d[0])
-    d[0] = 7.0
-    plain[2] = d[2]
-    plain.sin_()
-    return unpacked(t, d, view, plain)
-
-
-def reverse_over_forward(t: Any) -> Any:
-    w = values(t, W, requires_grad=True)
-    tangent = t.autograd.forward_ad.unpack_dual(t.tanh(dual(t) @ w)).tangent
-    tangent.sum().backward()
-    return tangent, w.grad
-
-
-def gradients_of_a_tangent(t: Any) -> Any:
-    f, x, v = t.autograd.forward_ad, values(t, X, requires_grad=True), values(t, V, requires_grad=True)
-    primal, tangent = f.unpack_dual((f.make_dual(x, v).sin() * x).sum())
-    tangent.backward()
-    with t.no_grad():
-        unrecorded = f.unpack_dual(f.make_dual(x, v).sin()).tangent
-    return x.grad.clone(), v.grad.clone(), primal.requires_grad, unrecorded.requires_grad
-
-
-def values_that_backward_stores(t: Any) -> Any:
-    x = values(t, X, requires_grad=True)
-    (t.autograd.forward_ad.make_dual(x, values(t, V)) ** 3).sum().backward()
-    return unpacked(t, x.grad)
-
-
-def forward_over_reverse(t: Any) -> Any:
-    x = values(t, X, requires_grad=True)
-    d = t.autograd.forward_ad.make_dual(x, values(t, V))
-    (g,) = t.autograd.grad((d**3).sum(), d, create_graph=True)
-    return t.autograd.forward_ad.unpack_dual(g).tangent.detach()
 
 
 def a_module(t: Any) -> Any:
@@ -173,70 +221,6 @@ def exponential(t: Any) -> Any:
     return function(t, forward=forward, backward=derivative, jvp=derivative)
 
 
-def a_function(t: Any) -> Any:
-    return unpacked(t, exponential(t).apply(dual(t) * 2))
-
-
-def a_function_of_several_tensors(t: Any) -> Any:
-    f = t.autograd.forward_ad
-    seen: list[Any] = []
-
-    def forward(ctx: Any, x: Any, k: float, y: Any, i: Any) -> Any:
-        seen.append(("forward", unpacked(t, x, x * 2), f._is_fwd_grad_enabled()))
-        ctx.save_for_forward(x, y)
-        ctx.save_for_backward(x)
-        return x * y * k, x + i
-
-    def jvp(ctx: Any, dx: Any, dk: Any, dy: Any, di: Any) -> Any:
-        seen.append((dx, dk, dy, di, ctx.needs_input_grad, f._is_fwd_grad_enabled(), t.is_grad_enabled()))
-        x, y = ctx.saved_tensors
-        return dx * y * 2 + x * dy * 2, dx
-
-    results = function(t, forward=forward, jvp=jvp).apply(dual(t), 2.0, values(t, V), t.ones(5, 3).long())
-    return unpacked(t, *results), seen
-
-
-def a_function_without_zeros(t: Any) -> Any:
-    seen: list[Any] = []
-
-    def forward(ctx: Any, x: Any, y: Any) -> Any:
-        ctx.set_materialize_grads(False)
-        return x * y
-
-    fn = function(t, forward=forward, jvp=lambda ctx, dx, dy: seen.append((dx, dy)) or dx)
-    return unpacked(t, fn.apply(dual(t), values(t, V))), seen
-
-
-def switched_off(t: Any) -> Any:
-    f, d = t.autograd.forward_ad, dual(t)
-    with f._set_fwd_grad_enabled(False):
-        off = f._is_fwd_grad_enabled(), unpacked(t, d * 2, d, dual(t))
-    with t.inference_mode():
-        return off, unpacked(t, d * 2, d), f._is_fwd_grad_enabled()
-
-
-def inside_a_function(t: Any) -> Any:
-    def forward(ctx: Any, x: Any) -> Any:
-        seen.append((t.autograd.forward_ad._is_fwd_grad_enabled(), unpacked(t, dual(t))))
-        return x * 2
-
-    seen: list[Any] = []
-    return unpacked(t, function(t, forward=forward, jvp=lambda ctx, v: v * 2).apply(dual(t))), seen
-
-
-def switched_off_by_a_call(t: Any) -> Any:
-    f, d = t.autograd.forward_ad, dual(t)
-    f._set_fwd_grad_enabled(False)
-    still = f._is_fwd_grad_enabled()
-    f._set_fwd_grad_enabled(True)
-    return still, unpacked(t, d)
-
-
-def printed(t: Any) -> Any:
-    d = t.autograd.forward_ad.make_dual(t.ones(2), t.ones(2))
-    return repr(d), repr(d * 2)
-
-
 def within(call: Callable[..., Any]) -> Callable[..., Any]:
     """Return the call within a level of its library."""
 
@@ -249,32 +233,7 @@ def within(call: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.mark.every
 @EVERYWHERE
-@pytest.mark.parametrize(
-    "run",
-    [
-        ops,
-        a_dual,
-        with_and_without_a_tangent,
-        written_to_a_base,
-        written_to_a_view,
-        written_to_a_dual,
-        overwritten,
-        changed_geometry,
-        a_composite_in_place,
-        in_place,
-        gradients_of_a_tangent,
-        values_that_backward_stores,
-        reverse_over_forward,
-        forward_over_reverse,
-        a_function,
-        a_function_of_several_tensors,
-        a_function_without_zeros,
-        switched_off,
-        switched_off_by_a_call,
-        inside_a_function,
-        printed,
-    ],
-)
+@pytest.mark.parametrize("run", bodies(Within), ids=lambda run: run.__name__)
 def test_tangents(run: Callable[[Any], Any]) -> None:
     same(within(run))
 

@@ -17,7 +17,7 @@ import torch
 import telegrad as tg
 from telegrad.tensor import batched_tensor
 
-from .parity import same, same_error
+from .parity import bodies, same, same_error
 
 pytestmark = [
     pytest.mark.usefixtures("session"),
@@ -57,94 +57,76 @@ def filled(t: Any, module: Any) -> Any:
 # Gradients ---------------------------------------------------------------------------------------
 
 
-def nested_gradients(t: Any) -> Any:
-    sine = t.func.grad(t.sin)
-    return sine(values(t, 0.3)), t.func.grad(sine)(values(t, 0.3)), t.func.grad(t.func.grad(sine))(values(t, 0.3))
+class Gradients:
+    """Functions that differentiate."""
 
+    def nested_gradients(t: Any) -> Any:
+        sine = t.func.grad(t.sin)
+        return sine(values(t, 0.3)), t.func.grad(sine)(values(t, 0.3)), t.func.grad(t.func.grad(sine))(values(t, 0.3))
 
-def several_arguments(t: Any) -> Any:
-    f = t.func.grad(lambda a, b, c: (a * b * c).sum(), argnums=(0, -1))
-    return f(values(t, X), values(t, X), values(t, X)), t.func.grad(lambda a, b: (a * b).sum(), (1,))(
-        *[values(t, X)] * 2
-    )
+    def several_arguments(t: Any) -> Any:
+        f = t.func.grad(lambda a, b, c: (a * b * c).sum(), argnums=(0, -1))
+        return f(values(t, X), values(t, X), values(t, X)), t.func.grad(lambda a, b: (a * b).sum(), (1,))(
+            *[values(t, X)] * 2
+        )
 
+    def trees_and_aux(t: Any) -> Any:
+        def f(d: Any, scale: float = 1.0) -> Any:
+            loss = (d["a"] * d["b"][0] * scale).sum()
+            return loss, {"double": d["a"] * 2}
 
-def trees_and_aux(t: Any) -> Any:
-    def f(d: Any, scale: float = 1.0) -> Any:
-        loss = (d["a"] * d["b"][0] * scale).sum()
-        return loss, {"double": d["a"] * 2}
+        d = {"a": values(t, X), "b": [values(t, X)]}
+        return t.func.grad(f, has_aux=True)(d, scale=2.0), t.func.grad_and_value(f, has_aux=True)(d)
 
-    d = {"a": values(t, X), "b": [values(t, X)]}
-    return t.func.grad(f, has_aux=True)(d, scale=2.0), t.func.grad_and_value(f, has_aux=True)(d)
+    def unused_arguments(t: Any) -> Any:
+        return t.func.grad(lambda a, b: a.sum(), (0, 1))(values(t, X), values(t, X)), t.func.grad(
+            lambda a: t.ones((), dtype=t.float64)
+        )(values(t, X))
 
+    def a_tensor_from_outside(t: Any) -> Any:
+        w = values(t, W, requires_grad=True)
+        g = t.func.grad(lambda x: t.tanh(w @ x).sum())(values(t, X[0]))
+        (g**2).sum().backward()
+        return g, w.grad
 
-def unused_arguments(t: Any) -> Any:
-    return t.func.grad(lambda a, b: a.sum(), (0, 1))(values(t, X), values(t, X)), t.func.grad(
-        lambda a: t.ones((), dtype=t.float64)
-    )(values(t, X))
+    def an_argument_that_requires_grad(t: Any) -> Any:
+        x = values(t, X, requires_grad=True)
+        g, value = t.func.grad_and_value(lambda x: (x**3).sum())(x)
+        (g.sum() + value).backward()
+        return g, value, x.grad
 
+    def under_no_grad(t: Any) -> Any:
+        x = values(t, X, requires_grad=True)
+        with t.no_grad():
+            return t.func.grad(lambda x: (x * x).sum())(x), t.func.grad(t.func.grad(lambda x: x**3))(values(t, 2.0))
 
-def a_tensor_from_outside(t: Any) -> Any:
-    w = values(t, W, requires_grad=True)
-    g = t.func.grad(lambda x: t.tanh(w @ x).sum())(values(t, X[0]))
-    (g**2).sum().backward()
-    return g, w.grad
+    def maml(t: Any) -> Any:
+        def inner(w: Any, x: Any, y: Any) -> Any:
+            return ((x @ w - y) ** 2).mean()
 
+        def outer(w: Any, x: Any, y: Any) -> Any:
+            for _ in range(2):
+                w = w - 0.1 * t.func.grad(inner)(w, x, y)
+            return inner(w, x, y)
 
-def an_argument_that_requires_grad(t: Any) -> Any:
-    x = values(t, X, requires_grad=True)
-    g, value = t.func.grad_and_value(lambda x: (x**3).sum())(x)
-    (g.sum() + value).backward()
-    return g, value, x.grad
+        return t.func.grad_and_value(outer)(values(t, W), values(t, X), values(t, X[:, ::-1]))
 
+    def maml_of_many_tasks(t: Any) -> Any:
+        def inner(w: Any, x: Any, y: Any) -> Any:
+            return ((x @ w - y) ** 2).mean()
 
-def under_no_grad(t: Any) -> Any:
-    x = values(t, X, requires_grad=True)
-    with t.no_grad():
-        return t.func.grad(lambda x: (x * x).sum())(x), t.func.grad(t.func.grad(lambda x: x**3))(values(t, 2.0))
+        def task(w: Any, x: Any, y: Any) -> Any:
+            return inner(w - 0.1 * t.func.grad(inner)(w, x, y), x, y)
 
-
-def maml(t: Any) -> Any:
-    def inner(w: Any, x: Any, y: Any) -> Any:
-        return ((x @ w - y) ** 2).mean()
-
-    def outer(w: Any, x: Any, y: Any) -> Any:
-        for _ in range(2):
-            w = w - 0.1 * t.func.grad(inner)(w, x, y)
-        return inner(w, x, y)
-
-    return t.func.grad_and_value(outer)(values(t, W), values(t, X), values(t, X[:, ::-1]))
-
-
-def maml_of_many_tasks(t: Any) -> Any:
-    def inner(w: Any, x: Any, y: Any) -> Any:
-        return ((x @ w - y) ** 2).mean()
-
-    def task(w: Any, x: Any, y: Any) -> Any:
-        return inner(w - 0.1 * t.func.grad(inner)(w, x, y), x, y)
-
-    tasks = values(t, RANDOM_TASKS[0]), values(t, RANDOM_TASKS[1])
-    whole = lambda w: t.func.vmap(task, (None, 0, 0))(w, *tasks).mean()  # noqa: E731
-    return t.func.grad_and_value(whole)(values(t, W))
+        tasks = values(t, RANDOM_TASKS[0]), values(t, RANDOM_TASKS[1])
+        whole = lambda w: t.func.vmap(task, (None, 0, 0))(w, *tasks).mean()  # noqa: E731
+        return t.func.grad_and_value(whole)(values(t, W))
 
 
 RANDOM_TASKS = RANDOM.standard_normal((2, 4, 5, 3))
 
 
-@pytest.mark.parametrize(
-    "run",
-    [
-        nested_gradients,
-        several_arguments,
-        trees_and_aux,
-        unused_arguments,
-        a_tensor_from_outside,
-        an_argument_that_requires_grad,
-        under_no_grad,
-        maml,
-        maml_of_many_tasks,
-    ],
-)
+@pytest.mark.parametrize("run", bodies(Gradients), ids=lambda run: run.__name__)
 def test_gradients(run: Callable[[Any], Any]) -> None:
     same(run)
 
@@ -152,63 +134,58 @@ def test_gradients(run: Callable[[Any], Any]) -> None:
 # Products and matrices ---------------------------------------------------------------------------
 
 
-def products(t: Any) -> Any:
-    f = lambda x: (x.sin(), x.sum())  # noqa: E731
-    out, pull = t.func.vjp(f, values(t, X))
-    first = pull((values(t, X), values(t, 2.0)))
-    again = pull((values(t, X * 2), values(t, 1.0)))
-    return out, first, again, t.func.jvp(f, (values(t, X),), (values(t, X),))
+class Products:
+    """Functions that compute products and matrices."""
+
+    def products(t: Any) -> Any:
+        f = lambda x: (x.sin(), x.sum())  # noqa: E731
+        out, pull = t.func.vjp(f, values(t, X))
+        first = pull((values(t, X), values(t, 2.0)))
+        again = pull((values(t, X * 2), values(t, 1.0)))
+        return out, first, again, t.func.jvp(f, (values(t, X),), (values(t, X),))
+
+    def products_with_aux(t: Any) -> Any:
+        f = lambda x: (x.sin(), [x.cos()])  # noqa: E731
+        out, pull, aux = t.func.vjp(f, values(t, X), has_aux=True)
+        return out, pull(values(t, X)), aux, t.func.jvp(f, (values(t, X),), (values(t, X),), has_aux=True)
+
+    def hessian_vector(t: Any) -> Any:
+        cubes = lambda x: (x**3).sum()  # noqa: E731
+        inner = lambda x: t.func.jvp(lambda x: x**3, (x,), (t.ones((), dtype=t.float64),))[1]  # noqa: E731
+        return t.func.jvp(t.func.grad(cubes), (values(t, X),), (values(t, X),)), t.func.jvp(
+            inner, (values(t, 2.0),), (values(t, 1.0),)
+        )
+
+    def linear_map(t: Any) -> Any:
+        out, push = t.func.linearize(lambda x: x.sin(), values(t, X))
+        return out, push(values(t, X)), push(values(t, X * 2))
+
+    def jacobians(t: Any) -> Any:
+        f = lambda a, b: {"product": a * b, "sum": a.sum()}  # noqa: E731
+        args = values(t, X[0]), values(t, X[1])
+        return [
+            (j(layer(t))(values(t, X[0])), j(f, argnums=(0, 1))(*args), j(f)(*args), j(lambda x: (x, 2 * x))(args[0]))
+            for j in (t.func.jacrev, t.func.jacfwd)
+        ]
+
+    def jacobians_in_chunks(t: Any) -> Any:
+        return t.func.jacrev(layer(t), chunk_size=2)(values(t, X[0])), t.func.jacrev(
+            lambda x: (x, x.sum()), has_aux=True
+        )(values(t, X[0]))
+
+    def hessians(t: Any) -> Any:
+        f = lambda x: layer(t)(x).prod()  # noqa: E731
+        x = values(t, X[0])
+        return (
+            t.func.hessian(f)(x),
+            t.func.hessian(layer(t))(x),
+            t.func.jacfwd(t.func.jacrev(layer(t)))(x),
+            t.func.jacrev(t.func.jacfwd(layer(t)))(x),
+            t.func.hessian(lambda a, b: (a * b * b).sum(), argnums=(0, 1))(x, x),
+        )
 
 
-def products_with_aux(t: Any) -> Any:
-    f = lambda x: (x.sin(), [x.cos()])  # noqa: E731
-    out, pull, aux = t.func.vjp(f, values(t, X), has_aux=True)
-    return out, pull(values(t, X)), aux, t.func.jvp(f, (values(t, X),), (values(t, X),), has_aux=True)
-
-
-def hessian_vector(t: Any) -> Any:
-    cubes = lambda x: (x**3).sum()  # noqa: E731
-    inner = lambda x: t.func.jvp(lambda x: x**3, (x,), (t.ones((), dtype=t.float64),))[1]  # noqa: E731
-    return t.func.jvp(t.func.grad(cubes), (values(t, X),), (values(t, X),)), t.func.jvp(
-        inner, (values(t, 2.0),), (values(t, 1.0),)
-    )
-
-
-def linear_map(t: Any) -> Any:
-    out, push = t.func.linearize(lambda x: x.sin(), values(t, X))
-    return out, push(values(t, X)), push(values(t, X * 2))
-
-
-def jacobians(t: Any) -> Any:
-    f = lambda a, b: {"product": a * b, "sum": a.sum()}  # noqa: E731
-    args = values(t, X[0]), values(t, X[1])
-    return [
-        (j(layer(t))(values(t, X[0])), j(f, argnums=(0, 1))(*args), j(f)(*args), j(lambda x: (x, 2 * x))(args[0]))
-        for j in (t.func.jacrev, t.func.jacfwd)
-    ]
-
-
-def jacobians_in_chunks(t: Any) -> Any:
-    return t.func.jacrev(layer(t), chunk_size=2)(values(t, X[0])), t.func.jacrev(lambda x: (x, x.sum()), has_aux=True)(
-        values(t, X[0])
-    )
-
-
-def hessians(t: Any) -> Any:
-    f = lambda x: layer(t)(x).prod()  # noqa: E731
-    x = values(t, X[0])
-    return (
-        t.func.hessian(f)(x),
-        t.func.hessian(layer(t))(x),
-        t.func.jacfwd(t.func.jacrev(layer(t)))(x),
-        t.func.jacrev(t.func.jacfwd(layer(t)))(x),
-        t.func.hessian(lambda a, b: (a * b * b).sum(), argnums=(0, 1))(x, x),
-    )
-
-
-@pytest.mark.parametrize(
-    "run", [products, products_with_aux, hessian_vector, linear_map, jacobians, jacobians_in_chunks, hessians]
-)
+@pytest.mark.parametrize("run", bodies(Products), ids=lambda run: run.__name__)
 def test_products_and_matrices(run: Callable[[Any], Any]) -> None:
     same(run)
 
@@ -216,77 +193,73 @@ def test_products_and_matrices(run: Callable[[Any], Any]) -> None:
 # Batches -------------------------------------------------------------------------------------------
 
 
-def dimensions(t: Any) -> Any:
-    v, x = t.func.vmap, values(t, X)
-    return (
-        v(lambda a, b: a @ b, (0, 1))(x, x.T),
-        v(lambda a, b: a * b, (None, -1), -1)(values(t, X[:, 0]), x),
-        v(lambda d, n: d["a"][0] * d["b"] * n, ({"a": 0, "b": None}, None))({"a": [x], "b": x}, 3),
-        v(lambda x: {"sum": x.sum(), "same": x}, out_dims={"sum": 0, "same": 1})(x),
-        v(lambda x: (x, t.ones(2)), out_dims=(1, None))(x),
-        v(lambda x, *, scale: x * scale)(x, scale=values(t, X[0])),
-        v(lambda x: t.ones(2))(x),
-        v(lambda x: x.sum(), chunk_size=2)(x),
-        v(lambda x: x * 2, out_dims=1, chunk_size=2)(x),
-    )
+class Batches:
+    """Functions of batches."""
+
+    def dimensions(t: Any) -> Any:
+        v, x = t.func.vmap, values(t, X)
+        return (
+            v(lambda a, b: a @ b, (0, 1))(x, x.T),
+            v(lambda a, b: a * b, (None, -1), -1)(values(t, X[:, 0]), x),
+            v(lambda d, n: d["a"][0] * d["b"] * n, ({"a": 0, "b": None}, None))({"a": [x], "b": x}, 3),
+            v(lambda x: {"sum": x.sum(), "same": x}, out_dims={"sum": 0, "same": 1})(x),
+            v(lambda x: (x, t.ones(2)), out_dims=(1, None))(x),
+            v(lambda x, *, scale: x * scale)(x, scale=values(t, X[0])),
+            v(lambda x: t.ones(2))(x),
+            v(lambda x: x.sum(), chunk_size=2)(x),
+            v(lambda x: x * 2, out_dims=1, chunk_size=2)(x),
+        )
+
+    def nested_batches(t: Any) -> Any:
+        v, x = t.func.vmap, values(t, X)
+        dot = lambda a, b: (a * b).sum()  # noqa: E731
+        return v(v(dot, (None, 0)), (0, None))(x, x), v(v(v(lambda a: a.exp() * 2)))(values(t, IMAGES[0]))
+
+    def writing(t: Any) -> Any:
+        def f(x: Any, i: Any) -> Any:
+            y = t.zeros_like(x)
+            y[1:] = x[:-1] * 2
+            y[0] += 1
+            y.mul_(x).sin_()
+            z = y.clone()
+            z[i] = 7.0
+            return y, z.unsqueeze_(0), x[i], x[None, ..., ::2]
+
+        return t.func.vmap(f)(values(t, X), t.tensor([0, 1, 2, 0, 1]))
+
+    def per_sample_gradients(t: Any) -> Any:
+        f = lambda w, x: t.tanh(w @ x).sum()  # noqa: E731
+        return t.func.vmap(t.func.grad(f), (None, 0))(values(t, W), values(t, X)), t.func.vmap(
+            t.func.grad_and_value(f, argnums=(0, 1)), (None, 0)
+        )(values(t, W), values(t, X))
+
+    def matrices_of_samples(t: Any) -> Any:
+        f, x = layer(t), values(t, X)
+        return [t.func.vmap(m(f))(x) for m in (t.func.jacrev, t.func.jacfwd)] + [
+            t.func.vmap(t.func.hessian(lambda x: f(x).sum()))(x),
+            t.func.vmap(t.func.vmap(t.func.grad(t.sin)))(x),
+            t.func.vmap(lambda x, v: t.func.jvp(f, (x,), (v,)))(x, x),
+            t.func.vmap(
+                lambda x: t.func.vmap(t.func.grad(lambda w, y: (w * y * x).sum().sin()), (None, 0))(x, values(t, X))
+            )(x),
+            t.func.grad(lambda w: t.func.vmap(lambda x: (w @ x).sin().sum())(x).sum())(values(t, W)),
+        ]
+
+    def rows_of_a_pullback(t: Any) -> Any:
+        _, pull = t.func.vjp(layer(t), values(t, X[0]))
+        x = values(t, X[0], requires_grad=True)
+        y = layer(t)(x)
+        of = lambda v: t.autograd.grad(y, x, v, retain_graph=True)[0]  # noqa: E731
+        twice = values(t, RANDOM_TASKS[0, :2, :, :])
+        return (
+            t.func.vmap(pull)(t.eye(3, dtype=t.float64)),
+            t.func.vmap(of)(t.eye(3, dtype=t.float64)),
+            t.func.vmap(t.func.vmap(of))(twice),
+            t.autograd.grad(y, x, t.eye(3, dtype=t.float64), is_grads_batched=True),
+        )
 
 
-def nested_batches(t: Any) -> Any:
-    v, x = t.func.vmap, values(t, X)
-    dot = lambda a, b: (a * b).sum()  # noqa: E731
-    return v(v(dot, (None, 0)), (0, None))(x, x), v(v(v(lambda a: a.exp() * 2)))(values(t, IMAGES[0]))
-
-
-def writing(t: Any) -> Any:
-    def f(x: Any, i: Any) -> Any:
-        y = t.zeros_like(x)
-        y[1:] = x[:-1] * 2
-        y[0] += 1
-        y.mul_(x).sin_()
-        z = y.clone()
-        z[i] = 7.0
-        return y, z.unsqueeze_(0), x[i], x[None, ..., ::2]
-
-    return t.func.vmap(f)(values(t, X), t.tensor([0, 1, 2, 0, 1]))
-
-
-def per_sample_gradients(t: Any) -> Any:
-    f = lambda w, x: t.tanh(w @ x).sum()  # noqa: E731
-    return t.func.vmap(t.func.grad(f), (None, 0))(values(t, W), values(t, X)), t.func.vmap(
-        t.func.grad_and_value(f, argnums=(0, 1)), (None, 0)
-    )(values(t, W), values(t, X))
-
-
-def matrices_of_samples(t: Any) -> Any:
-    f, x = layer(t), values(t, X)
-    return [t.func.vmap(m(f))(x) for m in (t.func.jacrev, t.func.jacfwd)] + [
-        t.func.vmap(t.func.hessian(lambda x: f(x).sum()))(x),
-        t.func.vmap(t.func.vmap(t.func.grad(t.sin)))(x),
-        t.func.vmap(lambda x, v: t.func.jvp(f, (x,), (v,)))(x, x),
-        t.func.vmap(
-            lambda x: t.func.vmap(t.func.grad(lambda w, y: (w * y * x).sum().sin()), (None, 0))(x, values(t, X))
-        )(x),
-        t.func.grad(lambda w: t.func.vmap(lambda x: (w @ x).sin().sum())(x).sum())(values(t, W)),
-    ]
-
-
-def rows_of_a_pullback(t: Any) -> Any:
-    _, pull = t.func.vjp(layer(t), values(t, X[0]))
-    x = values(t, X[0], requires_grad=True)
-    y = layer(t)(x)
-    of = lambda v: t.autograd.grad(y, x, v, retain_graph=True)[0]  # noqa: E731
-    twice = values(t, RANDOM_TASKS[0, :2, :, :])
-    return (
-        t.func.vmap(pull)(t.eye(3, dtype=t.float64)),
-        t.func.vmap(of)(t.eye(3, dtype=t.float64)),
-        t.func.vmap(t.func.vmap(of))(twice),
-        t.autograd.grad(y, x, t.eye(3, dtype=t.float64), is_grads_batched=True),
-    )
-
-
-@pytest.mark.parametrize(
-    "run", [dimensions, nested_batches, writing, per_sample_gradients, matrices_of_samples, rows_of_a_pullback]
-)
+@pytest.mark.parametrize("run", bodies(Batches), ids=lambda run: run.__name__)
 def test_batches(run: Callable[[Any], Any]) -> None:
     same(run)
 
@@ -323,51 +296,52 @@ def test_per_sample_gradients_of_a_model(make: Any, data: Any) -> None:
     same(run)
 
 
-def ensemble(t: Any) -> Any:
-    models = [filled(t, t.nn.Sequential(t.nn.Linear(3, 2), t.nn.BatchNorm1d(2))).eval() for _ in range(3)]
-    with t.no_grad():
-        for i, m in enumerate(models):
-            m[0].weight.mul_(i + 1)
-    parameters, buffers = t.func.stack_module_state(models)
-    call = lambda p, b, x: t.func.functional_call(models[0], (p, b), (x,))  # noqa: E731
-    out = t.func.vmap(call, (0, 0, None))(parameters, buffers, values(t, X))
-    (out**2).sum().backward()
-    return out, {name: p.grad for name, p in parameters.items()}
+class Models:
+    """Functions of modules."""
+
+    def ensemble(t: Any) -> Any:
+        models = [filled(t, t.nn.Sequential(t.nn.Linear(3, 2), t.nn.BatchNorm1d(2))).eval() for _ in range(3)]
+        with t.no_grad():
+            for i, m in enumerate(models):
+                m[0].weight.mul_(i + 1)
+        parameters, buffers = t.func.stack_module_state(models)
+        call = lambda p, b, x: t.func.functional_call(models[0], (p, b), (x,))  # noqa: E731
+        out = t.func.vmap(call, (0, 0, None))(parameters, buffers, values(t, X))
+        (out**2).sum().backward()
+        return out, {name: p.grad for name, p in parameters.items()}
+
+    def tied(t: Any) -> Any:
+        class Tied(t.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.a, self.b = t.nn.Linear(3, 3, bias=False), t.nn.Linear(3, 3, bias=False)
+                self.b.weight = self.a.weight
+
+            def forward(self, x: Any) -> Any:
+                return self.b(self.a(x))
+
+        m = filled(t, Tied())
+        other, x = {"a.weight": values(t, W)}, values(t, X)
+        return t.func.functional_call(m, other, x), t.func.functional_call(m, other, (x,), tie_weights=False), m(x)
+
+    def a_pinn(t: Any) -> Any:
+        m = filled(t, t.nn.Sequential(t.nn.Linear(2, 8), t.nn.Tanh(), t.nn.Linear(8, 1)))
+        optimizer = t.optim.Adam(m.parameters(), 1e-2)
+        u = lambda parameters, x: t.func.functional_call(m, parameters, (x,)).squeeze()  # noqa: E731
+        losses = []
+        for _ in range(3):
+            parameters, points = dict(m.named_parameters()), values(t, X[:, :2])
+            second = t.func.vmap(t.func.hessian(u, argnums=1), (None, 0))(parameters, points)
+            first = t.func.vmap(t.func.grad(u, argnums=1), (None, 0))(parameters, points)
+            loss = ((second[:, 0, 0] + second[:, 1, 1] + first.sum(1)) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        return losses, [p.detach() for p in m.parameters()]
 
 
-def tied(t: Any) -> Any:
-    class Tied(t.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = t.nn.Linear(3, 3, bias=False), t.nn.Linear(3, 3, bias=False)
-            self.b.weight = self.a.weight
-
-        def forward(self, x: Any) -> Any:
-            return self.b(self.a(x))
-
-    m = filled(t, Tied())
-    other, x = {"a.weight": values(t, W)}, values(t, X)
-    return t.func.functional_call(m, other, x), t.func.functional_call(m, other, (x,), tie_weights=False), m(x)
-
-
-def a_pinn(t: Any) -> Any:
-    m = filled(t, t.nn.Sequential(t.nn.Linear(2, 8), t.nn.Tanh(), t.nn.Linear(8, 1)))
-    optimizer = t.optim.Adam(m.parameters(), 1e-2)
-    u = lambda parameters, x: t.func.functional_call(m, parameters, (x,)).squeeze()  # noqa: E731
-    losses = []
-    for _ in range(3):
-        parameters, points = dict(m.named_parameters()), values(t, X[:, :2])
-        second = t.func.vmap(t.func.hessian(u, argnums=1), (None, 0))(parameters, points)
-        first = t.func.vmap(t.func.grad(u, argnums=1), (None, 0))(parameters, points)
-        loss = ((second[:, 0, 0] + second[:, 1, 1] + first.sum(1)) ** 2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.detach())
-    return losses, [p.detach() for p in m.parameters()]
-
-
-@pytest.mark.parametrize("run", [ensemble, tied, a_pinn])
+@pytest.mark.parametrize("run", bodies(Models), ids=lambda run: run.__name__)
 def test_models(run: Callable[[Any], Any]) -> None:
     same(run)
 

@@ -493,22 +493,22 @@ class Bodies:
         return only, x.grad, w.grad, len(calls)
 
     def grad_modes(lib: Any) -> Any:
-        seen = []
+        seen: list[Any] = []
+        x, w = leaf(lib), leaf(lib)
 
         def forward(ctx: Any, x: Any) -> Any:
-            seen.append(lib.is_grad_enabled())  # type: ignore[attr-defined]
+            seen.append(lib.is_grad_enabled())
             return x * 2
 
         def backward(ctx: Any, grad: Any) -> Any:
-            seen.append((lib.is_grad_enabled(), grad.requires_grad, (grad * w).requires_grad))  # type: ignore[attr-defined]
+            seen.append((lib.is_grad_enabled(), grad.requires_grad, (grad * w).requires_grad))
             return grad * 2
 
-        x, w = leaf(lib), leaf(lib)
         fn = function(lib, forward=forward, backward=backward)
         y = fn.apply(x)
         y.sum().backward(retain_graph=True)
-        lib.autograd.grad(y.sum(), x, create_graph=True)  # type: ignore[attr-defined]
-        with lib.no_grad():  # type: ignore[attr-defined]
+        lib.autograd.grad(y.sum(), x, create_graph=True)
+        with lib.no_grad():
             quiet = fn.apply(x)
         return seen, quiet
 

@@ -34,11 +34,11 @@ def lend(session: Session, *names: str) -> BorrowedAnswer:
 
 
 def in_pieces(lent: BorrowedAnswer, most: int) -> bytes:
-    content = b""
+    content = bytearray()
     while piece := lent.read(len(content), most):
         assert len(piece) <= most
         content += piece
-    return content
+    return bytes(content)
 
 
 @pytest.mark.parametrize("most", [999, 2**16, 2**30])

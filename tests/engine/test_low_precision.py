@@ -5,7 +5,6 @@ Results are stored in few digits; what is computed and added up in between is fl
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from ..client.parity import ENGINE
 from ..op_cases import cases_of
 from ..op_cases.stand_ins import Case, T
 from . import oracle
+from .test_ops import Both, NothingToCompare
 
 KINDS = ("float16", "bfloat16")
 
@@ -54,36 +54,32 @@ def cases() -> list[Any]:
 def test_case(op: Op, case: Case, kind: str, record_property: Any) -> None:
     """Forward and first derivative, to the dtype's rounding."""
     try:
-        arrays = oracle.arrays_of(case, np.dtype(kind))
-    except (ValueError, OverflowError):
+        both = Both(op, case, kind)
+    except NothingToCompare:
         pytest.skip("the case has no values of this dtype")
-    our_call = oracle.with_dtypes(oracle.build(case, arrays, tg.tensor), tg.dtypes)
-    their_call = oracle.with_dtypes(oracle.build(case, arrays, oracle.make_torch), torch)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        theirs = oracle.attempt(lambda: oracle.torch_function(op)(*their_call.args, **their_call.kwargs))
+    theirs = both.theirs
     if isinstance(theirs, oracle.Failure) and any(w in theirs.text for w in ("Half", "BFloat16", "Low precision")):
         pytest.skip("torch has no kernel for this dtype")
-    ours = oracle.attempt(lambda: oracle.our_function(op)(*our_call.args, **our_call.kwargs))
     record_property("held", 1)
-    if isinstance(theirs, oracle.Failure):
-        assert isinstance(ours, oracle.Failure), f"torch raises {theirs}"
-        assert ours.kind is theirs.kind
+    if both.assert_same_failure():
         return
-    assert not isinstance(ours, oracle.Failure), f"torch does not raise {ours}"
-    for mine, other in zip(ours, theirs, strict=True):
+    for mine, other in zip(both.ours, theirs, strict=True):
         oracle.assert_close(mine, other, "forward")
-    starts = [i for i, t in enumerate(theirs) if torch.is_tensor(t) and t.requires_grad]
-    if not starts or not their_call.inputs:
+    starts = both.differentiable()
+    if not starts or not both.their_call.inputs:
         return
     seeds = oracle.random_like([theirs[i] for i in starts], seed=1)
     try:
         expected = torch.autograd.grad(
-            [theirs[i] for i in starts], their_call.inputs, [oracle.make_torch(s) for s in seeds], allow_unused=True
+            [theirs[i] for i in starts],
+            both.their_call.inputs,
+            [oracle.make_torch(s) for s in seeds],
+            allow_unused=True,
         )
     except RuntimeError:
         return  # torch has no derivative here; test_ops.py holds the error
-    found = autograd.grad([ours[i] for i in starts], our_call.inputs, [tg.tensor(s) for s in seeds], allow_unused=True)
+    ours = [both.ours[i] for i in starts]
+    found = autograd.grad(ours, both.our_call.inputs, [tg.tensor(s) for s in seeds], allow_unused=True)
     for mine, other in zip(found, expected, strict=True):
         assert (mine is None) == (other is None), "only one of the two has a gradient"
         if mine is not None:

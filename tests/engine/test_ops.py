@@ -81,7 +81,7 @@ class Both:
 
     def of_torch(self) -> tuple[oracle.Call, Any]:
         """The call with torch's tensors, and what it gives."""
-        call = oracle.with_dtypes(oracle.build(self.case, self.arrays, torch.tensor), torch)
+        call = oracle.with_dtypes(oracle.build(self.case, self.arrays, oracle.make_torch), torch)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns where a variance has no degrees of freedom
             return call, oracle.attempt(lambda: oracle.torch_function(self.op)(*call.args, **call.kwargs))
