@@ -390,29 +390,31 @@ def test_ties_and_edges(name: str) -> None:
     same(run)
 
 
+CALLS: list[Callable[[Any], Any]] = [
+    lambda lib: (leaf(lib, 1, 2) * 2).backward(),
+    lambda lib: (leaf(lib) * 2).backward(),
+    lambda lib: (leaf(lib, 1, 2, 3) * 2).backward(lib.ones(2)),
+    lambda lib: (leaf(lib, 1, 2, 3) * 2).backward(lib.tensor(1.0)),
+    lambda lib: (leaf(lib, 1, 2, 3) * 2).backward(lib.ones(1, 3)),
+    lambda lib: lib.tensor(1.0).backward(),
+    lambda lib: lib.autograd.backward([leaf(lib, 1).sum() * 2, lib.tensor(1.0)]),
+    lambda lib: (leaf(lib, 1) * 2).requires_grad_(False),
+    lambda lib: lib.tensor([1.0]).retain_grad(),
+    lambda lib: lib.autograd.grad(leaf(lib, 1).sum(), [leaf(lib, 1)]),
+    lambda lib: lib.autograd.grad(leaf(lib, 1).sum(), [leaf(lib, 1)], allow_unused=False, materialize_grads=True),
+    lambda lib: lib.autograd.grad(leaf(lib, 1).sum(), lib.tensor(1.0)),
+    lambda lib: lib.autograd.grad(leaf(lib, 1).sum(), ()),
+    lambda lib: lib.autograd.grad((), ()),
+    lambda lib: lib.autograd.grad((), leaf(lib, 1)),
+    lambda lib: lib.autograd.backward(leaf(lib, 1).sum(), inputs=[]),
+    lambda lib: lib.autograd.backward((), inputs=[]),
+    lambda lib: lib.autograd.backward([leaf(lib, 1) * 2], [1.0]),
+]
+"""Calls that must raise the same error in both libraries."""
+
+
 class Mistakes:
     """Functions that must raise the same error in both libraries."""
-
-    def several_elements(lib: Any) -> None:
-        (leaf(lib, 1, 2) * 2).backward()
-
-    def no_elements(lib: Any) -> None:
-        (leaf(lib) * 2).backward()
-
-    def a_shorter_gradient(lib: Any) -> None:
-        (leaf(lib, 1, 2, 3) * 2).backward(lib.ones(2))
-
-    def a_number_as_gradient(lib: Any) -> None:
-        (leaf(lib, 1, 2, 3) * 2).backward(lib.tensor(1.0))
-
-    def a_gradient_of_more_dims(lib: Any) -> None:
-        (leaf(lib, 1, 2, 3) * 2).backward(lib.ones(1, 3))
-
-    def an_untracked_root(lib: Any) -> None:
-        lib.tensor(1.0).backward()
-
-    def an_untracked_root_among_others(lib: Any) -> None:
-        lib.autograd.backward([leaf(lib, 1).sum() * 2, lib.tensor(1.0)])
 
     def a_second_backward(lib: Any) -> None:
         y = leaf(lib, 1).exp()
@@ -430,41 +432,8 @@ class Mistakes:
         lib.autograd.grad(y, x, create_graph=True, retain_graph=False)
         lib.autograd.grad(y, x)
 
-    def a_result_that_is_frozen(lib: Any) -> None:
-        (leaf(lib, 1) * 2).requires_grad_(False)
-
     def a_result_that_is_frozen_by_assignment(lib: Any) -> None:
         (leaf(lib, 1) * 2).requires_grad = False
-
-    def retained_without_a_gradient(lib: Any) -> None:
-        lib.tensor([1.0]).retain_grad()
-
-    def an_unused_input(lib: Any) -> None:
-        lib.autograd.grad(leaf(lib, 1).sum(), [leaf(lib, 1)])
-
-    def an_unused_input_that_is_to_be_zeros(lib: Any) -> None:
-        lib.autograd.grad(leaf(lib, 1).sum(), [leaf(lib, 1)], allow_unused=False, materialize_grads=True)
-
-    def an_untracked_input(lib: Any) -> None:
-        lib.autograd.grad(leaf(lib, 1).sum(), lib.tensor(1.0))
-
-    def no_inputs_of_grad(lib: Any) -> None:
-        lib.autograd.grad(leaf(lib, 1).sum(), ())
-
-    def neither_outputs_nor_inputs(lib: Any) -> None:
-        lib.autograd.grad((), ())
-
-    def no_outputs(lib: Any) -> None:
-        lib.autograd.grad((), leaf(lib, 1))
-
-    def no_inputs_of_backward(lib: Any) -> None:
-        lib.autograd.backward(leaf(lib, 1).sum(), inputs=[])
-
-    def neither_roots_nor_inputs(lib: Any) -> None:
-        lib.autograd.backward((), inputs=[])
-
-    def a_list_as_gradient(lib: Any) -> None:
-        lib.autograd.backward([leaf(lib, 1) * 2], [1.0])
 
     def a_grad_of_another_shape(lib: Any) -> None:
         lib.ones(2, requires_grad=True).grad = lib.ones(3)
@@ -474,7 +443,7 @@ class Mistakes:
 
 
 @pytest.mark.every
-@pytest.mark.parametrize("body", bodies(Mistakes), ids=lambda body: body.__name__)
+@pytest.mark.parametrize("body", [*CALLS, *bodies(Mistakes)], ids=lambda body: body.__name__)
 def test_mistakes_are_told_in_torchs_words(everywhere: tg.Session | None, body: Callable[[Any], Any]) -> None:
     same_error(body, whole=True)
     same(Programs.in_place)  # and nothing was recorded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -342,27 +343,23 @@ def test_a_pass_with_hooks_inside(everywhere: tg.Session | None, reentrant: bool
     nothing_waits(everywhere)
 
 
+CALLS: list[Callable[[Any], Any]] = [
+    lambda lib: lib.utils.checkpoint.checkpoint(lambda a, b, c: a, leaf(lib), b=1, c=2, use_reentrant=True),
+    lambda lib: lib.utils.checkpoint.checkpoint(lambda a: a, leaf(lib), determinism_check="all", use_reentrant=False),
+    lambda lib: lib.utils.checkpoint.checkpoint(lambda a: a, leaf(lib), debug=True, use_reentrant=True),
+    lambda lib: lib.utils.checkpoint.checkpoint_sequential([lambda a: a.sin()], 1, leaf(lib), a=1, use_reentrant=False),
+    lambda lib: lib.utils.checkpoint.checkpoint_sequential([lambda a: a.sin()], 2, leaf(lib), use_reentrant=False),
+    lambda lib: lib.utils.checkpoint.checkpoint(lambda a: a.sin().view(2, 2), leaf(lib), use_reentrant=False),
+]
+"""Calls that must raise the same error in both libraries."""
+
+
 class Mistakes:
     """Functions that must raise the same error in both libraries."""
-
-    def keywords_with_reentrance(lib: Any) -> None:
-        lib.utils.checkpoint.checkpoint(lambda a, b, c: a, leaf(lib), b=1, c=2, use_reentrant=True)
-
-    def unknown_check(lib: Any) -> None:
-        lib.utils.checkpoint.checkpoint(lambda a: a, leaf(lib), determinism_check="all", use_reentrant=False)
-
-    def debugging_with_reentrance(lib: Any) -> None:
-        lib.utils.checkpoint.checkpoint(lambda a: a, leaf(lib), debug=True, use_reentrant=True)
 
     def debugging_in_a_context(lib: Any) -> None:
         options = {"debug": True, "use_reentrant": False, "context_fn": lambda: (1, 2)}
         lib.utils.checkpoint.checkpoint(lambda a: a, leaf(lib), **options)
-
-    def keywords_for_segments(lib: Any) -> None:
-        lib.utils.checkpoint.checkpoint_sequential([lambda a: a.sin()], 1, leaf(lib), a=1, use_reentrant=False)
-
-    def too_many_segments(lib: Any) -> None:
-        lib.utils.checkpoint.checkpoint_sequential([lambda a: a.sin()], 2, leaf(lib), use_reentrant=False)
 
     def for_chosen_inputs_with_reentrance(lib: Any) -> None:
         x = leaf(lib)
@@ -374,13 +371,10 @@ class Mistakes:
         y = lib.utils.checkpoint.checkpoint(lambda a: a.sin() * 2, x * 2, use_reentrant=True).sum()
         (y * 2).backward(inputs=[x])
 
-    def an_error_inside(lib: Any) -> None:
-        lib.utils.checkpoint.checkpoint(lambda a: a.sin().view(2, 2), leaf(lib), use_reentrant=False)
-
 
 @pytest.mark.every
 @EVERYWHERE
-@pytest.mark.parametrize("body", bodies(Mistakes))
+@pytest.mark.parametrize("body", [*CALLS, *bodies(Mistakes)])
 def test_mistakes_are_torchs(body: Any) -> None:
     same_error(body, whole=True)
 

@@ -55,6 +55,24 @@ def test_wrong_gradients(everywhere: tg.Session | None, returned: Any, extra: An
     refused(everywhere, body)
 
 
+CALLS: list[Callable[[Any], Any]] = [
+    lambda lib: function(lib, forward=lambda ctx, x, k=2, more=0: x).apply(leaf(lib), z=1),
+    lambda lib: function(lib, forward=lambda ctx, x, k=2, more=0: x).apply(leaf(lib), x=1),
+    lambda lib: function(lib, forward=lambda ctx, x, k=2, more=0: x).apply(leaf(lib), more=1),
+    lambda lib: function(lib, forward=lambda ctx, x, k=2: x).apply(k=1),
+    lambda lib: function(lib, forward=lambda x: x, setup_context=print).apply(leaf(lib), z=1),
+    lambda lib: function(lib, forward=lambda x: x, setup_context=print).apply(),
+    lambda lib: function(lib).apply(leaf(lib)),
+    lambda lib: lib.autograd.Function.apply(leaf(lib)),
+    lambda lib: function(lib, forward=double).apply(leaf(lib)).sum().backward(),
+    lambda lib: function(lib).jvp(None),
+    lambda lib: function(lib).setup_context(None, (), None),
+    lambda lib: adding(lib).apply(leaf(lib)),
+    lambda lib: adding(lib).apply(leaf(lib)[:2]),
+]
+"""Calls that must raise the same error in both libraries."""
+
+
 class Mistakes:
     """Functions that must raise the same error in both libraries."""
 
@@ -71,24 +89,6 @@ class Mistakes:
         first, second = fn.apply(leaf(lib))
         lib.autograd.grad(first.sum(), second)
 
-    def an_unknown_argument(lib: Any) -> None:
-        function(lib, forward=lambda ctx, x, k=2, more=0: x).apply(leaf(lib), z=1)
-
-    def an_argument_twice(lib: Any) -> None:
-        function(lib, forward=lambda ctx, x, k=2, more=0: x).apply(leaf(lib), x=1)
-
-    def an_argument_left_out(lib: Any) -> None:
-        function(lib, forward=lambda ctx, x, k=2, more=0: x).apply(leaf(lib), more=1)
-
-    def no_argument_but_a_named_one(lib: Any) -> None:
-        function(lib, forward=lambda ctx, x, k=2: x).apply(k=1)
-
-    def an_unknown_argument_with_a_setup(lib: Any) -> None:
-        function(lib, forward=lambda x: x, setup_context=print).apply(leaf(lib), z=1)
-
-    def no_argument_with_a_setup(lib: Any) -> None:
-        function(lib, forward=lambda x: x, setup_context=print).apply()
-
     def a_setup_that_saves_what_is_returned(lib: Any) -> None:
         setup = lambda ctx, inputs, output: ctx.save_for_backward(inputs[0])  # noqa: E731
         function(lib, forward=lambda x: x, setup_context=setup).apply(leaf(lib))
@@ -96,21 +96,6 @@ class Mistakes:
     def vjp_beside_backward(lib: Any) -> None:
         fn = function(lib, forward=double, vjp=lambda ctx, grad: grad, backward=lambda ctx, grad: grad)
         fn.apply(leaf(lib)).sum().backward()
-
-    def no_forward(lib: Any) -> None:
-        function(lib).apply(leaf(lib))
-
-    def the_base_class(lib: Any) -> None:
-        lib.autograd.Function.apply(leaf(lib))
-
-    def no_backward(lib: Any) -> None:
-        function(lib, forward=double).apply(leaf(lib)).sum().backward()
-
-    def no_jvp(lib: Any) -> None:
-        function(lib).jvp(None)
-
-    def no_setup(lib: Any) -> None:
-        function(lib).setup_context(None, (), None)
 
     def a_called_instance(lib: Any) -> None:
         with warnings.catch_warnings():
@@ -175,12 +160,6 @@ class Mistakes:
         (first,) = lib.autograd.grad((y * y).sum(), x, create_graph=True)
         lib.autograd.grad(first.sum(), x)
 
-    def a_dirty_leaf(lib: Any) -> None:
-        adding(lib).apply(leaf(lib))
-
-    def a_dirty_view_of_a_leaf(lib: Any) -> None:
-        adding(lib).apply(leaf(lib)[:2])
-
     def a_dirty_view_beside_another_output(lib: Any) -> None:
         def forward(ctx: Any, x: Any) -> Any:
             x.add_(1)
@@ -211,7 +190,7 @@ class Mistakes:
 
 
 @pytest.mark.every
-@pytest.mark.parametrize("body", bodies(Mistakes), ids=lambda body: body.__name__)
+@pytest.mark.parametrize("body", [*CALLS, *bodies(Mistakes)], ids=lambda body: body.__name__)
 def test_mistakes(everywhere: tg.Session | None, body: Callable[[Any], Any]) -> None:
     refused(everywhere, body)
 
