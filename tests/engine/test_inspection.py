@@ -144,10 +144,10 @@ SAVED = {
     "a number": (lambda t, x: x**3, ["self", "exponent"]),
     "a dim": (lambda t, x: x.softmax(0), ["result", "dim"]),
     "a shape": (lambda t, x: x.sum(), ["self_sym_sizes"]),
-    "a condition": (lambda t, x: t.F.where(x > 1, x, x), ["condition"]),
+    "a condition": (lambda t, x: t.where(x > 1, x, x), ["condition"]),
     "an index": (lambda t, x: x.gather(0, t.tensor([0])), ["dim", "index"]),
     "bounds": (lambda t, x: x.clamp(0.0, 2.0), ["self", "min", "max"]),
-    "a number beside": (lambda t, x: t.F.add(x, x, alpha=2), ["alpha"]),
+    "a number beside": (lambda t, x: t.add(x, x, alpha=2), ["alpha"]),
     "several indices": (lambda t, x: x[t.tensor([0, 1])], ["indices"]),
     "dims": (lambda t, x: x.view(1, 3).permute(1, 0), ["dims"]),
 }

@@ -115,7 +115,7 @@ def test_what_is_made_inside_is_an_inference_tensor() -> None:
         plain = t.tensor([1.0, 2.0, 3.0])
         with t.inference_mode():
             inside = [
-                t.tensor([1.0]), x * 2, plain + plain, x.sum(), plain.clone(), t.F.zeros(2), x.reshape(3), plain[0],
+                t.tensor([1.0]), x * 2, plain + plain, x.sum(), plain.clone(), t.zeros(2), x.reshape(3), plain[0],
                 x.detach(), (x * 2).detach(), (x * 2).view(3), t.tensor([1.0], requires_grad=True),
             ]  # fmt: skip
             seen = [(v.is_inference(), v.requires_grad) for v in inside[:6] + inside[7:]]
@@ -189,7 +189,7 @@ def test_as_a_decorator_of_functions_and_generators() -> None:
         lambda t, x, a: x / a,
         lambda t, x, a: (x * 1).mul_(a),
         lambda t, x, a: x.dot(a),
-        lambda t, x, a: t.F.where(a > 1, x, a).sum() * a,
+        lambda t, x, a: t.where(a > 1, x, a).sum() * a,
         lambda t, x, a: a.add_(1),
         lambda t, x, a: a.view(2).add_(1),
         lambda t, x, a: a[0].mul_(2),

@@ -3,53 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 import telegrad_engine as tg
-from telegrad_engine import autograd
 
+from ..client.parity import ENGINE
 from . import oracle
 
-OURS = SimpleNamespace(
-    tensor=tg.tensor,
-    no_grad=tg.no_grad,
-    enable_grad=tg.enable_grad,
-    set_grad_enabled=tg.set_grad_enabled,
-    is_grad_enabled=tg.is_grad_enabled,
-    inference_mode=tg.inference_mode,
-    is_inference_mode_enabled=tg.is_inference_mode_enabled,
-    is_anomaly_enabled=tg.is_anomaly_enabled,
-    is_anomaly_check_nan_enabled=tg.is_anomaly_check_nan_enabled,
-    saved_tensors_hooks=tg.saved.saved_tensors_hooks,
-    disable_saved_tensors_hooks=tg.saved.disable_saved_tensors_hooks,
-    autograd=autograd,
-    utils=tg.utils,
-    F=tg.functions,
-    float64=tg.dtypes.float64,
-    int64=tg.dtypes.int64,
-)
-THEIRS = SimpleNamespace(
-    tensor=torch.tensor,
-    no_grad=torch.no_grad,
-    enable_grad=torch.enable_grad,
-    set_grad_enabled=torch.set_grad_enabled,
-    is_grad_enabled=torch.is_grad_enabled,
-    inference_mode=torch.inference_mode,
-    is_inference_mode_enabled=torch.is_inference_mode_enabled,
-    is_anomaly_enabled=torch.is_anomaly_enabled,
-    is_anomaly_check_nan_enabled=torch.is_anomaly_check_nan_enabled,
-    saved_tensors_hooks=torch.autograd.graph.saved_tensors_hooks,
-    disable_saved_tensors_hooks=torch.autograd.graph.disable_saved_tensors_hooks,
-    autograd=torch.autograd,
-    utils=torch.utils,
-    F=torch,
-    float64=torch.float64,
-    int64=torch.int64,
-)
+OURS, THEIRS = ENGINE, torch
 
 
 def plain(value: Any) -> Any:
