@@ -21,7 +21,7 @@ import telegrad as tg
 from telegrad_engine.schema.op import CATALOGUE
 
 from ..refused_calls import REFUSED
-from .parity import same
+from .parity import bodies, same
 
 Call = Callable[[], Any]
 ERRORS = (RuntimeError, IndexError, ValueError)
@@ -39,67 +39,129 @@ def in_a_try(call: Call) -> type[Exception] | None:
     return None
 
 
-def in_a_bare_try(call: Call) -> type[Exception] | None:
-    try:
-        call()
-    except:  # noqa: E722
-        return Exception
-    return None
+class Ways:
+    """Ways to catch the error of a call."""
 
-
-def in_a_group(call: Call) -> type[Exception] | None:
-    found = None
-    try:
-        call()
-    except* ERRORS:
-        found = Exception
-    return found
-
-
-def suppressed(call: Call) -> type[Exception] | None:
-    with contextlib.suppress(*ERRORS):
-        call()
-        return None
-    return Exception
-
-
-def suppressed_further_out(call: Call) -> type[Exception] | None:
-    with contextlib.suppress(*ERRORS), tg.no_grad():
+    def in_a_bare_try(call: Any) -> type[Exception] | None:
         try:
-            with open(os.devnull):
+            call()
+        except:  # noqa: E722
+            return Exception
+        return None
+
+    def in_a_group(call: Any) -> type[Exception] | None:
+        found = None
+        try:
+            call()
+        except* ERRORS:
+            found = Exception
+        return found
+
+    def suppressed(call: Any) -> type[Exception] | None:
+        with contextlib.suppress(*ERRORS):
+            call()
+            return None
+        return Exception
+
+    def suppressed_further_out(call: Any) -> type[Exception] | None:
+        with contextlib.suppress(*ERRORS), tg.no_grad():
+            try:
+                with open(os.devnull):
+                    call()
+                    return None
+            finally:
+                pass
+        return Exception
+
+    def raised(call: Any) -> type[Exception] | None:
+        with pytest.raises(ERRORS):
+            call()
+        return Exception
+
+    def two_frames_up(call: Any) -> type[Exception] | None:
+        def between() -> None:
+            [call() for _ in range(1)]
+
+        try:
+            between()
+        except ERRORS:
+            return Exception
+        return None
+
+    def around_a_generator(call: Any) -> type[Exception] | None:
+        def steps() -> Iterator[Any]:
+            yield call()
+
+        try:
+            next(steps())
+        except ERRORS:
+            return Exception
+        return None
+
+    def swallowed_by_a_context_of_the_users(call: Any) -> type[Exception] | None:
+        with swallowing():
+            call()
+            return None
+        return Exception
+
+    def called_by_raises(call: Any) -> type[Exception] | None:
+        pytest.raises(ERRORS, call)  # noqa: RUF061
+        return Exception
+
+    def called_by_unittest(call: Any) -> type[Exception] | None:
+        unittest.TestCase().assertRaises(ERRORS, call)
+        return Exception
+
+    def in_a_context_of_unittest(call: Any) -> type[Exception] | None:
+        case = unittest.TestCase()
+        with case.assertRaises(ERRORS):
+            call()
+            return None
+        return Exception
+
+    def in_a_try_for_errors_of_an_object(call: Any) -> type[Exception] | None:
+        known = Tolerant()
+        try:
+            call()
+        except known.errors:
+            return Exception
+        return None
+
+    def in_a_coroutine(call: Any) -> type[Exception] | None:
+        async def inner() -> None:
+            call()
+
+        async def outer() -> type[Exception] | None:
+            try:
+                await inner()
+            except ERRORS:
+                return Exception
+            return None
+
+        return asyncio.run(outer())
+
+    def in_a_try_with_a_long_expression(call: Any) -> type[Exception] | None:
+        try:
+            call()
+        except (chosen(more=True) if TIMES else ERRORS) or KeyError:  # noqa: B030
+            return Exception
+        return None
+
+    def translated(call: Any) -> type[Exception] | None:
+        try:
+            with Translating():
                 call()
-                return None
-        finally:
-            pass
-    return Exception
+        except LookupError:
+            return Exception
+        return None
 
+    def swallowed_by_a_decorator(call: Any) -> type[Exception] | None:
+        @swallowing()
+        def decorated() -> type[Exception] | None:
+            call()
+            return KeyError
 
-def raised(call: Call) -> type[Exception] | None:
-    with pytest.raises(ERRORS):
-        call()
-    return Exception
-
-
-def two_frames_up(call: Call) -> type[Exception] | None:
-    def between() -> None:
-        [call() for _ in range(1)]
-
-    try:
-        between()
-    except ERRORS:
-        return Exception
-    return None
-
-
-def around_a_generator(call: Call) -> type[Exception] | None:
-    def steps() -> Iterator[Any]:
-        yield call()
-
-    try:
-        next(steps())
-    except ERRORS:
-        return Exception
-    return None
+        return None if decorated() else Exception
 
 
 @contextlib.contextmanager
@@ -110,68 +172,12 @@ def swallowing() -> Iterator[None]:
         pass
 
 
-def swallowed_by_a_context_of_the_users(call: Call) -> type[Exception] | None:
-    with swallowing():
-        call()
-        return None
-    return Exception
-
-
-def called_by_raises(call: Call) -> type[Exception] | None:
-    pytest.raises(ERRORS, call)  # noqa: RUF061
-    return Exception
-
-
-def in_a_context_of_unittest(call: Call) -> type[Exception] | None:
-    case = unittest.TestCase()
-    with case.assertRaises(ERRORS):
-        call()
-        return None
-    return Exception
-
-
 class Tolerant:
     errors = ERRORS
 
 
-def in_a_try_for_errors_of_an_object(call: Call) -> type[Exception] | None:
-    known = Tolerant()
-    try:
-        call()
-    except known.errors:
-        return Exception
-    return None
-
-
-def called_by_unittest(call: Call) -> type[Exception] | None:
-    unittest.TestCase().assertRaises(ERRORS, call)
-    return Exception
-
-
-def in_a_coroutine(call: Call) -> type[Exception] | None:
-    async def inner() -> None:
-        call()
-
-    async def outer() -> type[Exception] | None:
-        try:
-            await inner()
-        except ERRORS:
-            return Exception
-        return None
-
-    return asyncio.run(outer())
-
-
 def chosen(more: bool = False) -> tuple[type[Exception], ...]:
     return ERRORS if more else ERRORS[:1]
-
-
-def in_a_try_with_a_long_expression(call: Call) -> type[Exception] | None:
-    try:
-        call()
-    except (chosen(more=True) if TIMES else ERRORS) or KeyError:  # noqa: B030
-        return Exception
-    return None
 
 
 class Translating:
@@ -183,43 +189,7 @@ class Translating:
             raise LookupError(str(error)) from error
 
 
-def translated(call: Call) -> type[Exception] | None:
-    try:
-        with Translating():
-            call()
-    except LookupError:
-        return Exception
-    return None
-
-
-def swallowed_by_a_decorator(call: Call) -> type[Exception] | None:
-    @swallowing()
-    def decorated() -> type[Exception] | None:
-        call()
-        return KeyError
-
-    return None if decorated() else Exception
-
-
-WAYS = [
-    in_a_try,
-    in_a_bare_try,
-    in_a_group,
-    suppressed,
-    suppressed_further_out,
-    raised,
-    two_frames_up,
-    around_a_generator,
-    swallowed_by_a_context_of_the_users,
-    called_by_raises,
-    called_by_unittest,
-    in_a_context_of_unittest,
-    in_a_try_for_errors_of_an_object,
-    in_a_coroutine,
-    in_a_try_with_a_long_expression,
-    translated,
-    swallowed_by_a_decorator,
-]
+WAYS = [in_a_try, *bodies(Ways)]
 
 
 def test_all_ops_that_values_may_refuse_are_tested() -> None:
@@ -364,27 +334,70 @@ def test_more_jitter_until_a_matrix_can_be_factored(session: tg.Session) -> None
 # Where there is no wait -------------------------------------------------------------------------------
 
 
-def without_anything(step: Call) -> None:
-    step()
+class Around:
+    """What may be around a call, without anybody who catches its errors."""
 
-
-def with_contexts_that_swallow_nothing(step: Call) -> None:
-    with (
-        tg.no_grad(),
-        open(os.devnull),
-        threading.Lock(),
-        tg.autocast("cpu", **OFF),
-        warnings.catch_warnings(),
-        timed(),
-        Progress(**OFF),
-    ):
+    def without_anything(step: Any) -> None:
         step()
 
+    def with_contexts_that_swallow_nothing(step: Any) -> None:
+        with (
+            tg.no_grad(),
+            open(os.devnull),
+            threading.Lock(),
+            tg.autocast("cpu", **OFF),
+            warnings.catch_warnings(),
+            timed(),
+            Progress(**OFF),
+        ):
+            step()
 
-def with_contexts_of_an_object(step: Call) -> None:
-    library = Library()
-    with library.autocast(), library.profiler.record("step"):
-        step()
+    def with_contexts_of_an_object(step: Any) -> None:
+        library = Library()
+        with library.autocast(), library.profiler.record("step"):
+            step()
+
+    def with_a_finally(step: Any) -> None:
+        try:
+            step()
+        finally:
+            timed()
+
+    def with_handlers_for_other_errors(step: Any) -> None:
+        try:
+            step()
+        except KeyboardInterrupt:
+            raise
+        except (ImportError, StopIteration):
+            pass
+
+    def in_a_handler(step: Any) -> None:
+        try:
+            raise ValueError
+        except ValueError:
+            step()
+
+    def behind_a_try(step: Any) -> None:
+        try:
+            pass
+        except RuntimeError:
+            pass
+        else:
+            step()
+
+    def in_a_coroutine_without_a_try(step: Any) -> None:
+        async def run() -> None:
+            step()
+
+        asyncio.run(run())
+
+    def in_a_thread(step: Any) -> None:
+        try:
+            thread = threading.Thread(target=step)
+            thread.start()
+            thread.join()
+        except RuntimeError:
+            pass
 
 
 class Library:
@@ -421,69 +434,8 @@ class Progress:
             print("done")
 
 
-def with_a_finally(step: Call) -> None:
-    try:
-        step()
-    finally:
-        timed()
-
-
-def with_handlers_for_other_errors(step: Call) -> None:
-    try:
-        step()
-    except KeyboardInterrupt:
-        raise
-    except (ImportError, StopIteration):
-        pass
-
-
-def in_a_handler(step: Call) -> None:
-    try:
-        raise ValueError
-    except ValueError:
-        step()
-
-
-def behind_a_try(step: Call) -> None:
-    try:
-        pass
-    except RuntimeError:
-        pass
-    else:
-        step()
-
-
-def in_a_coroutine_without_a_try(step: Call) -> None:
-    async def run() -> None:
-        step()
-
-    asyncio.run(run())
-
-
-def in_a_thread(step: Call) -> None:
-    try:
-        thread = threading.Thread(target=step)
-        thread.start()
-        thread.join()
-    except RuntimeError:
-        pass
-
-
 @pytest.mark.every
-@pytest.mark.parametrize(
-    "around",
-    [
-        without_anything,
-        with_contexts_that_swallow_nothing,
-        with_contexts_of_an_object,
-        with_a_finally,
-        with_handlers_for_other_errors,
-        in_a_handler,
-        behind_a_try,
-        in_a_coroutine_without_a_try,
-        in_a_thread,
-    ],
-)
+@pytest.mark.parametrize("around", bodies(Around), ids=lambda around: around.__name__)
 def test_no_wait_where_nobody_catches(session: tg.Session, around: Callable[[Call], None]) -> None:
     x, i = tg.arange(4.0), tg.tensor([1, 2]) + 0
     found = []

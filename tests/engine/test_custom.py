@@ -77,29 +77,6 @@ def test_in_a_profile_and_in_the_graph() -> None:
         assert not cube(x).requires_grad
 
 
-def test_under_autocast() -> None:
-    product = {
-        "name": "product",
-        "forward": {
-            "inputs": ["a"],
-            "instructions": [{"op": "matmul", "in": ["a", "a"], "out": ["y"]}],
-            "outputs": ["y"],
-        },
-    }
-    with tg.autocast("cpu", dtype=tg.dtypes.bfloat16):
-        assert read(product).call([tg.functions.ones(2, 2)], {})[0].dtype is tg.dtypes.bfloat16
-
-
-def test_a_graph_keeps_the_function_that_it_was_made_with() -> None:
-    library = Library()
-    library.add(library.read(POWER))
-    x = leaf()
-    y = library.find("my_power").call([x], {"power": 2})[0]
-    library.remove("my_power")
-    y.sum().backward()
-    assert x.grad.tolist() == [2.0, 4.0, -6.0]
-
-
 HOSTILE = [
     {"pow": [10, {"pow": [10, 1000]}]},
     {"mul": ["aaaa", 100]},
