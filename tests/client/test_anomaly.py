@@ -154,7 +154,6 @@ class Bodies:
             (y * 0).sum().backward()
 
 
-@pytest.mark.every
 @pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize("body", bodies(Bodies))
 def test_torchs(body: Any) -> None:

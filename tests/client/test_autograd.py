@@ -319,7 +319,6 @@ class Programs:
 
 @pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-@pytest.mark.every
 @EVERYWHERE
 @pytest.mark.parametrize("program", bodies(Programs), ids=lambda program: program.__name__)
 def test_it_gives_what_torch_gives(program: Callable[[Any], Any]) -> None:
@@ -442,7 +441,6 @@ class Mistakes:
         lib.ones(2, requires_grad=True).grad = 3.0
 
 
-@pytest.mark.every
 @pytest.mark.parametrize("body", [*CALLS, *bodies(Mistakes)], ids=lambda body: body.__name__)
 def test_mistakes_are_told_in_torchs_words(everywhere: tg.Session | None, body: Callable[[Any], Any]) -> None:
     same_error(body, whole=True)
@@ -463,6 +461,13 @@ def test_only_floating_point_numbers_require_grad(make: Callable[[Any], Any]) ->
         with pytest.raises(RuntimeError, match="floating point"):
             make(lib)
     same(lambda lib: lib.tensor([1]).requires_grad_(False))
+
+
+@EVERYWHERE
+def test_a_list_of_numbers_is_no_gradient() -> None:
+    for lib in (torch, ours()):
+        with pytest.raises(TypeError):
+            (leaf(lib, 1, 2, 3) * 2).backward([1.0, 1.0, 1.0])
 
 
 @EVERYWHERE

@@ -207,7 +207,6 @@ def test_graphs(run: Callable[[Any], Any]) -> None:
     same(run)
 
 
-@pytest.mark.every
 @pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize(
     "run", [doubled, to_text, activations, second_order, innermost, changed_after_a_copy_was_packed]
@@ -247,7 +246,6 @@ def disabled(t: Any) -> Any:
         pass
 
 
-@pytest.mark.every
 @pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize(
     "run",

@@ -127,7 +127,6 @@ class Bodies:
         return y, x.grad
 
 
-@pytest.mark.every
 @EVERYWHERE
 @BOTH_WAYS
 @pytest.mark.parametrize("body", bodies(Bodies))
@@ -372,7 +371,6 @@ class Mistakes:
         (y * 2).backward(inputs=[x])
 
 
-@pytest.mark.every
 @EVERYWHERE
 @pytest.mark.parametrize("body", [*CALLS, *bodies(Mistakes)])
 def test_mistakes_are_torchs(body: Any) -> None:

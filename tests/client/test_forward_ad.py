@@ -231,7 +231,6 @@ def within(call: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-@pytest.mark.every
 @EVERYWHERE
 @pytest.mark.parametrize("run", bodies(Within), ids=lambda run: run.__name__)
 def test_tangents(run: Callable[[Any], Any]) -> None:

@@ -579,7 +579,6 @@ class Bodies:
         return y.requires_grad, y.is_inference(), y.grad_fn is None, y
 
 
-@pytest.mark.every
 @pytest.mark.usefixtures("everywhere")
 @pytest.mark.filterwarnings("ignore:Using backward")
 @pytest.mark.parametrize("body", bodies(Bodies), ids=lambda body: body.__name__)
@@ -608,7 +607,6 @@ def test_hooks_pack_what_a_function_saves() -> None:
     same(hooks_on_saved_tensors, lib=ENGINE)
 
 
-@pytest.mark.every
 @pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize(
     "returned",

@@ -31,7 +31,6 @@ def refused(everywhere: tg.Session | None, body: Callable[[Any], Any]) -> None:
     nothing_waits(everywhere)
 
 
-@pytest.mark.every
 @pytest.mark.parametrize(
     ("returned", "extra"),
     [
@@ -189,13 +188,11 @@ class Mistakes:
         function(lib, forward=forward).apply(leaf(lib) * 2).add_(1)
 
 
-@pytest.mark.every
 @pytest.mark.parametrize("body", [*CALLS, *bodies(Mistakes)], ids=lambda body: body.__name__)
 def test_mistakes(everywhere: tg.Session | None, body: Callable[[Any], Any]) -> None:
     refused(everywhere, body)
 
 
-@pytest.mark.every
 @pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize("value", [3, [1.0]])
 @pytest.mark.parametrize("method", ["save_for_backward", "mark_dirty", "mark_non_differentiable", "save_for_forward"])
@@ -240,7 +237,6 @@ def unchanged(lib: Any) -> Any:
     return function(lib, forward=lambda ctx, x: x, backward=lambda ctx, grad: grad * 5)
 
 
-@pytest.mark.every
 @pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize("fn", [unchanged, first_two])
 @pytest.mark.parametrize("body", bodies(Modifying), ids=lambda body: body.__name__)

@@ -279,7 +279,6 @@ class Bodies:
         return x.grad
 
 
-@pytest.mark.every
 @pytest.mark.filterwarnings("ignore:Using backward", "ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("body", bodies(Bodies), ids=lambda body: body.__name__)
 def test_it_is_as_in_torch(everywhere: tg.Session | None, body: Callable[[Any], Any]) -> None:

@@ -293,7 +293,6 @@ class Bodies:
         return log, x.grad
 
 
-@pytest.mark.every
 @pytest.mark.usefixtures("everywhere")
 @pytest.mark.parametrize("body", bodies(Bodies), ids=lambda body: body.__name__)
 def test_the_same_hooks_run_in_the_same_order(body: Callable[[Any], Any]) -> None:

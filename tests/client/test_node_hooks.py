@@ -203,7 +203,6 @@ def ends(lib: Any, chosen: Callable[[Any, Any], Any]) -> Any:
     return log, y.grad, x.grad
 
 
-@pytest.mark.every
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("body", bodies(Bodies))
 def test_torchs(body: Any, everywhere: tg.Session | None) -> None:

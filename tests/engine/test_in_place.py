@@ -276,9 +276,10 @@ def test_detach_in_place() -> None:
         y = x * 2
         z = y * 3
         y.detach_()
-        w = y * 5
+        w, itself = y * 5, leaf(t)
+        itself.detach_()
         z.sum().backward()
-        return x.grad, y.is_leaf, y.requires_grad, w.requires_grad
+        return x.grad, y.is_leaf, y.requires_grad, w.requires_grad, itself.requires_grad
 
     both(run)
     both_raise(lambda t: (leaf(t) * 2)[0].detach_())
