@@ -1,154 +1,263 @@
-"""Optimizers, compared with torch's over many steps."""
+"""Optimizers, compared with torch's over many steps: every configuration and mistake of torch's own database, and more.
+
+The database is ``torch.testing._internal.common_optimizers.optim_db``.
+"""
 
 from __future__ import annotations
 
+import inspect
+import re
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.testing._internal.common_optimizers import OptimizerErrorEnum, OptimizerInfo, optim_db
 
 import telegrad as tg
 
-from .parity import check, held, same_error
+from .parity import check, error_of, held, same, same_error
 
 pytestmark = pytest.mark.usefixtures("session")
 
 Options = dict[str, Any]
-
-SGDS: list[Options] = [
-    {"lr": 0.1},
-    {"lr": 0.1, "weight_decay": 0.1},
-    {"lr": 0.1, "maximize": True, "weight_decay": 0.01},
-    {"lr": 0.05, "momentum": 0.9},
-    {"lr": 0.05, "momentum": 0.9, "dampening": 0.5, "weight_decay": 0.1},
-    {"lr": 0.05, "momentum": 0.8, "nesterov": True, "maximize": True},
-    {"lr": 0.0, "momentum": 0.9},
-]
-ADAMS: list[Options] = [
-    {},
-    {"lr": 0.1, "betas": (0.5, 0.9), "eps": 1e-3},
-    {"lr": 0.05, "weight_decay": 0.1},
-    {"lr": 0.05, "maximize": True, "weight_decay": 0.1},
-    {"lr": 0.05, "betas": (0.0, 0.0)},
-    {"lr": 0.05, "weight_decay": 0.0},
-]
-RMSPROPS: list[Options] = [
-    {},
-    {"lr": 0.05, "alpha": 0.5, "eps": 1e-3, "weight_decay": 0.1},
-    {"lr": 0.05, "momentum": 0.9},
-    {"lr": 0.02, "centered": True, "maximize": True},
-    {"lr": 0.02, "centered": True, "momentum": 0.5},
-]
-ADAGRADS: list[Options] = [
-    {},
-    {"lr": 0.5, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5},
-    {"lr": 0.1, "maximize": True, "eps": 1e-3},
-]
-OPTIMIZERS = [
-    *[("SGD", o) for o in SGDS],
-    *[("Adam", o) for o in [*ADAMS, {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}]],
-    *[("AdamW", o) for o in ADAMS],
-    *[(name, {**o, "amsgrad": True}) for name in ("Adam", "AdamW") for o in ADAMS[1:4]],
-    *[("RMSprop", o) for o in RMSPROPS],
-    *[("Adagrad", o) for o in ADAGRADS],
-    *[("Adadelta", o) for o in ({}, {"rho": 0.5, "eps": 1e-3, "weight_decay": 0.1}, {"maximize": True, "lr": 0.1})],
-    *[("Adamax", o) for o in ADAMS[:4]],
-    *[
-        ("NAdam", o)
-        for o in [
-            *ADAMS[:3:2],
-            {"lr": 0.01, "maximize": True},
-            {"momentum_decay": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True},
-        ]
-    ],
-    *[("RAdam", o) for o in [*ADAMS[:4], {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}]],
-]
-SHAPES = [(3, 4), (4,), (), (2, 0)]
-STEPS = 40
+INFOS: dict[str, OptimizerInfo] = {info.name: info for info in optim_db}
+OTHER_BETAS: list[Options] = [{"lr": 0.1, "betas": (0.5, 0.9), "eps": 1e-3}, {"lr": 0.05, "betas": (0.0, 0.0)}]
+MORE: dict[str, list[Options]] = {
+    "SGD": [{"lr": 0.05, "momentum": 0.8, "nesterov": True, "maximize": True}, {"lr": 0.0, "momentum": 0.9}],
+    "Adam": [*OTHER_BETAS, {"lr": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}],
+    "AdamW": OTHER_BETAS,
+    "RMSprop": [{"lr": 0.05, "alpha": 0.5, "eps": 1e-3, "weight_decay": 0.1}],
+    "Adagrad": [{"lr": 0.1, "maximize": True, "eps": 1e-3}],
+    "Adadelta": [{"rho": 0.5, "eps": 1e-3, "weight_decay": 0.1}],
+    **dict.fromkeys(["Adamax", "NAdam", "RAdam"], OTHER_BETAS[:1]),
+}
+"""Options that the database does not have."""
+EXACT = ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "LBFGS"]
+"""Optimizers whose numbers are torch's up to rounding in float64."""
+MOMENTA = ["rho", "alpha", "momentum", "momentum_decay"]
+NEVER_NEGATIVE = ["lr", "lr_decay", "eps", "weight_decay", "initial_accumulator_value", *MOMENTA]
+STEPS = 12
 
 
 class Problem:
-    """Parameters, and a loss that uses the last of them only in every third step."""
+    """Parameters, and a loss that uses one of them never and one only in every third step."""
 
-    def __init__(self, lib: Any, seed: int = 0) -> None:
-        rng = np.random.default_rng(seed)
-        self.lib = lib
-        self.params = [lib.tensor(rng.standard_normal(s), requires_grad=True) for s in SHAPES]
-        self.never = lib.tensor(rng.standard_normal(2), requires_grad=True)
-        self.sometimes = lib.tensor(rng.standard_normal(2), requires_grad=True)
-        self.data = lib.tensor(rng.standard_normal((5, 3)))
+    def __init__(self, lib: Any, name: str = "Adam") -> None:
+        rng = np.random.default_rng(0)
+        shapes: list[tuple[int, ...]] = [(3, 4), (4,), (), (2, 3, 4)]
+        if name == "Muon":
+            shapes = [(3, 4), (4, 2), (5, 5)]
+        elif name not in ("Adafactor", "LBFGS"):
+            shapes.append((2, 0))
+        self.params = [lib.tensor(rng.standard_normal(shape), requires_grad=True) for shape in shapes]
+        self.sometimes, self.never = (lib.tensor(rng.standard_normal((2, 2)), requires_grad=True) for _ in range(2))
         self.all = [*self.params, self.never, self.sometimes]
+        self.convex = name == "LBFGS"  # since otherwise rounding errors decide the direction
 
     def loss(self, step: int) -> Any:
-        w, b, c, empty = self.params
+        if self.convex:
+            return sum((p * p / 2 + p.exp() / (i + 1)).sum() for i, p in enumerate(self.params))
         # Bounded, so that optimizers that maximize do not diverge and amplify rounding errors.
-        loss = ((self.data @ w + b).sin() * c.sin()).mean() + empty.sum() + b.cos().mean()
+        loss = sum(((i + 1) * p + p * p / 2).sin().sum() for i, p in enumerate(self.params))
         return loss + self.sometimes.sin().sum() if step % 3 == 1 else loss
 
     def run(self, optimizer: Any, steps: int = STEPS, first: int = 0) -> list[Any]:
         for step in range(first, first + steps):
-            optimizer.zero_grad()
-            self.loss(step).backward()
-            optimizer.step()
+
+            def closure(step: int = step) -> Any:
+                optimizer.zero_grad()
+                loss = self.loss(step)
+                loss.backward()
+                return loss
+
+            optimizer.step(closure)
         return self.all
 
 
-@pytest.mark.parametrize(("name", "options"), OPTIMIZERS)
-def test_many_steps_equal_torchs(session: tg.Session, name: str, options: Options) -> None:
-    results = []
-    for lib in (tg, torch):
-        problem = Problem(lib)
-        results.append((problem.run(getattr(lib.optim, name)(problem.all, **options)), problem))
-    assert session.recorder.waits == 0
-    check(results[0][0], results[1][0], 1e-12)
+def of(lib: Any, value: Any) -> Any:
+    """Convert an option or a parameter of the database for the library."""
+    if torch.is_tensor(value):
+        if lib is torch:
+            copied = value.detach().clone().requires_grad_(value.requires_grad)
+        else:
+            copied = tg.tensor(value.detach().numpy(), requires_grad=value.requires_grad)
+        if value.grad is not None:
+            copied.grad = of(lib, value.grad)
+        return copied
+    if isinstance(value, dict):
+        return {key: of(lib, item) for key, item in value.items()}
+    return type(value)(of(lib, item) for item in value) if isinstance(value, (list, tuple)) else value
+
+
+def run(lib: Any, name: str, options: Options) -> tuple[list[Any], Any]:
+    problem = Problem(lib, name)
+    optimizer = getattr(lib.optim, name)(problem.all, **of(lib, options))
+    return problem.run(optimizer, {"LBFGS": 1, "Muon": 6}.get(name, STEPS)), optimizer.state_dict()
+
+
+@pytest.mark.parametrize("name", INFOS)
+def test_every_configuration_agrees(session: tg.Session, name: str) -> None:
+    given = [each.kwargs for each in INFOS[name].optim_inputs_func("cpu")]
+    assert given
+    for options in [*given, *MORE.get(name, [])]:
+        if name == "SparseAdam":  # it needs sparse gradients, which are not supported
+            same_error(lambda lib: run(lib, name, options), whole=True)  # noqa: B023
+            continue
+        waits = session.recorder.waits
+        (ours, state), (theirs, their_state) = (run(lib, name, options) for lib in (tg, torch))
+        exact = not any(map(torch.is_tensor, options.values()))
+        assert name == "LBFGS" or session.recorder.waits == waits or not exact
+        check(ours, theirs, 1e-12 if exact and name in EXACT else 1e-6, str(options))
+        if name != "LBFGS":  # its state has internals of torch
+            check(state["state"], their_state["state"], 1e-5, str(options))
+            assert [sorted(group) for group in state["param_groups"]] == [
+                sorted(group) for group in their_state["param_groups"]
+            ]
+
+
+def mistake(lib: Any, name: str, given: Any) -> Any:
+    """Make a mistake of the database, which raises an error."""
+    params = of(lib, given.optimizer_error_input.params)
+    if params is None:
+        params = [lib.ones(2, 2, requires_grad=True)]
+    params = shared(params, given.optimizer_error_input.params)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer = getattr(lib.optim, name)(params, **of(lib, given.optimizer_error_input.kwargs))
+        if given.error_on is OptimizerErrorEnum.STEP_ERROR:
+            optimizer.step()
+
+
+def shared(copied: Any, original: Any) -> Any:
+    """Restore sharing in a copied structure: a tensor that occurred twice occurs twice again."""
+    known: dict[int, Any] = {}
+
+    def walk(mine: Any, theirs: Any) -> Any:
+        if torch.is_tensor(theirs):
+            return known.setdefault(id(theirs), mine)
+        if isinstance(theirs, dict):
+            return {key: walk(mine[key], value) for key, value in theirs.items()}
+        if isinstance(theirs, (list, tuple)):
+            return type(theirs)(walk(m, t) for m, t in zip(mine, theirs, strict=True))
+        return mine
+
+    return walk(copied, original)
+
+
+@pytest.mark.parametrize("name", INFOS)
+def test_every_mistake_has_torchs_words(name: str) -> None:
+    info = INFOS[name]
+    tried = 0
+    for given in info.optim_error_inputs_func("cpu", torch.float64) if info.optim_error_inputs_func else ():
+        if re.search("complex|dense params", f"{given.error_regex} {given.optimizer_error_input.desc}"):
+            continue  # such tensors are not supported
+        theirs, ours = (error_of(lambda lib: mistake(lib, name, given), lib) for lib in (torch, tg))  # noqa: B023
+        assert isinstance(ours, given.error_type), (given.optimizer_error_input.desc, ours)
+        ends = len(str(theirs)) if "duplicate parameters" not in str(theirs) else 60
+        assert str(ours)[:ends].replace("telegrad", "torch") == str(theirs)[:ends], given.optimizer_error_input.desc
+        tried += 1
+    assert tried
+
+
+def made(lib: Any, name: str, **options: Any) -> Any:
+    return getattr(lib.optim, name)([lib.ones(2, 2, requires_grad=True)], **options)
+
+
+def groups(lib: Any, build: Callable[[Any], Any]) -> Any:
+    return lib.optim.SGD(build(lib.ones(2, requires_grad=True)), lr=0.1)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda lib: made(lib, "SGD", nesterov=True),
+        lambda lib: made(lib, "SGD", nesterov=True, momentum=0.9, dampening=0.1),
+        lambda lib: made(lib, "Adam", lr=float("nan")),
+        lambda lib: made(lib, "AdamW", betas=(0.9, -0.1)),
+        lambda lib: lib.optim.SGD([], lr=0.1),
+        lambda lib: lib.optim.SGD(lib.ones(2, requires_grad=True), lr=0.1),
+        lambda lib: lib.optim.SGD([3], lr=0.1),
+        lambda lib: groups(lib, lambda x: [x * 2]),
+        lambda lib: groups(lib, lambda x: [{"params": x}, {"params": [x]}]),
+        lambda lib: groups(lib, lambda x: [{"params": {x}}]),
+        lambda lib: groups(lib, lambda x: [{"lr": 1.0}]),
+        lambda lib: groups(lib, lambda x: [x]).add_param_group(3),
+        lambda lib: groups(lib, lambda x: [x]).load_state_dict({"param_groups": [], "state": {}}),
+        lambda lib: groups(lib, lambda x: [x]).load_state_dict({"param_groups": [{"params": [0, 1]}], "state": {}}),
+    ],
+)
+def test_mistakes_with_arguments_are_torchs(function: Callable[[Any], Any]) -> None:
+    same_error(function)
+
+
+def test_what_is_missing_says_so() -> None:
+    with pytest.raises(NotImplementedError, match="differentiable"):
+        made(tg, "Adam", differentiable=True)
+
+
+def parameters_of(lib: Any, name: str) -> list[inspect.Parameter]:
+    return list(inspect.signature(getattr(lib.optim, name)).parameters.values())
+
+
+@pytest.mark.parametrize("name", INFOS)
+def test_signatures_and_options_are_torchs(name: str) -> None:
+    for ours, theirs in zip(parameters_of(tg, name), parameters_of(torch, name), strict=True):
+        assert (ours.name, ours.kind, ours.default) == (theirs.name, theirs.kind, theirs.default)
+    assert made(tg, name).defaults == made(torch, name).defaults
+    with pytest.raises(TypeError, match=rf"{name}.__init__\(\) got an unexpected keyword argument 'rate'"):
+        made(tg, name, rate=1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [(name, p.name) for name in EXACT for p in parameters_of(torch, name) if p.name in NEVER_NEGATIVE],
+)
+def test_no_option_is_below_zero(name: str, option: str) -> None:
+    same_error(lambda lib: made(lib, name, **{option: -1.5}), "-1.5")
 
 
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("SGD", SGDS[4]),
-        ("Adam", ADAMS[2]),
-        ("AdamW", ADAMS[1]),
+        ("SGD", {"lr": 0.05, "momentum": 0.9, "dampening": 0.5, "weight_decay": 0.1}),
+        ("Adam", {"lr": 0.05, "weight_decay": 0.1}),
         ("Adam", {"amsgrad": True}),
-        *[("RMSprop", o) for o in RMSPROPS[3:]],
-        ("Adagrad", ADAGRADS[1]),
-        ("Adadelta", {}),
-        ("Adamax", {}),
-        ("NAdam", {}),
-        ("RAdam", {}),
+        ("AdamW", OTHER_BETAS[0]),
+        ("RMSprop", {"lr": 0.02, "centered": True, "maximize": True}),
+        ("RMSprop", {"lr": 0.02, "centered": True, "momentum": 0.5}),
+        ("Adagrad", {"lr": 0.5, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5}),
+        *[(name, {}) for name in ("Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop", "Adafactor")],
     ],
 )
 def test_the_state_moves_between_optimizers_and_libraries(name: str, options: Options) -> None:
-    ours, theirs = Problem(tg), Problem(torch)
-    mine, other = (
-        getattr(tg.optim, name)(ours.all, **options),
-        getattr(torch.optim, name)(theirs.all, **options),
-    )
-    ours.run(mine, 5)
-    theirs.run(other, 5)
+    ours, theirs = Problem(tg, name), Problem(torch, name)
+
+    def made(lib: Any, **options: Any) -> Any:
+        return getattr(lib.optim, name)((ours if lib is tg else theirs).all, **options)
+
+    def loaded(lib: Any, state: Any) -> Any:
+        optimizer = made(lib, lr=99.0)
+        optimizer.load_state_dict(state)
+        return optimizer
+
+    def step(mine: Any, other: Any, first: int) -> None:
+        ours.run(mine, 5, first)
+        theirs.run(other, 5, first)
+        check(ours.all, theirs.all, 1e-12 if name in EXACT else 1e-6)
+
+    mine, other = made(tg, **options), made(torch, **options)
+    step(mine, other, 0)
     state, expected = mine.state_dict(), other.state_dict()
     assert list(state) == list(expected)
     assert state["param_groups"] == expected["param_groups"]
-    check(state["state"], expected["state"], 1e-12)
-
-    fresh = getattr(tg.optim, name)(ours.all, lr=99.0)
-    fresh.load_state_dict(state)
-    ours.run(fresh, 5, first=5)
-    theirs.run(other, 5, first=5)
-    check(ours.all, theirs.all, 1e-12)
-
-    from_torch = getattr(tg.optim, name)(ours.all, lr=99.0)
-    from_torch.load_state_dict(other.state_dict())
-    ours.run(from_torch, 5, first=10)
-    theirs.run(other, 5, first=10)
-    check(ours.all, theirs.all, 1e-12)
-
-    into_torch = getattr(torch.optim, name)(theirs.all, lr=99.0)
-    into_torch.load_state_dict(as_torch(from_torch.state_dict()))
-    ours.run(from_torch, 5, first=15)
-    theirs.run(into_torch, 5, first=15)
-    check(ours.all, theirs.all, 1e-12)
+    check(state["state"], expected["state"], 1e-12 if name in EXACT else 1e-5)
+    step(loaded(tg, state), other, 5)
+    from_torch = loaded(tg, other.state_dict())
+    step(from_torch, other, 10)
+    step(from_torch, loaded(torch, as_torch(from_torch.state_dict())), 15)
 
 
 def as_torch(value: Any) -> Any:
@@ -171,17 +280,17 @@ def test_a_loaded_state_is_a_copy() -> None:
 
 
 def test_groups_have_options_of_their_own() -> None:
-    results = []
-    for lib in (tg, torch):
+    def run(lib: Any) -> Any:
         problem = Problem(lib)
-        w, b, c, empty = problem.params
+        w, b, c, *rest = problem.params
         optimizer = lib.optim.SGD([{"params": [w, c], "lr": 0.5}, {"params": b, "momentum": 0.9}], lr=0.01)
         problem.run(optimizer, 10)
-        optimizer.add_param_group({"params": [problem.sometimes, empty], "weight_decay": 0.1})
+        optimizer.add_param_group({"params": [problem.sometimes, *rest], "weight_decay": 0.1})
         optimizer.param_groups[0]["lr"] = 0.1
         problem.run(optimizer, 10)
-        results.append((problem.all, [sorted(g) for g in optimizer.param_groups], repr(optimizer)))
-    check(results[0], results[1], 1e-12)
+        return problem.all, [sorted(g) for g in optimizer.param_groups], repr(optimizer)
+
+    same(run, 1e-12)
 
 
 def test_a_step_and_zeroing_are_one_instruction_each(session: tg.Session) -> None:
@@ -236,12 +345,11 @@ def test_a_step_counts_as_an_in_place_change() -> None:
 
 
 def test_a_closure_computes_the_loss() -> None:
-    results = []
-    for lib in (tg, torch):
+    def run(lib: Any) -> Any:
         x = lib.tensor([3.0, 4.0], dtype=lib.float64, requires_grad=True)
         optimizer = lib.optim.SGD([x], lr=0.1)
 
-        def closure(lib: Any = lib, x: Any = x, optimizer: Any = optimizer) -> Any:
+        def closure() -> Any:
             assert lib.is_grad_enabled()
             optimizer.zero_grad()
             loss = (x * x).sum()
@@ -250,8 +358,9 @@ def test_a_closure_computes_the_loss() -> None:
 
         with lib.no_grad():
             losses = [optimizer.step(closure).item() for _ in range(3)]
-        results.append((losses, x, optimizer.step()))
-    check(results[0], results[1], 1e-12)
+        return losses, x, optimizer.step()
+
+    same(run, 1e-12)
 
 
 def test_zeroing_in_place_keeps_the_gradient() -> None:
@@ -278,3 +387,87 @@ def test_an_optimizer_that_dies_frees_its_state(session: tg.Session) -> None:
     assert len(held(session)) == 4
     del optimizer
     assert len(held(session)) == 1
+
+
+# L-BFGS -----------------------------------------------------------------------------------------
+
+SEARCHES: list[Options] = [
+    {"lr": 0.1, "max_iter": 4},
+    {"lr": 0.5, "max_iter": 6, "history_size": 2},
+    {"line_search_fn": "strong_wolfe"},
+    {"line_search_fn": "strong_wolfe", "max_iter": 7, "history_size": 3, "lr": 0.3},
+    {"line_search_fn": "strong_wolfe", "max_eval": 4},
+]
+
+
+def rosenbrock(lib: Any) -> tuple[list[Any], Any]:
+    """Rosenbrock's function of two parameters, and an unused parameter."""
+    x = lib.tensor([-1.2], dtype=lib.float64, requires_grad=True)
+    y = lib.tensor(1.0, dtype=lib.float64, requires_grad=True)
+    unused = lib.tensor([[2.0, 3.0]], dtype=lib.float64, requires_grad=True)
+    return [x, y, unused], lambda: ((1 - x) ** 2 + 100 * (y - x**2) ** 2).sum()
+
+
+def regression(lib: Any) -> tuple[list[Any], Any]:
+    rng = np.random.default_rng(0)
+    data, target = lib.tensor(rng.standard_normal((20, 3))), lib.tensor(rng.standard_normal((20, 2)))
+    w, b = (
+        lib.tensor(rng.standard_normal((3, 2)), requires_grad=True),
+        lib.zeros(2, dtype=lib.float64, requires_grad=True),
+    )
+    return [w, b], lambda: (((data @ w + b).tanh() - target) ** 2).mean()
+
+
+def closure_of(optimizer: Any, loss: Any) -> Any:
+    def closure() -> Any:
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()
+        return value
+
+    return closure
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("problem", [rosenbrock, regression])
+@pytest.mark.parametrize("options", SEARCHES)
+def test_five_searches_equal_torchs(problem: Any, options: Options) -> None:
+    results = []
+    for lib in (tg, torch):
+        params, loss = problem(lib)
+        if problem is rosenbrock and "line_search_fn" not in options:
+            options = {**options, "lr": 1e-3}
+        optimizer = lib.optim.LBFGS(params, **options)
+        losses = [optimizer.step(closure_of(optimizer, loss)).item() for _ in range(5)]
+        state = dict(sorted(optimizer.state_dict()["state"][0].items()))
+        state["t"] = float(state["t"])
+        results.append(([losses, params, optimizer.state_dict()["param_groups"]], state))
+    check(results[0][0], results[1][0], 1e-6)
+    check(results[0][1], results[1][1], 1e-3)  # differences of nearly equal gradients
+
+
+def test_a_search_goes_on_from_torchs_state() -> None:
+    params, loss = regression(torch)
+    theirs = torch.optim.LBFGS(params, max_iter=5, line_search_fn="strong_wolfe")
+    theirs.step(closure_of(theirs, loss))
+    own, own_loss = regression(tg)
+    ours = tg.optim.LBFGS(own)
+    ours.load_state_dict(theirs.state_dict())
+    with tg.no_grad():
+        for mine, other in zip(own, params, strict=True):
+            mine.copy_(tg.tensor(other))
+    theirs.step(closure_of(theirs, loss))
+    ours.step(closure_of(ours, own_loss))
+    check(own, params, 1e-7)
+
+
+def test_mistakes_in_a_search_are_torchs() -> None:
+    same_error(lambda lib: lib.optim.LBFGS([{"params": [p]} for p in rosenbrock(lib)[0]]))
+    same_error(lambda lib: lib.optim.LBFGS(rosenbrock(lib)[0]).step())
+
+    def unknown_search(lib: Any) -> None:
+        params, loss = rosenbrock(lib)
+        optimizer = lib.optim.LBFGS(params, line_search_fn="golden")
+        optimizer.step(closure_of(optimizer, loss))
+
+    same_error(unknown_search)

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import telegrad as tg
 
-from .parity import bodies, check, same, same_error
+from .parity import bodies, same, same_error
 
 pytestmark = [pytest.mark.usefixtures("session"), pytest.mark.full]
 
@@ -74,8 +73,10 @@ def test_averaging_waits_for_nothing(session: tg.Session) -> None:
     assert session.recorder.waits == before
 
 
-def test_a_copy_and_a_loaded_average_go_on(session: tg.Session) -> None:
-    def run(lib: Any) -> Any:
+class Same:
+    """Functions whose results must be the same in both libraries."""
+
+    def a_copy_and_a_loaded_average_go_on(lib: Any) -> Any:
         net = model(lib)
         averaged = lib.optim.swa_utils.AveragedModel(net)
         trained(lib, averaged, net)
@@ -84,16 +85,47 @@ def test_a_copy_and_a_loaded_average_go_on(session: tg.Session) -> None:
         copied = copy.deepcopy(averaged)
         return trained(lib, fresh, net), trained(lib, copied, net)
 
-    same(run, 1e-9)
-
-
-def test_batch_norms_are_updated() -> None:
-    def run(lib: Any) -> Any:
+    def batch_norms_are_updated(lib: Any) -> Any:
         net = model(lib).eval()
         lib.optim.swa_utils.update_bn([data(lib, 1), (data(lib, 2), 0)], net)
         return dict(net.state_dict()), net.training, net[1].momentum
 
-    same(run, 1e-9)
+    def hooks_are_called_around_steps_and_state_dicts(lib: Any) -> Any:
+        calls: list[Any] = []
+        w = lib.ones(2, requires_grad=True)
+        optimizer = lib.optim.SGD([w], lr=0.1)
+        handles = [
+            optimizer.register_step_pre_hook(lambda o, args, kwargs: calls.append(("pre", o is args[0], kwargs))),
+            optimizer.register_step_post_hook(lambda o, args, kwargs: calls.append(("post", len(args)))),
+            optimizer.register_state_dict_pre_hook(lambda o: calls.append("before state")),
+            optimizer.register_state_dict_pre_hook(lambda o: calls.append("first"), prepend=True),
+            optimizer.register_state_dict_post_hook(lambda o, d: {**d, "more": 1}),
+            optimizer.register_load_state_dict_pre_hook(lambda o, d: {k: v for k, v in d.items() if k != "more"}),
+            optimizer.register_load_state_dict_post_hook(lambda o: calls.append("loaded")),
+        ]
+        optimizers = importlib.import_module(f"{lib.__name__}.optim.optimizer")
+        general = optimizers.register_optimizer_step_pre_hook(lambda o, a, k: calls.append("any"))
+        w.sum().backward()
+        optimizer.step()
+        state = optimizer.state_dict()
+        optimizer.load_state_dict(state)
+        for handle in [*handles, general]:
+            handle.remove()
+        optimizer.step()
+        return calls, sorted(state)
+
+    def parameters_may_have_names(lib: Any) -> Any:
+        net = lib.nn.Linear(2, 1)
+        optimizer = lib.optim.SGD(net.named_parameters(), lr=0.1)
+        net(lib.ones(1, 2)).sum().backward()
+        optimizer.step()
+        return optimizer.param_groups[0]["param_names"], optimizer.state_dict()["param_groups"]
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("function", bodies(Same))
+def test_it_is_torchs(function: Callable[[Any], Any]) -> None:
+    same(function, 1e-9)
 
 
 @pytest.mark.parametrize("strategy", ["cos", "linear"])
@@ -167,34 +199,6 @@ def test_a_rate_that_is_a_tensor_may_change(session: tg.Session) -> None:
     same(run, 1e-6)
 
 
-def test_hooks_are_called_around_steps_and_state_dicts() -> None:
-    def run(lib: Any) -> Any:
-        calls: list[Any] = []
-        w = lib.ones(2, requires_grad=True)
-        optimizer = lib.optim.SGD([w], lr=0.1)
-        handles = [
-            optimizer.register_step_pre_hook(lambda o, args, kwargs: calls.append(("pre", o is args[0], kwargs))),
-            optimizer.register_step_post_hook(lambda o, args, kwargs: calls.append(("post", len(args)))),
-            optimizer.register_state_dict_pre_hook(lambda o: calls.append("before state")),
-            optimizer.register_state_dict_pre_hook(lambda o: calls.append("first"), prepend=True),
-            optimizer.register_state_dict_post_hook(lambda o, d: {**d, "more": 1}),
-            optimizer.register_load_state_dict_pre_hook(lambda o, d: {k: v for k, v in d.items() if k != "more"}),
-            optimizer.register_load_state_dict_post_hook(lambda o: calls.append("loaded")),
-        ]
-        optimizers = importlib.import_module(f"{lib.__name__}.optim.optimizer")
-        general = optimizers.register_optimizer_step_pre_hook(lambda o, a, k: calls.append("any"))
-        w.sum().backward()
-        optimizer.step()
-        state = optimizer.state_dict()
-        optimizer.load_state_dict(state)
-        for handle in [*handles, general]:
-            handle.remove()
-        optimizer.step()
-        return calls, sorted(state)
-
-    same(run)
-
-
 def test_a_step_of_a_subclass_is_hooked_once() -> None:
     class Mine(tg.optim.SGD):
         def step(self, closure: Any = None) -> Any:
@@ -205,28 +209,3 @@ def test_a_step_of_a_subclass_is_hooked_once() -> None:
     optimizer.register_step_post_hook(lambda *_: calls.append("post"))
     optimizer.step()
     assert calls == ["post"]
-
-
-def test_parameters_may_have_names() -> None:
-    def run(lib: Any) -> Any:
-        net = lib.nn.Linear(2, 1)
-        optimizer = lib.optim.SGD(net.named_parameters(), lr=0.1)
-        net(lib.ones(1, 2)).sum().backward()
-        optimizer.step()
-        return optimizer.param_groups[0]["param_names"], optimizer.state_dict()["param_groups"]
-
-    same(run)
-
-
-def test_the_state_of_new_optimizers_moves_to_torch() -> None:
-    for name in ("ASGD", "Rprop", "Adafactor"):
-        ours, theirs = (lib.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True) for lib in (tg, torch))
-        mine, other = getattr(tg.optim, name)([ours]), getattr(torch.optim, name)([theirs])
-        for _ in range(3):
-            for w, optimizer in ((ours, mine), (theirs, other)):
-                optimizer.zero_grad()
-                (w * w).sum().backward()
-                optimizer.step()
-        fresh = getattr(tg.optim, name)([ours], lr=9.0)
-        fresh.load_state_dict(other.state_dict())
-        check(fresh.state_dict()["state"], other.state_dict()["state"], 1e-5)
