@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import gc
 import types
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
 import pytest
 
 import telegrad as tg
 
 from ..in_process import serving
-from .nn_table import MODULES
-from .test_nn_modules import each, leaves
+from .test_nn_modules import WITHOUT_LAZY, case_of, quietly, tensors
 
 PLAN_AFTER, WARM_UP, STEPS, ROUNDS = 2, 8, 2, 10
 """The fifth step runs as planned, or the seventh if another module's plan was almost usable. Creating a plan leaves
@@ -64,21 +61,17 @@ def garbage(run: Callable[[], None]) -> list[Any]:
         gc.unfreeze()
 
 
-@pytest.mark.parametrize("row", MODULES)
-def test_a_training_step_leaves_no_garbage(row: str, session: tg.Session) -> None:
-    expression, makers = MODULES[row]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        module = expression(tg).double()
-    rng = np.random.default_rng(0)
-    arrays = [make(rng) for make in makers]
+@pytest.mark.parametrize("name", WITHOUT_LAZY)
+def test_a_training_step_leaves_no_garbage(name: str, session: tg.Session) -> None:
+    case = case_of(name)
+    module = quietly(lambda: case.make(tg).double())
     parameters = list(module.parameters())
     optimizer = tg.optim.SGD(parameters, 1e-3) if parameters else None
 
     def step() -> None:
-        inputs = [each(tg, array) for array in arrays]
+        args, kwargs = case.inputs(tg)
         total: Any = tg.zeros(1, dtype=tg.float64)
-        for output in leaves(module(*inputs)):
+        for output in tensors(module(*args, **kwargs)):
             if output.requires_grad:
                 total = total + (output * output.detach().cos()).sum()
         if total.requires_grad:

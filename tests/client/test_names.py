@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import warnings
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 import torch.backends.xnnpack
+import torch.nn.utils.prune
 
 import telegrad as tg
 from telegrad import exclusions
@@ -38,6 +41,19 @@ BARS = {
     "autograd.forward_ad": 1.0,
 }
 """The share of each namespace's names in scope that must be present; "" is torch itself."""
+
+
+LEFT_OUT = {
+    **dict.fromkeys(["nn.functional", "nn.init", "nn.parameter", "nn.attention", "utils.data"], ""),
+    **dict.fromkeys(["nn.utils.parametrize", "nn.utils.parametrizations", "optim.lr_scheduler", "optim.swa_utils"], ""),
+    "nn.utils": "stateless",
+    "nn.utils.prune": "ABC Iterable abstractmethod",
+    "nn.utils.rnn": "PackedSequence_ bind copy_method_params",
+    "nn.Module": "T_destination ipu mtia xpu cuda compile",
+    "optim.Optimizer": "OptimizerPreHook OptimizerPostHook profile_hook_step",
+    "optim.lr_scheduler.LRScheduler": "",
+}
+"""Names that are missing without an exclusion: internals of torch, and other devices."""
 
 
 class Row(NamedTuple):
@@ -137,6 +153,60 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(found.names for found in rows)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("path", LEFT_OUT)
+def test_what_torch_defines_is_there(path: str) -> None:
+    """This includes names that are not in ``__all__``, and the methods of classes."""
+    theirs, ours = attrgetter(path)(torch), attrgetter(path)(tg)
+    is_class = isinstance(theirs, type)
+    names = {name for name in dir(theirs) if not name.startswith("_")} if is_class else names_of(theirs)
+    missing = {name for name in names if not hasattr(ours, name)}
+    assert missing - {name for namespace, name in exclusions.TABLE if namespace == path} <= set(LEFT_OUT[path].split())
+
+
+def names_of(module: Any) -> set[str]:
+    """The public names of a torch module that torch itself defines."""
+    listed = getattr(module, "__all__", None) or [n for n, v in vars(module).items() if not inspect.ismodule(v)]
+    defined = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__]
+    names = {name for name in [*listed, *defined] if not name.startswith("_") and hasattr(module, name)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {n for n in names if str(getattr(getattr(module, n), "__module__", "torch")).startswith("torch")}
+
+
+OTHER_SIGNATURES = {
+    "nn": {
+        *("GRU", "LSTM", "RNN", "NLLLoss2d", "Sequential"),  # explicit here, *args in torch
+        *("GRUCell", "LSTMCell"),  # torch's signature contains num_chunks of the base class
+        "Container",
+    },
+    "optim": set(),
+    "nn.init": set(),
+    "nn.utils": set(),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("namespace", OTHER_SIGNATURES)
+def test_constructors_and_functions_have_torchs_parameters(namespace: str) -> None:
+    theirs, ours = (importlib.import_module(f"{lib}.{namespace}") for lib in ("torch", "telegrad"))
+    different = set()
+    for name in names_of(theirs):
+        function = getattr(theirs, name, None)
+        if not callable(function) or not hasattr(ours, name) or (name.rstrip("_") != name and namespace != "nn.init"):
+            continue
+        try:
+            wanted = inspect.signature(function).parameters
+        except ValueError:  # written in C
+            continue
+        if any(p.kind is p.VAR_POSITIONAL for p in wanted.values()) and namespace == "nn.init":
+            continue  # a deprecated name
+        found = inspect.signature(getattr(ours, name)).parameters
+        if [(p.name, p.kind) for p in found.values()] != [(p.name, p.kind) for p in wanted.values()]:
+            different.add(name)
+    assert different == OTHER_SIGNATURES[namespace]
+
+
 @pytest.mark.parametrize(
     ("access", "reason", "instead"),
     [
@@ -162,6 +232,9 @@ def test_a_name_left_out_says_why_and_what_to_use(access: Callable[[], Any], rea
 def test_a_name_that_torch_has_not_is_still_guessed_at() -> None:
     with pytest.raises(AttributeError, match="did you mean matmul"):
         tg.matmull  # noqa: B018
+    with pytest.raises(AttributeError, match="nothing"):
+        tg.linalg.nothing  # noqa: B018
+    assert set(dir(tg.linalg)) <= set(dir(torch.linalg))
     with pytest.raises(AttributeError, match=r"^'Tensor' object has no attribute 'foo'$"):
         tg.ones(1).foo  # type: ignore[attr-defined]  # noqa: B018
     assert not hasattr(tg.ones(1), "foo")

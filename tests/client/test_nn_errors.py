@@ -1,4 +1,4 @@
-"""Mistakes with modules: the built-in class and the text of torch's error, and its warnings."""
+"""Mistakes with modules and old names: the built-in class and the text of torch's error, and its warnings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.utils.prune
 
 import telegrad as tg
 
@@ -150,27 +151,116 @@ nn.Upsample()(t(1, 1, 2))
 nn.Module(1)
 nn.Module(a=1)
 nn.CosineEmbeddingLoss()(t(2, 2), t(2, 2), t(3))
+nn.Module().register_parameter('a.b', None)
+nn.Module().register_parameter('', None)
+nn.Module().register_parameter('train', None)
+nn.Module().register_parameter('p', t(2))
+nn.Module().register_buffer('p', 3)
+nn.Module().add_module('p', 3)
+nn.Module().train(1)
+nn.Module()(1)
+nn.Linear(2, 2).wieght
+setattr(nn.Linear(2, 2), 'weight', t(2, 2))
+nn.Sequential(nn.Tanh()).__setitem__(0, 3)
+nn.Sequential(nn.Tanh())[7]
+type('Model', (nn.Module,), {'__init__': lambda self: setattr(self, 'layer', nn.Linear(2, 2))})()
+nn.Linear(2, 2).to(lib.int64)
+nn.Linear(2, 2).to('foo')
+nn.Linear(2, 2).type(lib.int64)
+nn.Linear(2, 3)(t(4, 5))
+nn.Linear(1, 1).load_state_dict([1, 2])
+nn.Sequential(nn.Linear(1, 1)).load_state_dict({'0.weight': t(2, 1), 'other': t(1)})
+[m := nn.Linear(1, 1), m.register_load_state_dict_post_hook(lambda m, keys: keys), m.load_state_dict(m.state_dict())]
+nn.Dropout(-0.5)
+nn.Parameter(lib.tensor([1, 2]))
+nn.AdaptiveLogSoftmaxWithLoss(4, 5, [3, 2])
+nn.AdaptiveLogSoftmaxWithLoss(4, 5, [])
+nn.AdaptiveLogSoftmaxWithLoss(6, 12, [3, 7])(t(4, 6), lib.tensor([0, 1, 2, 12]))
+nn.AdaptiveLogSoftmaxWithLoss(6, 12, [3, 7])(t(4, 6), lib.tensor([0, 1]))
+nn.AdaptiveLogSoftmaxWithLoss(6, 12, [3, 7])(t(4, 6), lib.tensor([[0, 1]]))
+nn.CrossMapLRN2d(2)(t(4, 6))
+nn.FractionalMaxPool2d(2)
+nn.FractionalMaxPool2d(2, 2, 0.5)
+nn.FractionalMaxPool3d(2, output_ratio=1.5)
+nn.FractionalMaxPool2d(3, 3)(t(2, 9, 3, 3))
+nn.FractionalMaxPool3d(2, 2)(t(1, 2, 9, 3, 3))
+nn.LazyConv2d(2, 3)(t(4, 6))
+nn.LazyLinear(2).weight.shape
+nn.LazyConv2d(2, 3, groups=2)(t(2, 9, 3, 3))
+nn.Transformer(4, 2, 1, 1, 4, batch_first=True)(t(2, 3, 4), t(1, 3, 4))
+nn.Transformer(4, 2, 1, 1, 4, batch_first=True)(t(3, 2, 6), t(3, 2, 6))
+nn.TransformerDecoderLayer(4, 2, activation='tanh')
+nn.attention.sdpa_kernel('math').__enter__()
+nn.Sequential().set_submodule('', nn.ReLU())
+nn.Sequential().set_submodule('a.b', nn.ReLU())
+nn.functional.linear_cross_entropy(t(4, 6), t(3, 2), lib.tensor([0] * 4))
+nn.LinearCrossEntropyOptions(acc_policy='best')
+nn.functional.triplet_margin_with_distance_loss(*[t(4, 6)] * 3, margin=0)
+utils.parametrize.register_parametrization(nn.Linear(5, 5), 'wight', nn.ReLU())
+utils.parametrize.register_parametrization(nn.Linear(5, 5), 'weight', nn.Flatten(0))
+utils.parametrize.remove_parametrizations(nn.Linear(5, 5), 'weight')
+setattr(utils.parametrize.register_parametrization(nn.Linear(5, 5), 'weight', nn.ReLU()), 'weight', t(5, 5))
+utils.parametrize.remove_parametrizations(utils.parametrizations.weight_norm(nn.Linear(5, 5)), 'weight', False)
+utils.parametrizations.weight_norm(nn.Linear(5, 5)).__getstate__()
+utils.parametrizations.orthogonal(nn.Linear(5, 5), orthogonal_map='cos')
+utils.parametrizations.orthogonal(nn.Linear(5, 5), 'bias')
+utils.parametrizations.spectral_norm(nn.ReLU())
+utils.parametrizations.spectral_norm(nn.Linear(5, 5), n_power_iterations=0)
+utils.parametrizations.spectral_norm(nn.Linear(5, 5), dim=3)
+utils.prune.l1_unstructured(nn.Linear(5, 5), 'weight', 1.5)
+utils.prune.l1_unstructured(nn.Linear(5, 5), 'weight', 'all')
+utils.prune.random_unstructured(nn.Linear(5, 5), 'weight', 26)
+utils.prune.ln_structured(nn.Linear(5, 5), 'bias', 1, 2, 0)
+utils.prune.random_structured(nn.Linear(5, 5), 'weight', 1, 4)
+utils.prune.remove(nn.Linear(5, 5), 'weight')
+utils.remove_weight_norm(nn.Linear(5, 5))
+utils.fuse_conv_bn_eval(nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2))
+utils.skip_init(int, 3)
+utils.rnn.pack_padded_sequence(t(4, 2, 1), [1, 3])
+utils.rnn.pack_padded_sequence(t(4, 2, 1), [3])
+utils.rnn.pack_padded_sequence(t(4, 2, 1), [3, 0])
+utils.rnn.pad_packed_sequence(utils.rnn.pack_padded_sequence(t(4, 2, 1), [3, 2]), total_length=2)
+utils.rnn.pad_sequence([t(2)], padding_side='top')
+utils.rnn.pad_sequence([])
+nn.GRU(3, 4)(utils.rnn.pack_padded_sequence(t(4, 2, 3), [3, 2]), t(1, 3, 4))
+nn.GRU(3, 4)(utils.rnn.pack_padded_sequence(t(4, 2, 2), [3, 2]))
+nn.GRU(3, 4)(utils.rnn.pack_padded_sequence(t(4, 2, 3), [3, 2]).double())
+(w := t(3, 3)) is nn.init.uniform(w)
+(w := t(3, 3)) is nn.init.normal(w)
+nn.init.eye(t(3, 3)).tolist()
+nn.init.constant(t(2), 3.0).tolist()
+(w := t(3, 3)) is nn.init.xavier_uniform(w)
+(w := t(3, 3)) is nn.init.kaiming_normal(w)
+(w := t(3, 3)) is nn.init.orthogonal(w)
+nn.Hardtanh(min_value=-3.0).min_val
+nn.Hardtanh(max_value=0.5)(t(2)).tolist()
+nn.functional.upsample(t(1, 1, 2, 2), scale_factor=2).tolist()
+nn.functional.upsample_nearest(t(1, 1, 2, 2), scale_factor=2).tolist()
+nn.functional.upsample_bilinear(t(1, 1, 2, 2), scale_factor=2).shape == (1, 1, 4, 4)
 """.strip().splitlines()
-"""Python expressions of ``nn`` and ``t``, which creates a tensor of ones."""
+"""Python expressions of the library ``lib``, its ``nn`` and ``utils``, and ``t``, which creates a tensor of ones."""
 
 
 def outcome(expression: str, lib: Any) -> Any:
-    """The built-in class and text of the error, or None, and the warnings."""
+    """The built-in class and text of the error, or None, the warnings, and the result if it is no tensor or module."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        raised = None
+        raised = result = None
         try:
-            eval(expression, {"nn": lib.nn, "t": lib.ones})
+            result = eval(expression, {"lib": lib, "nn": lib.nn, "utils": lib.nn.utils, "t": lib.ones})
         except Exception as error:  # every exception is compared
             kinds = (*BUILTINS[:-2], AssertionError, *BUILTINS[-2:])
-            raised = next((kind for kind in kinds if isinstance(error, kind)), None), str(error)
-    return raised, [str(w.message) for w in caught]
+            raised = (
+                next((kind for kind in kinds if isinstance(error, kind)), None),
+                str(error).replace("telegrad", "torch"),
+            )
+    return raised, [str(w.message) for w in caught], result if isinstance(result, (bool, float, list)) else None
 
 
 @pytest.mark.parametrize("expression", MISTAKES)
 def test_it_is_torchs(expression: str) -> None:
     expected = outcome(expression, torch)
-    assert expected != (None, [])
+    assert expected[:2] != (None, [])
     assert outcome(expression, tg) == expected
 
 

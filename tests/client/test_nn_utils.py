@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import torch.nn.utils.prune
 
 import telegrad as tg
 
-from .parity import bodies, same, same_error
+from .parity import bodies, same
 
 pytestmark = pytest.mark.usefixtures("session")
 RNG = np.random.default_rng(0)
@@ -235,82 +233,3 @@ def test_the_old_spectral_norm_is_removed() -> None:
     layer(tg.tensor(X))
     tg.nn.utils.remove_spectral_norm(layer)
     assert sorted(layer.state_dict()) == ["bias", "weight"]
-
-
-class Mistakes:
-    def no_such_tensor(lib: Any) -> Any:
-        return parts(lib).parametrize.register_parametrization(linear(lib), "wight", symmetric(lib))
-
-    def another_shape(lib: Any) -> Any:
-        return parts(lib).parametrize.register_parametrization(linear(lib), "weight", lib.nn.Flatten(0))
-
-    def not_parametrized(lib: Any) -> Any:
-        return parts(lib).parametrize.remove_parametrizations(linear(lib), "weight")
-
-    def no_inverse(lib: Any) -> Any:
-        layer = parts(lib).parametrize.register_parametrization(linear(lib), "weight", doubled(lib))
-        layer.weight = lib.tensor(W)
-
-    def several_originals(lib: Any) -> Any:
-        layer = parts(lib).parametrizations.weight_norm(linear(lib))
-        return parts(lib).parametrize.remove_parametrizations(layer, "weight", leave_parametrized=False)
-
-    def pickled(lib: Any) -> Any:
-        layer = parts(lib).parametrizations.weight_norm(linear(lib))
-        return layer.__getstate__()
-
-    def map_of_no_name(lib: Any) -> Any:
-        return parts(lib).parametrizations.orthogonal(linear(lib), orthogonal_map="cos")
-
-    def of_a_vector(lib: Any) -> Any:
-        return parts(lib).parametrizations.orthogonal(linear(lib), "bias")
-
-    def no_weight(lib: Any) -> Any:
-        return parts(lib).parametrizations.spectral_norm(lib.nn.ReLU())
-
-    def iterations(lib: Any) -> Any:
-        return parts(lib).parametrizations.spectral_norm(linear(lib), n_power_iterations=0)
-
-    def dim(lib: Any) -> Any:
-        return parts(lib).parametrizations.spectral_norm(linear(lib), dim=3)
-
-    def amount(lib: Any) -> Any:
-        return parts(lib).prune.l1_unstructured(linear(lib), "weight", 1.5)
-
-    def amount_kind(lib: Any) -> Any:
-        return parts(lib).prune.l1_unstructured(linear(lib), "weight", "all")
-
-    def too_many(lib: Any) -> Any:
-        return parts(lib).prune.random_unstructured(linear(lib), "weight", 26)
-
-    def structured_vector(lib: Any) -> Any:
-        return parts(lib).prune.ln_structured(linear(lib), "bias", 1, 2, 0)
-
-    def structured_dim(lib: Any) -> Any:
-        return parts(lib).prune.random_structured(linear(lib), "weight", 1, 4)
-
-    def never_pruned(lib: Any) -> Any:
-        return parts(lib).prune.remove(linear(lib), "weight")
-
-    def norm_not_there(lib: Any) -> Any:
-        return parts(lib).remove_weight_norm(linear(lib))
-
-    def fused_in_training(lib: Any) -> Any:
-        return parts(lib).fuse_conv_bn_eval(conv(lib), lib.nn.BatchNorm2d(2))
-
-    def no_module(lib: Any) -> Any:
-        return parts(lib).skip_init(int, 3)
-
-
-@pytest.mark.parametrize("function", bodies(Mistakes))
-def test_mistakes_are_torchs(function: Callable[[Any], Any]) -> None:
-    same_error(function)
-
-
-def test_every_name_of_torch_is_there() -> None:
-    for name in ("parametrize", "parametrizations", "prune"):
-        theirs, ours = (getattr(parts(lib), name) for lib in (torch, tg))
-        public = getattr(theirs, "__all__", None) or [
-            n for n, v in vars(theirs).items() if getattr(v, "__module__", "") == theirs.__name__ and n[0] != "_"
-        ]
-        assert [n for n in public if not hasattr(ours, n)] == []

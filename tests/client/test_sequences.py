@@ -9,7 +9,7 @@ import pytest
 
 import telegrad as tg
 
-from .parity import bodies, same, same_error
+from .parity import bodies, same
 
 pytestmark = pytest.mark.usefixtures("session")
 LENGTHS = {"sorted": ([5, 3, 3, 1], True), "unsorted": ([2, 5, 1, 4], False), "alike": ([4, 4, 4, 4], True)}
@@ -133,44 +133,6 @@ class Bodies:
 @pytest.mark.parametrize("body", bodies(Bodies))
 def test_torchs(body: Any) -> None:
     same(body)
-
-
-class Mistakes:
-    """Functions that must raise the same error in both libraries."""
-
-    def not_sorted(lib: Any) -> None:
-        lib.nn.utils.rnn.pack_padded_sequence(filled(lib, 4, 2, 1), [1, 3])
-
-    def too_few(lib: Any) -> None:
-        lib.nn.utils.rnn.pack_padded_sequence(filled(lib, 4, 2, 1), [3])
-
-    def empty_ones(lib: Any) -> None:
-        lib.nn.utils.rnn.pack_padded_sequence(filled(lib, 4, 2, 1), [3, 0])
-
-    def total_too_short(lib: Any) -> None:
-        p = lib.nn.utils.rnn.pack_padded_sequence(filled(lib, 4, 2, 1), [3, 2])
-        lib.nn.utils.rnn.pad_packed_sequence(p, total_length=2)
-
-    def unknown_side(lib: Any) -> None:
-        lib.nn.utils.rnn.pad_sequence([filled(lib, 2)], padding_side="top")
-
-    def no_sequences(lib: Any) -> None:
-        lib.nn.utils.rnn.pad_sequence([])
-
-    def states_that_do_not_fit(lib: Any) -> None:
-        p = lib.nn.utils.rnn.pack_padded_sequence(filled(lib, 4, 2, 3), [3, 2])
-        network(lib, "GRU")(p, filled(lib, 1, 3, 4))
-
-    def another_width(lib: Any) -> None:
-        network(lib, "GRU")(lib.nn.utils.rnn.pack_padded_sequence(filled(lib, 4, 2, 2), [3, 2]))
-
-    def another_dtype(lib: Any) -> None:
-        network(lib, "GRU")(lib.nn.utils.rnn.pack_padded_sequence(filled(lib, 4, 2, 3), [3, 2]).float())
-
-
-@pytest.mark.parametrize("body", bodies(Mistakes))
-def test_mistakes_are_torchs(body: Any) -> None:
-    same_error(body)
 
 
 def test_no_message_on_the_way(session: tg.Session) -> None:
