@@ -206,23 +206,6 @@ def test_autocast_casts_what_torch_casts() -> None:
     same(run, 1e-2)
 
 
-def test_scaled_steps_equal_torchs() -> None:
-    def run(lib: Any) -> Any:
-        w = lib.tensor([1.0, 2.0], requires_grad=True)
-        optimizer = lib.optim.SGD([w], lr=0.1)
-        scaler = lib.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
-        scales = []
-        for factor in (1.0, 2.0, float("inf"), 1.0):
-            optimizer.zero_grad()
-            scaler.scale((w * w).sum() * factor).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            scales.append(scaler.get_scale())
-        return scales, w, scaler.state_dict()
-
-    same(run)
-
-
 def test_inference_tensors_stay_out_of_graphs() -> None:
     def run(lib: Any) -> Any:
         w = lib.ones(2, requires_grad=True)
@@ -236,37 +219,6 @@ def test_inference_tensors_stay_out_of_graphs() -> None:
         w * y
 
     same_error(run, "Inference tensors cannot be saved for backward")
-
-
-def test_derivatives_of_functions() -> None:
-    def cube(x: Any) -> Any:
-        return (x**3).sum()
-
-    def run(lib: Any) -> Any:
-        functional = lib.autograd.functional
-        x, v = lib.tensor([1.0, 2.0], dtype=lib.float64), lib.tensor([1.0, -1.0], dtype=lib.float64)
-        return (
-            functional.jacobian(lambda x: x.sin() * x, x),
-            functional.hessian(cube, x),
-            functional.vjp(lambda x: x**2, x, v),
-            functional.jvp(lambda x: x**2, x, v),
-            functional.vhp(cube, x, v),
-            functional.hvp(cube, x, v),
-        )
-
-    same(run, 1e-12)
-
-
-def test_gradients_are_checked() -> None:
-    x = tg.tensor([0.5, 1.5], dtype=tg.float64, requires_grad=True)
-    assert tg.autograd.gradcheck(lambda x: x.exp() * x, (x,))
-    assert tg.autograd.gradgradcheck(lambda x: x.sin() * x, (x,))
-    same_error(
-        lambda lib: lib.autograd.gradcheck(
-            lambda x: x * x.detach(), (lib.tensor([0.5], dtype=lib.float64, requires_grad=True),)
-        ),
-        "Jacobian mismatch",
-    )
 
 
 def test_how_tensors_print_can_be_set() -> None:

@@ -51,7 +51,9 @@ class Passes:
 
     def products(lib: Any) -> Any:
         functional, x, v = lib.autograd.functional, leaf(lib).detach(), lib.ones(3, dtype=lib.float64)
-        return [f(energy, x, v) for f in (functional.hvp, functional.vhp, functional.jvp)]
+        return [f(energy, x, v) for f in (functional.hvp, functional.vhp, functional.jvp)], functional.vjp(
+            lib.sin, x, v
+        )
 
     def functional_transforms(lib: Any) -> Any:
         x, f = leaf(lib).detach(), lib.func
@@ -91,7 +93,8 @@ class Passes:
         return x.grad
 
     def gradcheck(lib: Any) -> Any:
-        return lib.autograd.gradcheck(lambda x: x.sin() * x, (leaf(lib),))
+        checks = lib.autograd.gradcheck, lib.autograd.gradgradcheck
+        return [check(lambda x: x.sin() * x, (leaf(lib),)) for check in checks]
 
     def a_loop(lib: Any) -> Any:
         w = leaf(lib)
