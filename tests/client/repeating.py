@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,17 @@ def held(ours: Any, theirs: Any) -> None:
     assert str(ours.dtype).split(".")[1] == str(theirs.dtype).split(".")[1]
 
 
-class Loop:
-    """A small layer with the state of a training loop, in torch or Telegrad."""
+def chain(x: Any, w: Any, v: Any) -> Any:
+    """A chain in which every op saves something, inputs, outputs, a leaf, and its sum."""
+    y = ((x @ w + v).tanh() * w).exp()
+    return y, y.sum()
 
-    def __init__(self, lib: Any) -> None:
-        self.lib = lib
+
+class Loop:
+    """A small layer with the state of a training loop, in torch or Telegrad; ``chain`` may be registered."""
+
+    def __init__(self, lib: Any, chain: Callable[..., Any] = chain) -> None:
+        self.lib, self._chain = lib, chain
         self.w = lib.tensor([[0.5, -1.0, 2.0]] * 3, requires_grad=True)
         self.v = lib.tensor([[1.0, 0.25, -0.5]] * 3)
         self.optimizer = lib.optim.SGD([self.w], lr=0.1, momentum=0.5)
@@ -38,6 +45,10 @@ class Loop:
         start = next(self.numbers)
         values = np.sin(np.arange(start, start + int(np.prod(shape)))).reshape(shape)
         return self.lib.tensor(values.astype(dtype))
+
+    def chain(self, x: Any = None) -> tuple[Any, Any]:
+        """The chain's result and sum, of new data unless ``x`` is given."""
+        return self._chain(self.data(3, 3) if x is None else x, self.w, self.v)  # type: ignore[no-any-return]
 
     def step(self) -> Any:
         """Run the recurring round."""

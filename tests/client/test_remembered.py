@@ -16,7 +16,7 @@ import telegrad as tg
 from ..servers import running_server
 from .cutting import UP, Cutter
 
-STEPS = 8
+STEPS = 12
 BATCHES = np.random.default_rng(0).standard_normal((STEPS, 4, 6)).astype(np.float32)
 
 
@@ -35,33 +35,19 @@ def losses(lib: Any) -> list[float]:
         loss.backward()
         optimizer.step()
         seen.append(loss.item())
+        assert lib.ones(2).sum().item() == 2  # another program
     return seen
 
 
-@pytest.mark.parametrize("remembered", [512, 1, 0])
-def test_a_loop_is_the_same_whatever_the_server_remembers(remembered: int) -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"plan_after": 0}, {"remembered_programs": 1}, {"remembered_programs": 0}], ids=str
+)
+def test_a_loop_is_the_same_whatever_the_server_remembers_and_plans(options: dict[str, int]) -> None:
     expected = losses(torch)
-    with running_server(remembered_programs=remembered) as url, tg.connect(url) as session:
+    with running_server(**options) as url, tg.connect(url) as session:
         assert losses(tg) == pytest.approx(expected, rel=1e-5)
-        assert session.requests == STEPS
-
-
-def test_two_loops_take_turns_where_one_program_is_remembered() -> None:
-    with running_server(remembered_programs=1) as url, tg.connect(url):
-        x, y = tg.tensor([1.0, 2.0]), tg.tensor([3.0, 4.0])
-        for _ in range(6):
-            assert (x * y).sum().item() == 11
-            assert (x + y).prod().item() == 24
-
-
-def test_an_error_is_said_as_before(server: str) -> None:
-    with tg.connect(server):
-        x = tg.tensor([1.0, 2.0, 3.0])
-        for index in (0, 1, 2, 1, 0):
-            assert x.index_select(0, tg.tensor([index])).item() == index + 1
-        with pytest.raises(IndexError, match="out of range"):
-            x.index_select(0, tg.tensor([7]) + 0).item()
-        assert x.index_select(0, tg.tensor([2])).item() == 3
+        assert session.requests == 2 * STEPS
+        assert any(report["planned_runs"] > 3 for report in session.compiled()) == (not options)
 
 
 def test_what_is_sent_gets_short(server: str) -> None:
@@ -87,23 +73,11 @@ def one_cycle(lib: Any, optimizer: Any) -> Any:
     return lib.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=40)
 
 
-@pytest.mark.parametrize(
-    ("name", "schedule"),
-    [
-        *[
-            (name, cosine)
-            for name in ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adagrad", "RMSprop", "Adadelta", "Adamax")
-        ],
-        *[(name, one_cycle) for name in ("SGD", "AdamW", "NAdam", "RMSprop")],
-    ],
-)
-def test_a_schedule_makes_no_other_programs(name: str, schedule: Any) -> None:
+@pytest.mark.parametrize(("name", "schedule"), [("SGD", cosine), ("AdamW", one_cycle)])
+def test_a_schedule_makes_no_other_programs(server: str, name: str, schedule: Any) -> None:
     def train(lib: Any) -> list[float]:
         w = lib.tensor([0.5, -1.5, 2.0], requires_grad=True)
-        options = {"weight_decay": 0.01} if name in ("SGD", "AdamW") else {}
-        if schedule is one_cycle and name in ("SGD", "RMSprop"):
-            options["momentum"] = 0.9
-        optimizer = getattr(lib.optim, name)([w], lr=0.1, **options)
+        optimizer = getattr(lib.optim, name)([w], lr=0.1, weight_decay=0.01)
         scheduler = schedule(lib, optimizer)
         losses = []
         for step in range(30):
@@ -115,7 +89,7 @@ def test_a_schedule_makes_no_other_programs(name: str, schedule: Any) -> None:
             losses.append(loss.item())
         return losses
 
-    with running_server() as url, tg.connect(url) as session:
+    with tg.connect(server) as session:
         assert train(tg) == pytest.approx(train(torch), rel=1e-5)
         assert sum(report["planned_runs"] for report in session.compiled()) >= 15
 
