@@ -13,7 +13,7 @@ import torch
 import telegrad as tg
 from telegrad_engine.errors import InvalidOperation
 
-from .compiling import calls, twins
+from .test_compile import calls, twins
 
 pytestmark = pytest.mark.usefixtures("session")
 
