@@ -1,4 +1,4 @@
-"""A session ends with the process that opened it, however the process ends.
+"""A session ends with the process that opened it, a script, a prompt or the kernel of a notebook, however it ends.
 
 Internals: the heartbeats are stopped, so that the open stream alone is a sign of life.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import pty
 import select
-import signal
 import subprocess
 import sys
 import textwrap
@@ -20,6 +19,7 @@ from typing import Any
 
 import httpx
 import pytest
+from jupyter_client.manager import start_new_kernel
 
 import telegrad as tg
 
@@ -140,12 +140,6 @@ def test_a_session_ends_with_its_script(own: str, path: str, way: str) -> None:
     assert sessions(own) == []
 
 
-def test_the_example_of_the_readme_may_run_any_number_of_times() -> None:
-    with running_server(max_sessions=3) as url:
-        for _ in range(5):
-            run(OPENED, url, "stream")
-
-
 @pytest.mark.parametrize(("path", "way"), both_paths(ABRUPT, "SIGKILL", "another program"))
 def test_a_session_ends_soon_after_a_process_that_was_killed(impatient: str, path: str, way: str) -> None:
     session = run(OPENED + ABRUPT[way], impatient, path)
@@ -240,12 +234,6 @@ def prompt(url: str) -> Iterator[tuple[Terminal, str]]:
         os.close(terminal.end)
 
 
-def test_a_session_ends_with_a_prompt_in_a_terminal(own: str) -> None:
-    with prompt(own) as (terminal, _):
-        terminal.write("\x04")  # Ctrl-D
-    assert sessions(own) == []
-
-
 def test_an_interrupted_prompt_goes_on_and_ends_its_session(own: str) -> None:
     with prompt(own) as (terminal, _):
         terminal.write("import time; time.sleep(60)\n")
@@ -256,14 +244,91 @@ def test_an_interrupted_prompt_goes_on_and_ends_its_session(own: str) -> None:
         terminal.read_until(">>> ")
         terminal.write("x + 1\n")
         terminal.read_until("tensor([2., 2.])")
-        terminal.write("exit()\n")
+        terminal.write("\x04")  # Ctrl-D
     assert sessions(own) == []
 
 
-def test_a_session_ends_soon_after_a_terminal_that_was_closed(impatient: str) -> None:
-    with prompt(impatient) as (terminal, session):
-        os.kill(terminal.child, signal.SIGHUP)
-    wait_until_gone(impatient, session)
+# Notebooks --------------------------------------------------------------------------------------
+
+CELL = "execute_request"
+
+
+class Notebook:
+    """A kernel in its own process, and a client that runs cells in it."""
+
+    def __init__(self) -> None:
+        self.manager, self.client = start_new_kernel(startup_timeout=PATIENCE_S)
+
+    def run(self, code: str) -> str:
+        """Run a cell and return its output, or the name of the error that it raised."""
+        self.client.execute(code, store_history=False)
+        return self.output()
+
+    def output(self) -> str:
+        """Return the output of the running cell when it ends."""
+        printed = ""
+        while True:
+            message: dict[str, Any] = self.client.get_iopub_msg(timeout=PATIENCE_S)
+            kind, content = message["msg_type"], message["content"]
+            if kind == "stream" and content["name"] == "stdout":
+                printed += content["text"]
+            elif kind == "error":
+                printed += content["ename"]
+            elif content.get("execution_state") == "idle" and message["parent_header"]["msg_type"] == CELL:
+                return printed
+
+    def restart(self, now: bool) -> None:
+        """Restart the kernel after a regular shutdown, or with ``now``, after killing it."""
+        self.manager.restart_kernel(now=now)
+        self.client.wait_for_ready(timeout=PATIENCE_S)
+
+
+@pytest.fixture
+def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
+    for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    notebook = Notebook()
+    yield notebook
+    notebook.client.stop_channels()
+    if notebook.manager.is_alive():
+        notebook.manager.shutdown_kernel(now=True)
+    notebook.manager.cleanup_resources()
+
+
+def connect(notebook: Notebook, url: str) -> str:
+    """Use a session in a notebook and return its id."""
+    printed = notebook.run(
+        f"import telegrad as tg; session = tg.connect({url!r}); x = tg.ones(2); x.tolist(); print(session.id)"
+    )
+    assert sessions(url) == [printed.strip()]
+    return printed.strip()
+
+
+def test_a_kernel_that_is_restarted_ends_its_session(notebook: Notebook, own: str) -> None:
+    first = connect(notebook, own)
+    notebook.restart(now=False)
+    assert sessions(own) == []
+    assert connect(notebook, own) != first
+    notebook.manager.shutdown_kernel()
+    assert sessions(own) == []
+
+
+def test_the_session_of_a_kernel_that_was_killed_ends_soon(notebook: Notebook, impatient: str) -> None:
+    first = connect(notebook, impatient)
+    notebook.restart(now=True)
+    wait_until_gone(impatient, first)
+
+
+def test_a_cell_that_is_interrupted_leaves_the_session_usable(notebook: Notebook, impatient: str) -> None:
+    connect(notebook, impatient)
+    notebook.client.execute(
+        "y = tg.ones(700, 700)\nprint('begun', flush=True)\nwhile True:\n    y = (y @ y).clamp(max=1.0); y.sum().item()"
+    )
+    while "begun" not in notebook.client.get_iopub_msg(timeout=PATIENCE_S)["content"].get("text", ""):
+        pass
+    notebook.manager.interrupt_kernel()
+    assert notebook.output() == "KeyboardInterrupt"
+    assert notebook.run("print(y[0, 0].item(), (x + 1).tolist())") == "1.0 [2.0, 2.0]\n"
 
 
 # Threads ----------------------------------------------------------------------------------------
