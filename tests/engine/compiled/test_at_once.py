@@ -6,7 +6,6 @@ Internals: plans and lent answers are what a session and its host agree on; clie
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -76,24 +75,6 @@ def test_what_is_lent_is_copied_first_and_not_at_once(session: Remembering) -> N
         x[:3] += 0
         x[0].item()
     assert session.at_once > 2
-
-
-def test_what_turns_out_unusual_is_as_if_it_had_not_been_tried(session: Remembering) -> None:
-    w = numbers(tg, (3, 4), 0).requires_grad_()
-    session.within = FOR_EVER
-
-    def step(label: int) -> Any:
-        w.grad = None
-        loss = F.cross_entropy(w * 2, tg.tensor([0, label, 1]))
-        loss.backward()
-        return loss.item()
-
-    for _ in range(8):
-        usual = step(3)
-    assert session.at_once > 2
-    with pytest.raises(IndexError, match="Target 4 is out of bounds"):
-        step(4)
-    assert step(3) == pytest.approx(usual)
 
 
 def test_a_registered_function_runs_at_once_as_a_plan() -> None:

@@ -14,6 +14,7 @@ import telegrad as tg
 from telegrad_engine.compile import Compiler
 from telegrad_engine.errors import TelegradError
 
+from ...client.parity import bodies
 from .remembering import Remembering, connect
 
 TURNS = 14
@@ -48,184 +49,140 @@ class Network:
         return [w.detach().tolist() for w in self.weights]
 
 
-def value_before_backward(net: Network, turn: int) -> Any:
-    net.optimizer.zero_grad()
-    loss = net.forward(net.batch()).pow(2).mean()
-    value = loss.item()
-    loss.backward()
-    net.optimizer.step()
-    return value
+KEPT: list[Any] = []
 
 
-def check_and_norm(net: Network, turn: int) -> Any:
-    net.optimizer.zero_grad()
-    loss = net.forward(net.batch()).logsumexp(1).mean()
-    assert not tg.isnan(loss).item()
-    loss.backward()
-    norm = tg.nn.utils.clip_grad_norm_(net.weights, 0.5).item()
-    net.optimizer.step()
-    return norm
+class Loops:
+    """What is done between ``zero_grad`` and a step of the optimizer."""
 
+    def value_before_backward(net: Network, turn: int) -> Any:
+        loss = net.forward(net.batch()).pow(2).mean()
+        value = loss.item()
+        loss.backward()
+        return value
 
-def metrics_afterwards(net: Network, turn: int) -> Any:
-    out = net.forward(net.batch())
-    loss = (out.exp() * 0.5).mean()
-    net.optimizer.zero_grad()
-    loss.backward()
-    net.optimizer.step()
-    net.optimizer.zero_grad()
-    return loss.item(), out.argmax(1).tolist(), out.detach().mean().item(), str(loss.grad_fn)
+    def check_and_norm(net: Network, turn: int) -> Any:
+        loss = net.forward(net.batch()).logsumexp(1).mean()
+        assert not tg.isnan(loss).item()
+        loss.backward()
+        return tg.nn.utils.clip_grad_norm_(net.weights, 0.5).item()
 
+    def metrics_afterwards(net: Network, turn: int) -> Any:
+        out = net.forward(net.batch())
+        loss = (out.exp() * 0.5).mean()
+        loss.backward()
+        net.optimizer.step()
+        net.optimizer.zero_grad()
+        return loss.item(), out.argmax(1).tolist(), out.detach().mean().item(), str(loss.grad_fn)
 
-def two_passes(net: Network, turn: int) -> Any:
-    net.optimizer.zero_grad()
-    out = net.forward(net.batch())
-    first, second = out.pow(2).mean(), out.sin().sum()
-    values = [first.item()]
-    first.backward(retain_graph=True)
-    values.append(net.weights[0].grad.sum().item())
-    second.backward()
-    values.append(net.weights[0].grad.sum().item())
-    net.optimizer.step()
-    return values
+    def two_passes(net: Network, turn: int) -> Any:
+        out = net.forward(net.batch())
+        first, second = out.pow(2).mean(), out.sin().sum()
+        values = [first.item()]
+        first.backward(retain_graph=True)
+        values.append(net.weights[0].grad.sum().item())
+        second.backward()
+        values.append(net.weights[0].grad.sum().item())
+        return values
 
+    def scaled(net: Network, turn: int) -> Any:
+        loss = net.forward(net.batch()).pow(2).mean() * (1 / (turn + 1))
+        value = loss.item()
+        (loss * (turn + 2.0)).backward()
+        return value
 
-def scaled(net: Network, turn: int) -> Any:
-    net.optimizer.zero_grad()
-    loss = net.forward(net.batch()).pow(2).mean() * (1 / (turn + 1))
-    value = loss.item()
-    (loss * (turn + 2.0)).backward()
-    net.optimizer.step()
-    return value
+    def grown(net: Network, turn: int) -> Any:
+        """A graph that several programs add to before one goes through it."""
+        x, values = net.batch(), []
+        for _ in range(3):
+            x = tg.tanh(x + net.forward(x).mean())
+            values.append(x.sum().item())
+        x.mean().backward()
+        return values
 
+    def gradients_of_gradients(net: Network, turn: int) -> Any:
+        loss = net.forward(net.batch()).pow(3).mean()
+        value = loss.item()
+        grads = tg.autograd.grad(loss, net.weights, create_graph=True)
+        penalty = sum(g.pow(2).sum() for g in grads)
+        values = [value, penalty.item()]
+        penalty.backward()
+        return values
 
-def grown(net: Network, turn: int) -> Any:
-    """A graph that several programs add to before one goes through it."""
-    net.optimizer.zero_grad()
-    x, values = net.batch(), []
-    for _ in range(3):
-        x = tg.tanh(x + net.forward(x).mean())
-        values.append(x.sum().item())
-    x.mean().backward()
-    net.optimizer.step()
-    return values
+    def left_alone(net: Network, turn: int) -> Any:
+        """Graphs that nobody goes through, of which some stay."""
+        out = net.forward(net.batch())
+        KEPT.append(out)
+        del KEPT[:-3]
+        return [each.sum().item() for each in KEPT]
 
+    def several_outputs(net: Network, turn: int) -> Any:
+        out = net.forward(net.batch())
+        best, places = out.max(1)
+        left, right = out.cos().split(3, 0)
+        value = best.sum().item(), places.tolist()
+        (best.mean() + (left * right).mean()).backward()
+        return value
 
-def gradients_of_gradients(net: Network, turn: int) -> Any:
-    loss = net.forward(net.batch()).pow(3).mean()
-    value = loss.item()
-    grads = tg.autograd.grad(loss, net.weights, create_graph=True)
-    penalty = sum(g.pow(2).sum() for g in grads)
-    values = [value, penalty.item()]
-    net.optimizer.zero_grad()
-    penalty.backward()
-    net.optimizer.step()
-    return values
+    def a_part(net: Network, turn: int) -> Any:
+        out = net.forward(net.batch())
+        row = out[2:4]
+        value = row.sum().item()
+        row.prod().backward()
+        return value
 
+    def to_some_leaves(net: Network, turn: int) -> Any:
+        out = net.forward(net.batch())
+        value = out.sum().item()
+        out.pow(2).mean().backward(retain_graph=True, inputs=net.weights[:1])
+        out.cos().mean().backward(inputs=net.weights[1:])
+        return value
 
-def left_alone(net: Network, turn: int) -> Any:
-    """Graphs that nobody goes through, of which some stay."""
-    out = net.forward(net.batch())
-    KEPT.append(out)
-    del KEPT[:-3]
-    return [each.sum().item() for each in KEPT]
+    def parts_of_one(net: Network, turn: int) -> Any:
+        """Views of one tensor, which are taken together, and one of which is written to now and then."""
+        x = net.batch(8)
+        rows = x.split(2)
+        value = rows[0].sum().item()
+        (net.forward(rows[0]) * net.forward(rows[1])).mean().backward()
+        if turn % 5 == 4:
+            rows[2].mul_(2)
+        net.optimizer.step()
+        net.optimizer.zero_grad()
+        return value, x[4:6].tolist(), rows[3].sum().item()
 
-
-def several_outputs(net: Network, turn: int) -> Any:
-    net.optimizer.zero_grad()
-    out = net.forward(net.batch())
-    best, places = out.max(1)
-    left, right = out.cos().split(3, 0)
-    value = best.sum().item(), places.tolist()
-    (best.mean() + (left * right).mean()).backward()
-    net.optimizer.step()
-    return value
-
-
-def a_part(net: Network, turn: int) -> Any:
-    net.optimizer.zero_grad()
-    out = net.forward(net.batch())
-    row = out[2:4]
-    value = row.sum().item()
-    row.prod().backward()
-    net.optimizer.step()
-    return value
+    def carried(net: Network, turn: int) -> Any:
+        """A state that one step leaves to the next, cut off from its history."""
+        if not KEPT:
+            KEPT.append(tg.zeros(6, 4))
+        out = net.forward(net.batch() + KEPT[0])
+        KEPT[0] = tg.tanh(tg.cat([out, out[:, :1]], 1)).detach()
+        loss = out.logsumexp(0).sum()
+        loss.backward()
+        return loss.item()
 
 
 def retained(net: Network, turn: int) -> Any:
     """The gradient of something between is kept."""
-    net.optimizer.zero_grad()
     out = net.forward(net.batch())
     out.retain_grad()
     loss = out.pow(2).mean()
     value = loss.item()
     loss.backward()
-    net.optimizer.step()
     return value, out.grad.tolist(), out.retains_grad
 
 
-def to_some_leaves(net: Network, turn: int) -> Any:
-    net.optimizer.zero_grad()
-    out = net.forward(net.batch())
-    value = out.sum().item()
-    out.pow(2).mean().backward(retain_graph=True, inputs=net.weights[:1])
-    out.cos().mean().backward(inputs=net.weights[1:])
-    net.optimizer.step()
-    return value
-
-
-def parts_of_one(net: Network, turn: int) -> Any:
-    """Views of one tensor, which are taken together, and one of which is written to now and then."""
-    x = net.batch(8)
-    rows = x.split(2)
-    value = rows[0].sum().item()
-    net.optimizer.zero_grad()
-    (net.forward(rows[0]) * net.forward(rows[1])).mean().backward()
-    if turn % 5 == 4:
-        rows[2].mul_(2)
-    net.optimizer.step()
-    return value, x[4:6].tolist(), rows[3].sum().item()
-
-
-def carried(net: Network, turn: int) -> Any:
-    """A state that one step leaves to the next, cut off from its history."""
-    net.optimizer.zero_grad()
-    if not KEPT:
-        KEPT.append(tg.zeros(6, 4))
-    out = net.forward(net.batch() + KEPT[0])
-    KEPT[0] = tg.tanh(tg.cat([out, out[:, :1]], 1)).detach()
-    loss = out.logsumexp(0).sum()
-    loss.backward()
-    net.optimizer.step()
-    return loss.item()
-
-
-KEPT: list[Any] = []
-LOOPS = [
-    value_before_backward,
-    check_and_norm,
-    metrics_afterwards,
-    two_passes,
-    scaled,
-    grown,
-    gradients_of_gradients,
-    left_alone,
-    several_outputs,
-    a_part,
-    to_some_leaves,
-    parts_of_one,
-    carried,
-]
-
-
-def run(loop: Callable[[Network, int], Any]) -> tuple[list[Any], list[Any]]:
+def run(loop: Callable[[Network, int], Any], net: Network | None = None) -> tuple[list[Any], list[Any]]:
     KEPT.clear()
-    net = Network()
-    values = [loop(net, turn) for turn in range(TURNS)]
+    net = net or Network()
+    values = []
+    for turn in range(TURNS):
+        net.optimizer.zero_grad()
+        values.append(loop(net, turn))
+        net.optimizer.step()
     return values, net.state()
 
 
-@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
+@pytest.mark.parametrize("loop", bodies(Loops), ids=lambda loop: loop.__name__)
 def test_planned_a_loop_comes_to_the_very_same(loop: Callable[[Network, int], Any]) -> None:
     connect(None, seed=0)
     expected = run(loop)
@@ -246,8 +203,7 @@ def test_what_has_hooks_comes_to_the_same_one_instruction_at_a_time() -> None:
 def test_what_goes_wrong_with_a_graph_is_said_as_ever() -> None:
     planned()
     net = Network()
-    for turn in range(TURNS):
-        value_before_backward(net, turn)
+    run(Loops.value_before_backward, net)
 
     def left() -> Any:
         out = tg.tanh(net.forward(net.batch()))
@@ -292,8 +248,7 @@ def test_a_graph_that_a_program_left_can_be_walked_and_hooked() -> None:
 def test_a_graph_that_was_gone_through_keeps_no_memory() -> None:
     session = planned()
     net = Network()
-    for turn in range(2 * TURNS):
-        value_before_backward(net, turn)
-        if turn == TURNS:
-            used = session.accounts.used_bytes
+    run(Loops.value_before_backward, net)
+    used = session.accounts.used_bytes
+    run(Loops.value_before_backward, net)
     assert session.accounts.used_bytes == used

@@ -79,20 +79,6 @@ def test_a_plan_leaves_what_the_calls_gave(seed: int) -> None:
     assert not any(np.may_share_memory(a, b) for i, a in enumerate(arrays) for b in arrays[:i])
 
 
-def test_only_memory_that_nothing_else_has_is_kept_without_a_copy() -> None:
-    backend = TapingBackend()
-    x = backend.tape.input(np.ones((2, 3)))
-    y: Any = x * 2  # type: ignore[operator]
-
-    def owned(*outputs: Any) -> list[bool]:
-        plan = Planner(backend.tape, 1, outputs, [], {}).plan(NO_EFFECTS)
-        return [plan.outputs[i].own for i in range(len(outputs))]
-
-    assert owned(y) == [True]
-    assert owned(y, y[0]) == [False, False]
-    assert owned(x, np.ones(3)) == [False, False]
-
-
 def test_a_result_that_is_the_same_each_time_may_be_changed() -> None:
     backend = TapingBackend()
     backend.tape.generator()
