@@ -20,6 +20,7 @@ import telegrad as tg
 
 from .nn_table import MODULES, STATEFUL
 from .parity import check
+from .torch_values import converted
 
 NAMES = list(dict.fromkeys(info.module_cls.__name__ for info in module_db))
 WITHOUT_LAZY = list(dict.fromkeys([name for name in [*NAMES, *MODULES] if not name.startswith("Lazy")]))
@@ -42,54 +43,12 @@ def inputs_of(name: str) -> Iterator[tuple[ModuleInfo, ModuleInput, bool]]:
                 yield info, each, training
 
 
-def ours(value: Any) -> Any:
-    """Convert a value of the database for this library."""
-    if torch.is_tensor(value):
-        return tg.tensor(value.detach().numpy(), requires_grad=value.requires_grad)
-    if isinstance(value, torch.nn.TransformerEncoderLayer):
-        attention = value.self_attn
-        sizes = (attention.embed_dim, attention.num_heads, value.linear1.out_features, value.dropout.p)
-        return tg.nn.TransformerEncoderLayer(
-            *sizes,
-            norm_first=value.norm_first,
-            batch_first=attention.batch_first,
-            bias=attention.in_proj_bias is not None,
-            activation=ours(value.activation),
-        )
-    if isinstance(value, torch.nn.LinearCrossEntropyOptions):
-        return tg.nn.LinearCrossEntropyOptions(
-            value.allow_retain_graph, value.batch_chunk_size, value.chunking_method, value.acc_policy
-        )
-    for function in ("gelu", "relu"):
-        if value is getattr(torch.nn.functional, function):
-            return getattr(tg.nn.functional, function)
-    if isinstance(value, torch.dtype):
-        return getattr(tg, str(value).removeprefix("torch."))
-    if isinstance(value, dict):
-        return {key: ours(item) for key, item in value.items()}
-    return type(value)(ours(item) for item in value) if type(value) in (list, tuple) else value
-
-
-def of_torch(value: Any) -> Any:
-    """Copy a value of the database, with its tensors as new leaves."""
-    if torch.is_tensor(value):
-        return value.detach().clone().requires_grad_(value.requires_grad)
-    if isinstance(value, dict):
-        return {key: of_torch(item) for key, item in value.items()}
-    return type(value)(of_torch(item) for item in value) if type(value) in (list, tuple) else value
-
-
 def tensors(value: Any) -> list[Any]:
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, (list, tuple)):
         return [tensor for item in value for tensor in tensors(item)]
     return [value] if isinstance(value, (torch.Tensor, tg.Tensor)) else []
-
-
-def converted(lib: Any, value: Any) -> Any:
-    """Convert a value of the database for a library."""
-    return of_torch(value) if lib is torch else ours(value)
 
 
 def quietly(make: Callable[[], Any]) -> Any:
@@ -178,7 +137,8 @@ def results(module: Any, args: Any, kwargs: Any) -> tuple[list[Any], list[Any]]:
 def compare(case: Case) -> None:
     mine, theirs = pair(case)
     my_inputs, their_inputs = case.inputs(tg), case.inputs(torch)
-    for training in dict.fromkeys((case.training, False)):
+    also_evaluated = case.name in MODULES or any(True for _ in theirs.buffers())  # with what training has left in them
+    for training in dict.fromkeys((case.training, False)) if also_evaluated else [case.training]:
         mine.train(training)
         theirs.train(training)
         (ours, grads), (expected, their_grads) = results(mine, *my_inputs), results(theirs, *their_inputs)

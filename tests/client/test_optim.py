@@ -19,6 +19,7 @@ from torch.testing._internal.common_optimizers import OptimizerErrorEnum, Optimi
 import telegrad as tg
 
 from .parity import check, error_of, held, same, same_error
+from .torch_values import converted
 
 pytestmark = pytest.mark.usefixtures("session")
 
@@ -77,24 +78,9 @@ class Problem:
         return self.all
 
 
-def of(lib: Any, value: Any) -> Any:
-    """Convert an option or a parameter of the database for the library."""
-    if torch.is_tensor(value):
-        if lib is torch:
-            copied = value.detach().clone().requires_grad_(value.requires_grad)
-        else:
-            copied = tg.tensor(value.detach().numpy(), requires_grad=value.requires_grad)
-        if value.grad is not None:
-            copied.grad = of(lib, value.grad)
-        return copied
-    if isinstance(value, dict):
-        return {key: of(lib, item) for key, item in value.items()}
-    return type(value)(of(lib, item) for item in value) if isinstance(value, (list, tuple)) else value
-
-
 def run(lib: Any, name: str, options: Options) -> tuple[list[Any], Any]:
     problem = Problem(lib, name)
-    optimizer = getattr(lib.optim, name)(problem.all, **of(lib, options))
+    optimizer = getattr(lib.optim, name)(problem.all, **converted(lib, options))
     return problem.run(optimizer, {"LBFGS": 1, "Muon": 6}.get(name, STEPS)), optimizer.state_dict()
 
 
@@ -120,31 +106,14 @@ def test_every_configuration_agrees(session: tg.Session, name: str) -> None:
 
 def mistake(lib: Any, name: str, given: Any) -> Any:
     """Make a mistake of the database, which raises an error."""
-    params = of(lib, given.optimizer_error_input.params)
+    params = converted(lib, given.optimizer_error_input.params)
     if params is None:
         params = [lib.ones(2, 2, requires_grad=True)]
-    params = shared(params, given.optimizer_error_input.params)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        optimizer = getattr(lib.optim, name)(params, **of(lib, given.optimizer_error_input.kwargs))
+        optimizer = getattr(lib.optim, name)(params, **converted(lib, given.optimizer_error_input.kwargs))
         if given.error_on is OptimizerErrorEnum.STEP_ERROR:
             optimizer.step()
-
-
-def shared(copied: Any, original: Any) -> Any:
-    """Restore sharing in a copied structure: a tensor that occurred twice occurs twice again."""
-    known: dict[int, Any] = {}
-
-    def walk(mine: Any, theirs: Any) -> Any:
-        if torch.is_tensor(theirs):
-            return known.setdefault(id(theirs), mine)
-        if isinstance(theirs, dict):
-            return {key: walk(mine[key], value) for key, value in theirs.items()}
-        if isinstance(theirs, (list, tuple)):
-            return type(theirs)(walk(m, t) for m, t in zip(mine, theirs, strict=True))
-        return mine
-
-    return walk(copied, original)
 
 
 @pytest.mark.parametrize("name", INFOS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import warnings
 from typing import Any
 
 import numpy as np
@@ -125,20 +124,6 @@ def test_the_arrays_that_come_back_are_the_users_own(session: tg.Session) -> Non
     y = tg.tensor(given)
     given[0] = 100.0
     assert y.tolist() == [1.0, 2.0]
-
-
-def test_numpys_numbers_are_numbers(session: tg.Session) -> None:
-    def run(lib: Any) -> Any:
-        x = lib.tensor([1.0, 2.0], requires_grad=True)
-        y = x * np.float32(2) + np.float64(0.5) - np.int64(1)
-        z = np.float32(3) * y + lib.tensor([1, 2]) * np.int32(2)
-        w = x.detach() * np.array([2.0, 3.0], dtype=np.float32)
-        z.sum().backward()
-        return y, z, w, x.grad, lib.mul(x, np.float32(2))
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # torch has __array_wrap__
-        same(run)
 
 
 def test_truth_is_the_value(session: tg.Session) -> None:

@@ -137,26 +137,6 @@ def test_an_interrupt_at_any_moment(remote: tg.Session) -> None:
     assert interrupted > 60
 
 
-def test_threads_that_take_turns_within_a_round(remote: tg.Session) -> None:
-    wrong: list[Any] = []
-
-    def work(number: int) -> None:
-        x = tg.tensor([float(number)])
-        for turn in range(120):
-            y = x
-            for _ in range(6):
-                y = y * 2.0 + x
-            if turn % 3 == 0 and y.item() != number * 127.0:
-                wrong.append((number, turn))
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-
-
 def test_a_session_that_is_closed(remote: tg.Session) -> None:
     x = tg.ones(2)
     for _ in range(LEARNED + 1):
