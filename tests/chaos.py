@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import random
 import subprocess
@@ -20,7 +21,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import numpy as np
@@ -110,39 +111,111 @@ def programs(seed: int) -> Iterator[list[dict[str, Any]]]:
             ]
 
 
-class Client(threading.Thread):
-    """A client of one durable session, and its twin. It stops after ``programs_each``, or at :attr:`stopped`."""
+class Step(NamedTuple):
+    """When a step began, and when its answer was there."""
 
-    def __init__(self, server: Server, seed: int) -> None:
+    begun: float
+    answered: float
+
+
+class User(threading.Thread):
+    """A user of one session, who works until :attr:`stopped`, with pauses of ``pause_s`` seconds on average."""
+
+    def __init__(self, seed: int, pause_s: float) -> None:
         super().__init__(daemon=True)
-        self.server, self.seed = server, seed
-        self.twin = Session(seed=seed)
-        self.done = 0
-        """The number of programs that were answered."""
+        self.seed = seed
+        self.session = ""
+        """The id of the session."""
+        self.steps: list[Step] = []
+        """All steps that were answered."""
+        self.stopped = threading.Event()
         self.failure: BaseException | None = None
-        self.pause, self.paused = threading.Event(), threading.Event()
-        self.stopped = False
-        self._programs = programs(seed)
-        self._http = httpx.Client(base_url=server.url, timeout=START_S)
-        made = self._http.post("/v1/sessions", json={"durable": True, "seed": seed})
-        assert made.status_code == 201, made.text
-        self.path = f"/v1/sessions/{made.json()['id']}"
+        self._pauses, self._pause_s = random.Random(seed), pause_s
+
+    @property
+    def done(self) -> int:
+        """The number of steps that were answered."""
+        return len(self.steps)
 
     def run(self) -> None:
-        """Send programs until told to stop."""
+        """Work until told to stop."""
         try:
-            while not self.stopped:
-                if self.pause.is_set():
-                    self.paused.set()
-                    time.sleep(0.001)
-                    continue
-                self.paused.clear()
-                self._step(next(self._programs))
+            self.work()
         except BaseException as error:
             self.failure = error
-            self.paused.set()
+
+    def work(self) -> None:
+        """Take steps until told to stop."""
+        raise NotImplementedError
+
+    def pause(self) -> bool:
+        """Pause, and return whether to stop."""
+        return self.stopped.wait(self._pauses.uniform(0, 2 * self._pause_s))
+
+    def wait_for(self, steps: int) -> None:
+        """Wait until so many steps were answered."""
+        deadline = time.monotonic() + START_S
+        while self.done < steps:
+            self.check()
+            assert time.monotonic() < deadline, "a user hangs"
+            time.sleep(0.01)
+
+    def check(self) -> None:
+        """Raise what has ended the work early, if anything has."""
+        if self.failure is not None:
+            raise self.failure
+
+    def finish(self) -> None:
+        """Let the user finish the step, and compare the session with its twin."""
+        self.stopped.set()
+        self.join(5 * START_S)
+        assert not self.is_alive(), "a user hangs"
+        self.check()
+        self.verify()
+
+    def verify(self) -> None:
+        """Compare the session with its twin."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the thread."""
+        self.stopped.set()
+        if self.is_alive():
+            self.join(START_S)
+
+
+class Client(User):
+    """A user of a durable session without the SDK: numbered programs as requests, each repeated until answered."""
+
+    def __init__(self, url: str, seed: int, pause_s: float = 0.0) -> None:
+        super().__init__(seed, pause_s)
+        self.twin = Session(seed=seed)
+        self.holds, self.held = threading.Event(), threading.Event()
+        self._programs = programs(seed)
+        self._http = httpx.Client(base_url=url, timeout=START_S)
+        made = self._http.post("/v1/sessions", json={"durable": True, "seed": seed})
+        assert made.status_code == 201, made.text
+        self.session = made.json()["id"]
+        self.path = f"/v1/sessions/{self.session}"
+
+    def hold(self) -> None:
+        """Wait until no program is on its way, and send none until :attr:`holds` is cleared."""
+        self.held.clear()
+        self.holds.set()
+        while not self.held.wait(0.01):
+            self.check()
+
+    def work(self) -> None:
+        """Send programs until told to stop."""
+        while not self.pause():
+            if self.holds.is_set():
+                self.held.set()
+                time.sleep(0.001)
+            else:
+                self._step(next(self._programs))
 
     def _step(self, program: Sequence[dict[str, Any]]) -> None:
+        begun = time.monotonic()
         answer = self._sent(list(program))
         try:
             self.twin.run(parse_program(list(program)))
@@ -150,7 +223,7 @@ class Client(threading.Thread):
         except TelegradError as error:
             expected = error.status
         assert answer.status_code == expected, (program, answer.text)
-        self.done += 1
+        self.steps.append(Step(begun, time.monotonic()))
 
     def _sent(self, program: list[dict[str, Any]]) -> httpx.Response:
         """The answer to the next program, sent again until it is there."""
@@ -169,15 +242,12 @@ class Client(threading.Thread):
 
     def close(self) -> None:
         """End the thread and the connection."""
-        self.stopped = True
-        if self.is_alive():
-            self.join(START_S)
+        super().close()
         self._http.close()
 
     def verify(self) -> None:
-        """Hold the session against its twin."""
-        if self.failure is not None:
-            raise self.failure
+        """Compare all tensors of the session with the twin's."""
+        self.check()
         for name in NAMES:
             if name in self.twin.tensors:
                 self._same(f"tensors/{name}", np.asarray(self.twin.tensors[name].detach().numpy()))
@@ -191,38 +261,62 @@ class Client(threading.Thread):
         assert answer.content.endswith(expected.tobytes()), f"{path} of {self.path} is not its twin's"
 
 
-class Trainer(threading.Thread):
-    """A training loop of the SDK, over the stream, and the losses that it read."""
+class TrainingLoop:
+    """A training loop in the current session. Each loss depends on all steps before it."""
 
-    def __init__(self, url: str, seed: int, steps: int, **options: Any) -> None:
-        super().__init__(daemon=True)
-        self.url, self.seed, self.steps, self.options = url, seed, steps, options
-        self.losses: list[float] = []
-        self.connected = threading.Event()
-        self.failure: BaseException | None = None
+    def __init__(self, seed: int) -> None:
+        data = np.random.default_rng(seed).standard_normal((64, 12)).astype(np.float32)
+        self._batches = itertools.cycle([data[start::4] for start in range(4)])
+        self._model = tg.nn.Sequential(tg.nn.Linear(12, 16), tg.nn.Tanh(), tg.nn.Dropout(0.2), tg.nn.Linear(16, 1))
+        self._optimizer = tg.optim.Adam(self._model.parameters(), lr=1e-2)
 
-    def run(self) -> None:
-        """Train."""
-        try:
-            self.train()
-        except BaseException as error:
-            self.failure = error
+    def loss_after(self, steps: int) -> float:
+        """Take so many steps, and read the loss of the last one."""
+        for _ in range(steps):
+            self._optimizer.zero_grad()
+            loss = (self._model(tg.tensor(next(self._batches))) ** 2).mean()
+            loss.backward()
+            self._optimizer.step()
+        return float(loss.item())
 
-    def train(self) -> None:
+    def parameters(self) -> list[bytes]:
+        """The parameters after the last step."""
+        return [each.detach().numpy().tobytes() for each in self._model.parameters()]
+
+
+class Trainer(User):
+    """A training loop of the SDK, over the stream.
+
+    ``at_once`` is the number of training steps before the first loss is read, and between two later losses. Each loss
+    is a step of the user.
+    """
+
+    def __init__(
+        self, url: str, seed: int, pause_s: float = 0.0, at_once: tuple[int, int] = (5, 5), **options: Any
+    ) -> None:
+        super().__init__(seed, pause_s)
+        self._url, self._at_once, self._options = url, at_once, options
+        self._losses: list[float] = []
+        self._parameters: list[bytes] = []
+
+    def work(self) -> None:
         """Train in a new session of this thread."""
-        data = np.random.default_rng(self.seed).standard_normal((64, 12)).astype(np.float32)
-        with tg.connect(self.url, seed=self.seed, **self.options):
-            self.connected.set()
-            model = tg.nn.Sequential(tg.nn.Linear(12, 16), tg.nn.Tanh(), tg.nn.Dropout(0.2), tg.nn.Linear(16, 1))
-            optimizer = tg.optim.Adam(model.parameters(), lr=1e-2)
-            for step in range(self.steps):
-                batch = tg.tensor(data[step % 4 :: 4])
-                optimizer.zero_grad()
-                loss = (model(batch) ** 2).mean()
-                loss.backward()
-                optimizer.step()
-                if step % 5 == 0:
-                    self.losses.append(loss.item())
+        with tg.connect(self._url, seed=self.seed, **self._options) as session:
+            self.session = session.id
+            loop = TrainingLoop(self.seed)
+            while not self.pause():
+                begun = time.monotonic()
+                self._losses.append(loop.loss_after(self._at_once[bool(self.steps)]))
+                self.steps.append(Step(begun, time.monotonic()))
+            self._parameters = loop.parameters()
+
+    def verify(self) -> None:
+        """Compare the losses and the parameters with those of a loop that nothing disturbs, bit for bit."""
+        with tg.connect("local://", seed=self.seed):
+            loop = TrainingLoop(self.seed)
+            losses = [loop.loss_after(self._at_once[number > 0]) for number in range(self.done)]
+            assert self._losses == losses, f"session {self.session} has other losses than its twin"
+            assert self._parameters == loop.parameters(), f"session {self.session} has other parameters than its twin"
 
 
 def run(rounds: int, seed: int, *flags: str, clients: int = 4, report: Any = None) -> int:
@@ -230,37 +324,26 @@ def run(rounds: int, seed: int, *flags: str, clients: int = 4, report: Any = Non
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder), *flags)
-        users = [Client(server, seed * 1000 + number) for number in range(clients)]
+        users = [Client(server.url, seed * 1000 + number) for number in range(clients)]
+        trainer = Trainer(server.url, seed, durable=True)
         try:
-            trainer = Trainer(server.url, seed, 100 * rounds, durable=True)
-            for thread in (*users, trainer):
-                thread.start()
-            assert trainer.connected.wait(START_S), trainer.failure
+            for user in (*users, trainer):
+                user.start()
+            trainer.wait_for(1)
             for number in range(rounds):
                 time.sleep(chance.uniform(0.05, 0.6))
                 server.kill()
                 server.start()
                 for user in users:
-                    user.pause.set()
+                    user.hold()
                 for user in users:
-                    assert user.paused.wait(START_S), "a client hangs"
                     user.verify()
-                    user.pause.clear()
-                if trainer.failure is not None:
-                    raise trainer.failure
+                    user.holds.clear()
+                trainer.check()
                 if report is not None:
                     report(number + 1, sum(user.done for user in users))
-            for user in users:
-                user.stopped = True
-                user.join(START_S)
-                user.verify()
-            trainer.join(START_S * 5)
-            assert not trainer.is_alive(), "the training loop hangs"
-            if trainer.failure is not None:
-                raise trainer.failure
-            twin = Trainer("local://", seed, trainer.steps)
-            twin.train()
-            assert trainer.losses == twin.losses, "the training loop has other losses than its twin"
+            for user in (*users, trainer):
+                user.finish()
             return sum(user.done for user in users)
         finally:
             for user in users:

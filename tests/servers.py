@@ -16,6 +16,7 @@ from typing import ClassVar
 from telegrad_service import launch
 
 STOP_S = 30
+COMMAND_S = 120
 LOG_BYTES = 2**19
 """What a server can log before it stands still, because nobody reads what it logs."""
 END_WITH_TESTS = "--end-with-stdin=true"
@@ -82,6 +83,25 @@ def address_in(line: str) -> str:
     found = re.search(r'https?://[^\s"]+', line)
     assert found is not None, line
     return found.group()
+
+
+def peak_bytes(process: subprocess.Popen[str]) -> int:
+    """The most memory that a process has had, on Linux."""
+    found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())
+    assert found is not None
+    return 1024 * int(found[1])
+
+
+def telegrad(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command, and what it printed. It sees no settings but these."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TELEGRAD_", "RAY_"))}
+    return subprocess.run(
+        [sys.executable, *COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        env=inherited | environment,
+    )
 
 
 def free_port() -> int:

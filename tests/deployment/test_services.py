@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -23,6 +22,7 @@ import httpx
 import pytest
 
 import telegrad as tg
+from tests.servers import free_port
 from tests.service.databases import SERVER_USER, binaries
 
 from .files import WAIT_S, duration, local, services
@@ -33,13 +33,6 @@ LOOPBACK = "127.0.0.1"
 START_S = 100
 """Seconds that a service gets to become healthy, on a machine that does much else."""
 pytestmark = pytest.mark.full
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Service:
@@ -209,7 +202,6 @@ def running() -> Iterator[Running]:
     programs = binaries()
     if programs is None:
         assert not os.environ.get("CI"), "continuous integration installs PostgreSQL"
-        pytest.skip("PostgreSQL is not installed")
         pytest.skip("PostgreSQL is not installed")
     with ExitStack() as stack:
         # In a short folder, because Ray has sockets in it.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ..servers import free_port
 from .api_keys import WAIT_S, sqlite, wait_until
 
 SERVER_USER = "postgres"
@@ -35,19 +35,11 @@ class PostgreSQL:
 
     def __init__(self, binaries: Path, data: Path, as_user: dict[str, Any]) -> None:
         self._binaries, self._folder, self._as_user = binaries, data, as_user
-        setup = [
-            str(binaries / "initdb"),
-            "--auth=trust",
-            "--username=tester",
-            "--no-sync",
-            "--no-locale",
-            "--pgdata",
-            str(data),
-        ]
-        subprocess.run(setup, check=True, capture_output=True, cwd=data, timeout=2 * WAIT_S, **as_user)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+        setup = [str(binaries / "initdb"), "--auth=trust", "--username=tester", "--no-sync", "--no-locale"]
+        subprocess.run(
+            [*setup, "--pgdata", str(data)], check=True, capture_output=True, cwd=data, timeout=2 * WAIT_S, **as_user
+        )
+        self._port = free_port()
         self.url = f"postgresql://tester@127.0.0.1:{self._port}/postgres"
         self.start()
 
@@ -99,17 +91,17 @@ def running_postgres() -> Iterator[PostgreSQL]:
             server.stop()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgreSQL]:
     """A PostgreSQL; it ends with the tests."""
     with running_postgres() as server:
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def postgres(postgresql: PostgreSQL) -> str:
-    """The URL of a PostgreSQL."""
-    return postgresql.url
+    """The URL of an empty database of PostgreSQL."""
+    return postgresql.new_database()
 
 
 def accepts(port: int) -> bool:
@@ -127,5 +119,5 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database."""
     if request.param == "sqlite":
         return sqlite(tmp_path)
-    server: PostgreSQL = request.getfixturevalue("postgresql")
-    return server.new_database()
+    url: str = request.getfixturevalue("postgres")
+    return url

@@ -84,7 +84,7 @@ def test_a_server_with_keys_in_postgresql(postgres: str) -> None:
         wait_until(lambda: client.get(path).status_code == 401)
     with pytest.raises(SystemExit, match="no key"):
         command(postgres, "revoke", "x\x00y")
-    wrong = postgres.replace("/postgres", "/missing").replace("tester@", "tester:geheim@")
+    wrong = f"{postgres}_missing".replace("tester@", "tester:geheim@")
     with pytest.raises(SystemExit) as ended:
         main(["serve", "--database-url", wrong])
     assert "missing" in str(ended.value) and "geheim" not in str(ended.value)

@@ -1,4 +1,4 @@
-"""The processes that a process has started, and the addresses that they listen on, from Linux's /proc."""
+"""The descendants of a process, and the addresses on which they listen, from Linux's /proc."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROC = Path("/proc")
 
 
 class Process(NamedTuple):
-    """A process; with the time of its start, for a process id may be used again."""
+    """A process. The time of its start tells it from a later process with the same id."""
 
     pid: int
     parent: int
@@ -30,7 +30,7 @@ class Process(NamedTuple):
 
 
 def _read(pid: int) -> Process | None:
-    """A process that runs; None if there is none, or it has ended and was not waited for."""
+    """The running process of an id; None if it has ended."""
     with suppress(OSError):
         state, parent, *more = (PROC / str(pid) / "stat").read_text().rpartition(") ")[2].split()
         command = (PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -40,7 +40,7 @@ def _read(pid: int) -> Process | None:
 
 
 def tree(pid: int) -> list[Process]:
-    """A process and all that it has started, and they, and so on."""
+    """A process and all its descendants."""
     children = defaultdict(list)
     found = []
     for entry in PROC.iterdir():

@@ -1,6 +1,6 @@
-"""Gateways and workers as processes, which tests start, kill and stop.
+"""Gateways and workers as processes, which tests start, stop and kill.
 
-Internals: which worker has a session is in the directory alone.
+Internals: only the directory says which worker has a session.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 import httpx
 
-from telegrad_service.cluster.directory import Directory
-from telegrad_service.database import Database
+from telegrad_service.cluster.directory import Directory, WorkerState
+from telegrad_service.database.database import Database
 
 from ...servers import running
 from ..api_keys import WAIT_S, sqlite, wait_until
+from ..conftest import SessionClient
 
 MAX_SESSIONS = 256
 """How many sessions a worker may hold by default."""
@@ -31,6 +32,8 @@ class Started(NamedTuple):
 
     url: str
     process: subprocess.Popen[str]
+    usual: bool
+    """Whether it was started without flags of a test."""
 
     def kill(self) -> None:
         """End it by SIGKILL."""
@@ -38,16 +41,16 @@ class Started(NamedTuple):
         self.process.wait(WAIT_S)
 
     def stop(self) -> None:
-        """End it in order."""
+        """End it by SIGTERM."""
         self.process.terminate()
         self.process.wait(WAIT_S)
 
     def pause(self) -> None:
-        """Stop it where it is."""
+        """Stop it by SIGSTOP, wherever it is."""
         os.kill(self.process.pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let it go on."""
+        """Let it go on after :meth:`pause`."""
         os.kill(self.process.pid, signal.SIGCONT)
 
 
@@ -64,41 +67,70 @@ class Cluster:
         self.directory = Directory(opened)
 
     def add_worker(self, *flags: str, data: bool = True, prepare: Callable[[], None] | None = None) -> Started:
-        """Start a worker; ``prepare`` is called in its process before."""
-        kept = ("--data-dir", str(self.folder / "data")) if data else ()
-        self.workers.append(self._start("worker", *kept, *flags, prepare=prepare))
+        """Start a worker; ``prepare`` is called in its process first."""
+        folder = ("--data-dir", str(self.folder / "data")) if data else ()
+        usual = data and not flags and prepare is None
+        self.workers.append(self._start("worker", *folder, *flags, prepare=prepare, usual=usual))
         return self.workers[-1]
 
     def add_gateway(self, *flags: str) -> Started:
         """Start a gateway."""
-        self.gateways.append(self._start("gateway", *flags))
+        self.gateways.append(self._start("gateway", *flags, usual=not flags))
         return self.gateways[-1]
 
-    def _start(self, command: str, *flags: str, prepare: Callable[[], None] | None = None) -> Started:
+    def _start(self, command: str, *flags: str, usual: bool, prepare: Callable[[], None] | None = None) -> Started:
         started = running("--database-url", self.database, *flags, command=command, prepare=prepare)
         url, process = self._stack.enter_context(started)
-        # A process that stands still would not end with the tests.
+        # A stopped process would not end with the tests.
         self._stack.callback(lambda: process.poll() is None and process.send_signal(signal.SIGCONT))
-        return Started(url, process)
+        return Started(url, process, usual)
 
     def client_of(self, gateway: Started) -> httpx.Client:
         """A client of a gateway."""
         return self._stack.enter_context(httpx.Client(base_url=gateway.url, timeout=WAIT_S))
 
-    def owner(self, session_id: str) -> Started | None:
-        """The worker that has a session, according to the directory; None if none has."""
+    def _owner(self, session_id: str) -> Started | None:
         placed = self.directory.find(session_id)
         assert placed is not None, "the directory has no such session"
         urls = {worker.id: worker.url for worker in self.directory.workers()}
         return next((worker for worker in self.workers if worker.url == urls.get(placed.worker or "")), None)
 
+    def owner(self, session_id: str) -> Started:
+        """The worker that has a session, according to the directory."""
+        found = self._owner(session_id)
+        assert found is not None, "no worker has the session"
+        return found
+
     def has(self, worker: Started, session_id: str) -> bool:
         """Whether a worker has a session."""
-        found = self.owner(session_id)
+        found = self._owner(session_id)
         return found is not None and found.url == worker.url
 
+    def restore(self, workers: int, gateways: int) -> None:
+        """Return to so many usual workers and gateways without sessions, whatever a test has done to the cluster."""
+        for each in self.workers:
+            if each.process.poll() is None:
+                each.go_on()
+        ready = {
+            each.url for each in self.directory.workers() if each.state is WorkerState.READY and each.overdue_s < 0
+        }
+        kept = [each for each in self.workers if each.usual and each.process.poll() is None and each.url in ready]
+        for each in (*self.workers, *self.gateways[gateways:]):
+            if each not in kept[:workers]:
+                each.kill()
+        self.workers, self.gateways = kept[:workers], self.gateways[:gateways]
+        urls = {each.url for each in self.workers}
+        for row in self.directory.workers():
+            if row.alive and row.url not in urls:
+                self.directory.leave(row.id)
+        while len(self.workers) < workers:
+            self.add_worker()
+        self.wait_for_workers(workers)
+        for item in self.client.get("/v1/sessions", params={"limit": 1000}).json()["items"]:
+            self.client.delete(f"/v1/sessions/{item['id']}")
+
     def wait_for_workers(self, count: int) -> None:
-        """Wait until the gateways know of this many workers that are ready."""
+        """Wait until each gateway has so many workers that are ready."""
 
         def ready(gateway: Started) -> bool:
             found = httpx.get(f"{gateway.url}/readyz", timeout=WAIT_S)
@@ -110,7 +142,7 @@ class Cluster:
 
 @contextmanager
 def cluster(workers: int = 2, gateways: int = 1, database: str | None = None, data: bool = True) -> Iterator[Cluster]:
-    """A cluster, whose workers have a data folder with ``data``; ``client`` is a client of the first gateway."""
+    """A cluster; with ``data``, its workers have a data folder. Its ``client`` is a client of the first gateway."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         found = Cluster(Path(folder), database or sqlite(Path(folder)), stack)
         for _ in range(workers):
@@ -121,3 +153,15 @@ def cluster(workers: int = 2, gateways: int = 1, database: str | None = None, da
         if found.gateways:
             found.client = found.client_of(found.gateways[0])
         yield found
+
+
+def answer_of(session: SessionClient, path: str) -> httpx.Response:
+    """The first answer that is not 503."""
+    answers: list[httpx.Response] = []
+
+    def answered() -> bool:
+        answers.append(session.get(path))
+        return answers[-1].status_code != 503
+
+    wait_until(answered)
+    return answers[-1]

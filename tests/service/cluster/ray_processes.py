@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,22 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ...servers import free_port
 from ..api_keys import WAIT_S, sqlite, wait_until
 from .process_tree import Process, tree
 
 WORKER = "telegrad_service.cli worker "
-"""What the command line of a worker's process has."""
+"""A part of the command line of every worker."""
 CLI = [sys.executable, "-W", "error", "-m", "telegrad_service.cli"]
 HEAD = "127.0.0.2"
-"""The head's address: Ray takes 127.0.0.1 for another name of the machine's."""
-
-
-def telegrad(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """A command, and what it printed."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TELEGRAD_", "RAY_"))}
-    return subprocess.run(
-        [*CLI, *arguments], capture_output=True, text=True, timeout=2 * WAIT_S, env=inherited | (env or {})
-    )
+"""The address of the head: Ray would replace 127.0.0.1 by another address of the machine."""
 
 
 def rows(table: str) -> list[list[str]]:
@@ -50,9 +42,7 @@ class Head:
     """The head of a Ray cluster that takes a token, always at the same port, with CPUs for so many workers."""
 
     def __init__(self, folder: Path, cpus: int = 0) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+        self._port = free_port()
         self._folder, self._cpus = folder, cpus
         ray = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": os.urandom(32).hex(), "RAY_USAGE_STATS_ENABLED": "0"}
         self._env = os.environ | ray

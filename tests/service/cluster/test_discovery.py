@@ -1,4 +1,4 @@
-"""A cluster on the data folder of a server without one, and back; and a cluster whose database was lost."""
+"""Durable sessions move from a single server to a cluster and back, and to a cluster whose database is new."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def names(client: httpx.Client) -> dict[str, str]:
 
 
 @pytest.mark.full
-def test_durable_sessions_go_from_a_server_to_a_cluster_and_back(database: str, tmp_path: Path) -> None:
-    data = tmp_path / "data"
+def test_durable_sessions_move_from_a_server_to_a_cluster_and_back(tmp_path: Path) -> None:
+    database, data = sqlite(tmp_path), tmp_path / "data"
     with alone(data) as client:
         kept = {name: created(client, name) for name in ("a", "b")}
         assert add(client, kept["a"]) == 1
@@ -74,7 +74,7 @@ def test_durable_sessions_go_from_a_server_to_a_cluster_and_back(database: str, 
         assert [add(client, kept[name]) for name in "abc"] == [5, 2, 2]
 
 
-def test_durable_sessions_outlive_the_directory(tmp_path: Path) -> None:
+def test_durable_sessions_outlive_the_database(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with workers(sqlite(tmp_path / "lost"), data) as client:
         kept = {"a": created(client, "a")}
@@ -84,7 +84,7 @@ def test_durable_sessions_outlive_the_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_name_that_another_session_has_got_is_kept_for_that(tmp_path: Path) -> None:
+def test_a_session_whose_name_was_taken_meanwhile_is_found_after_it_is_renamed(tmp_path: Path) -> None:
     database, data = sqlite(tmp_path), tmp_path / "data"
     with workers(database, tmp_path / "elsewhere") as client:
         taken = created(client, "a")

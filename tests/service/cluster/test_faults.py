@@ -1,4 +1,4 @@
-"""Certificates that are not trusted, addresses that clients cannot reach, slow workers, wrong clocks, full disks.
+"""Untrusted certificates, addresses that clients cannot reach, slow workers, wrong clocks and full disks.
 
 Internals: only in the directory can a worker have another address for gateways than for clients.
 """
@@ -9,7 +9,6 @@ import re
 import resource
 import socket
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,8 +28,8 @@ from telegrad_service.cluster.directory import WorkerRow
 from ...servers import free_port
 from ..api_keys import WAIT_S, wait_until
 from ..conftest import SessionClient, problem
-from .processes import Cluster, Started, cluster
-from .test_workers import asked, claims_of, owner_of, streams, token_for
+from .processes import Cluster, Started, answer_of, cluster
+from .test_workers import asked, claims_of, streams, token_for
 
 pytestmark = pytest.mark.full
 
@@ -64,7 +63,7 @@ def metric(started: Started, name: str) -> float:
 # TLS and addresses -------------------------------------------------------------------------------
 
 
-def test_tls_from_the_client_to_the_gateway_and_from_there_to_the_worker(
+def test_tls_from_the_client_to_the_gateway_and_from_the_gateway_to_the_worker(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with cluster(0) as found:
@@ -89,7 +88,7 @@ def test_tls_from_the_client_to_the_gateway_and_from_there_to_the_worker(
             assert found.has(worker, direct.id) and (streams(trusting), streams(worker)) == (0.0, 1.0)
 
 
-def test_a_gateway_says_that_it_cannot_read_the_authorities(tmp_path: Path) -> None:
+def test_the_error_of_a_gateway_names_the_file_of_authorities_that_it_cannot_read(tmp_path: Path) -> None:
     wrong = tmp_path / "nothing.pem"
     with (
         pytest.raises(AssertionError, match=f"authorities of workers cannot be read from {wrong}"),
@@ -104,10 +103,10 @@ def test_a_client_that_cannot_reach_the_worker_goes_through_the_gateway(
 ) -> None:
     with cluster(0, gateways=0) as found, ExitStack() as stack:
         if reason == "nothing listens":
-            # The worker says one address, at which clients are to reach it, and the gateway uses another.
+            # The worker gives clients one address, and the gateway uses another.
             port = free_port()
             closed = stack.enter_context(socket.socket())
-            closed.bind(("127.0.0.1", 0))  # and nobody else gets the port
+            closed.bind(("127.0.0.1", 0))  # so that nobody else gets the port
             closed_url = f"http://127.0.0.1:{closed.getsockname()[1]}"
             found.add_worker("--advertise", closed_url, "--port", str(port))
             with found.directory.database.transaction(writes=True) as session:
@@ -136,7 +135,7 @@ def test_a_client_that_cannot_reach_the_worker_goes_through_the_gateway(
         (-3600, "clock is minutes behind"),
     ],
 )
-def test_clocks_that_differ(
+def test_tokens_of_a_gateway_whose_clock_differs(
     shared: Cluster, monkeypatch: pytest.MonkeyPatch, ahead_s: float, words: str | None
 ) -> None:
     session = SessionClient(shared.client)
@@ -145,112 +144,103 @@ def test_clocks_that_differ(
     with monkeypatch.context() as patch:
         patch.setattr(time, "time", lambda: now + ahead_s)
         token = token_for(shared, claims_of(shared, session.id))
-    answer = asked(owner_of(shared, session), f"{session.path}/tensors/n", token)
+    answer = asked(shared.owner(session.id), f"{session.path}/tensors/n", token)
     if words is None:
         assert answer.json()["data"] == [1.0]
     else:
         assert words in problem(answer, 401, "unauthenticated")["detail"]
 
 
-def test_a_gateway_whose_tokens_are_refused_does_not_blame_the_client() -> None:
-    with cluster(1) as found:
-        session = SessionClient(found.client)
-        session.tensor("n", [1.0])
-        gateway = found.add_gateway("--cluster-secret", "another secret than the workers have")
-        wrong = found.client_of(gateway)
-        for answer in (wrong.get(session.path), wrong.post("/v1/sessions"), wrong.get("/v1/ops/add")):
-            detail = problem(answer, 503, "server-busy")["detail"]
-            assert "does not accept the gateway's token" in detail and "clocks" in detail
-        with pytest.raises(InvalidStatus) as caught:
-            connect(f"{gateway.url.replace('http', 'ws')}{session.path}/stream")
-        assert caught.value.response.status_code == 503
-        assert session.data("n") == [1.0]
+def test_a_gateway_whose_tokens_are_refused_does_not_blame_the_client(shared: Cluster) -> None:
+    session = SessionClient(shared.client)
+    session.tensor("n", [1.0])
+    gateway = shared.add_gateway("--cluster-secret", "another secret than the workers have")
+    wrong = shared.client_of(gateway)
+    for answer in (wrong.get(session.path), wrong.post("/v1/sessions"), wrong.get("/v1/ops/add")):
+        detail = problem(answer, 503, "server-busy")["detail"]
+        assert "does not accept the gateway's token" in detail and "clocks" in detail
+    with pytest.raises(InvalidStatus) as caught:
+        connect(f"{gateway.url.replace('http', 'ws')}{session.path}/stream")
+    assert caught.value.response.status_code == 503
+    assert session.data("n") == [1.0]
 
 
 # Two gateways ------------------------------------------------------------------------------------
 
 
-def test_requests_with_one_key_at_two_gateways_at_once_create_one_session(database: str) -> None:
-    with cluster(gateways=2, database=database) as found:
-        clients = [found.client_of(gateway) for gateway in found.gateways]
-        for number in range(10):
-            key, body = {"Idempotency-Key": str(uuid4())}, {"name": f"run {number}"}
-            with ThreadPoolExecutor(8) as pool:
-                answers = list(
-                    pool.map(lambda n: clients[n % 2].post("/v1/sessions", json=body, headers=key), range(8))  # noqa: B023
-                )
-            for answer in answers:
-                if answer.status_code != 201:  # the first one is not answered yet
-                    problem(answer, 409, "idempotency-conflict")
-                    answer = clients[0].post("/v1/sessions", json=body, headers=key)
-                assert answer.status_code == 201, answer.text
-            made = [each for each in clients[0].get("/v1/sessions").json()["items"] if each["name"] == body["name"]]
-            assert len(made) == 1
+def test_requests_with_one_key_at_two_gateways_at_once_create_one_session(on_both: Cluster) -> None:
+    clients = [on_both.client_of(gateway) for gateway in on_both.gateways]
+    for number in range(10):
+        key, body = {"Idempotency-Key": str(uuid4())}, {"name": f"run {number}"}
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(
+                pool.map(lambda n: clients[n % 2].post("/v1/sessions", json=body, headers=key), range(8))  # noqa: B023
+            )
+        for answer in answers:
+            if answer.status_code != 201:  # the first request is not answered yet
+                problem(answer, 409, "idempotency-conflict")
+                answer = clients[0].post("/v1/sessions", json=body, headers=key)
+            assert answer.status_code == 201, answer.text
+        made = [each for each in clients[0].get("/v1/sessions").json()["items"] if each["name"] == body["name"]]
+        assert len(made) == 1
 
 
-def test_two_gateways_that_move_one_session_at_once_move_it_once(database: str) -> None:
-    with cluster(3, gateways=2, database=database) as found:
-        clients = [found.client_of(gateway) for gateway in found.gateways]
-        sessions = [SessionClient(clients[0], durable=True) for _ in range(6)]
-        for session in sessions:
-            session.tensor("n", [1.0])
-        victim = found.workers[0]
-        moving = [session for session in sessions if found.has(victim, session.id)]
-        assert moving
-        victim.kill()
+def test_two_gateways_that_move_one_session_at_once_move_it_once(on_both: Cluster) -> None:
+    def moves() -> float:
+        return sum(metric(gateway, "telegrad_gateway_moves_total") for gateway in on_both.gateways)
 
-        def read(number: int) -> list[float]:
-            deadline, path = time.monotonic() + WAIT_S, f"{moving[number % len(moving)].path}/tensors/n"
-            while (answer := clients[number % 2].get(path)).status_code == 503:
-                assert time.monotonic() < deadline, answer.text
-            data: list[float] = answer.json()["data"]
-            return data
+    on_both.add_worker()
+    on_both.wait_for_workers(3)
+    clients, before = [on_both.client_of(gateway) for gateway in on_both.gateways], moves()
+    sessions = [SessionClient(clients[0], durable=True) for _ in range(6)]
+    for session in sessions:
+        session.tensor("n", [1.0])
+    victim = on_both.workers[0]
+    moving = [session for session in sessions if on_both.has(victim, session.id)]
+    assert moving
+    victim.kill()
 
-        with ThreadPoolExecutor(16) as pool:
-            assert list(pool.map(read, range(32))) == [[1.0]] * 32
-        moves = [metric(gateway, "telegrad_gateway_moves_total") for gateway in found.gateways]
-        assert sum(moves) == len(moving), moves
-        for session in moving:
-            placed = found.directory.find(session.id)
-            assert placed is not None and placed.epoch == 2
-            assert session.run({"op": "add_", "in": ["n", 1]}).status_code == 200
-            assert session.data("n") == [2.0]
+    def read(number: int) -> list[float]:
+        session = SessionClient.of(clients[number % 2], moving[number % len(moving)].id)
+        data: list[float] = answer_of(session, "/tensors/n").json()["data"]
+        return data
+
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(read, range(32))) == [[1.0]] * 32
+    assert moves() - before == len(moving)
+    for session in moving:
+        placed = on_both.directory.find(session.id)
+        assert placed is not None and placed.epoch == 2
+        assert session.run({"op": "add_", "in": ["n", 1]}).status_code == 200
+        assert session.data("n") == [2.0]
 
 
 # Slow workers ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def patient() -> Iterator[Cluster]:
-    """A worker, and a gateway that gives it time."""
-    with cluster(0, gateways=0) as found:
-        found.add_worker("--worker-timeout-s", "300")
-        found.add_gateway("--worker-timeout-s", "300")
+def test_a_gateway_waits_for_a_slow_worker(postgres: str) -> None:
+    with cluster(0, gateways=0, database=postgres) as found:
+        worker, gateway = found.add_worker("--worker-timeout-s", "300"), found.add_gateway("--worker-timeout-s", "300")
         found.wait_for_workers(1)
-        found.client = found.client_of(found.gateways[0])
-        yield found
-
-
-def test_a_slow_worker_is_waited_for(patient: Cluster) -> None:
-    [worker], [gateway] = patient.workers, patient.gateways
-    session = SessionClient(patient.client, name="before")
-    session.tensor("n", [1.0])
-    with tg.connect(gateway.url), ThreadPoolExecutor(4) as pool:
-        x = tg.ones(3)
-        assert x.sum().item() == 3.0
-        worker.pause()
-        read = pool.submit(session.data, "n")
-        made = pool.submit(patient.client.post, "/v1/sessions")
-        wait_until(lambda: metric(gateway, "telegrad_gateway_under_way") == 2)
-        # The list has what the worker said when it created the session.
-        assert patient.client.get("/v1/sessions").json()["items"][0]["name"] == "before"
-        assert httpx.get(f"{gateway.url}/readyz", timeout=WAIT_S).status_code == 200
-        assert not read.done() and not made.done()
-        worker.go_on()
-        assert read.result(WAIT_S) == [1.0]
-        assert made.result(WAIT_S).status_code == 201
-        assert (x + 1).sum().item() == 6.0
-    assert metric(gateway, "telegrad_gateway_deaths_total") == 0
+        client = found.client_of(gateway)
+        session = SessionClient(client, name="before")
+        session.tensor("n", [1.0])
+        with tg.connect(gateway.url), ThreadPoolExecutor(4) as pool:
+            x = tg.ones(3)
+            assert x.sum().item() == 3.0
+            worker.pause()
+            read = pool.submit(session.data, "n")
+            made = pool.submit(client.post, "/v1/sessions")
+            wait_until(lambda: metric(gateway, "telegrad_gateway_under_way") == 2)
+            # The list shows the session as it was when the worker created it.
+            assert client.get("/v1/sessions").json()["items"][0]["name"] == "before"
+            assert httpx.get(f"{gateway.url}/readyz", timeout=WAIT_S).status_code == 200
+            assert not read.done() and not made.done()
+            worker.go_on()
+            assert read.result(WAIT_S) == [1.0]
+            assert made.result(WAIT_S).status_code == 201
+            assert (x + 1).sum().item() == 6.0
+        assert metric(gateway, "telegrad_gateway_deaths_total") == 0
 
 
 # Full disks --------------------------------------------------------------------------------------
@@ -259,32 +249,24 @@ LIMIT = 2**20
 
 
 def small_files() -> None:
-    """Let this process write files of a mebibyte at most: the journal of a session is full before the database is."""
+    """Limit files of this process to a mebibyte, so that the journal of a session is full before the database is."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, LIMIT))
 
 
-def test_a_full_disk_loses_nothing_that_was_answered(database: str) -> None:
-    with cluster(0, database=database) as found:
+def test_a_full_disk_loses_nothing_that_was_answered() -> None:
+    with cluster(0) as found:
         full = found.add_worker(prepare=small_files)
         found.wait_for_workers(1)
         session = SessionClient(found.client, durable=True)
         session.tensor("a", [1.0])
         program = {"op": "tensor", "out": ["big"], "attrs": {"data": [0.5] * (LIMIT // 4)}}
-        refused = problem(session.run(program), 503, "server-busy")
-        assert "journal" in refused["detail"]
+        assert "journal" in problem(session.run(program), 503, "server-busy")["detail"]
         assert session.get("/tensors/big").status_code == 404
         assert session.data("a") == [1.0]
         session.tensor("b", [2.0])
         found.add_worker()
         found.wait_for_workers(2)
         full.kill()
-        answers = [session.get("/tensors/b")]
-
-        def answered() -> bool:
-            answers.append(session.get("/tensors/b"))
-            return answers[-1].status_code != 503
-
-        wait_until(answered)
-        assert answers[-1].json()["data"] == [2.0], answers[-1].text
+        assert answer_of(session, "/tensors/b").json()["data"] == [2.0]
         assert session.data("a") == [1.0] and session.get("/tensors/big").status_code == 404
         assert session.run(program).status_code == 200

@@ -1,6 +1,6 @@
-"""Which worker gets a session.
+"""The choice of the worker that gets a new session.
 
-Internals: what real workers report cannot be chosen.
+Internals: the reports of real workers cannot be chosen.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def chosen(*workers: Worker, device: str | None = "cpu", durable: bool = False, 
     return choose(candidates(workers, "1", device, durable), **given).id
 
 
-def test_the_worker_with_fewer_sessions_less_load_and_more_memory() -> None:
+def test_a_session_goes_to_the_worker_with_fewer_sessions_less_load_and_more_memory() -> None:
     assert chosen(worker("a", sessions=3), worker("b", sessions=2)) == "b"
     assert chosen(worker("a", load=2.0), worker("b")) == "b"
     assert chosen(worker("a", free_bytes=GIB), worker("b")) == "b"
@@ -39,7 +39,7 @@ def test_the_sessions_of_a_tenant_are_spread() -> None:
     assert chosen(worker("a", sessions=2), worker("b", sessions=3), own={"a": 2}) == "b"
 
 
-def test_a_worker_that_cannot_have_it_does_not_get_it() -> None:
+def test_an_unsuitable_worker_gets_no_session() -> None:
     busy = worker("b", sessions=200, load=3.0)
     for other in (
         worker("a", state=WorkerState.DRAINING),
@@ -52,7 +52,7 @@ def test_a_worker_that_cannot_have_it_does_not_get_it() -> None:
     assert chosen(worker("a", keeps_sessions=False), busy, durable=True) == "b"
 
 
-def test_any_gpu_is_enough_for_one_who_says_so() -> None:
+def test_a_session_on_any_gpu_goes_to_a_worker_with_gpus() -> None:
     workers = worker("a"), worker("b", devices=("cpu", "cuda:0", "cuda:1"), sessions=9)
     assert chosen(*workers, device="gpu") == chosen(*workers, device="cuda:1") == "b"
     with pytest.raises(ServerBusy, match=r"'cuda:2'; there are: cpu, cuda:0, cuda:1") as refused:
@@ -60,7 +60,7 @@ def test_any_gpu_is_enough_for_one_who_says_so() -> None:
     assert refused.value.context["retry_after_s"] is None
 
 
-def test_an_idempotency_key_leads_every_gateway_to_one_worker() -> None:
+def test_every_gateway_chooses_the_same_worker_for_an_idempotency_key() -> None:
     workers = [worker(name) for name in "abcde"]
     found = {chosen(*workers, key="key", own={name: 1}) for name in "abcde"}
     assert len(found) == 1

@@ -1,9 +1,9 @@
-"""A hundred sessions train through a gateway while a worker, PostgreSQL, the gateway or Ray is killed or stands still.
+"""A hundred sessions train through a gateway while a worker, PostgreSQL, the gateway or Ray is killed or stopped.
 
-The clients hold what they were told against undisturbed sessions in this process, bit for bit (load.py). The seconds
-that sessions take to go on are printed at the end of the tests' output.
+The users compare their sessions with undisturbed ones in this process, bit for bit (tests/chaos.py). The summary of the
+test run shows how many seconds the sessions needed to resume.
 
-Internals: which worker has a session is in the directory alone.
+Internals: only the directory says which worker has a session.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,12 +26,13 @@ import pytest
 from telegrad_service.cluster.directory import Directory, Worker, WorkerState
 from telegrad_service.database import Database
 
+from ...chaos import User
 from ...conftest import RESUMED
-from ...servers import running
+from ...servers import free_port, running
 from ..api_keys import WAIT_S, wait_until
 from ..conftest import SessionClient, problem
 from ..databases import FAST, IMMEDIATE, PostgreSQL, running_postgres
-from .load import Caller, Load, Trainer, load, resumed_s
+from .load import Load, load, resumed_s
 from .process_tree import Process, listening
 from .ray_processes import CLI, WORKER, Head
 
@@ -42,8 +42,11 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is an extra"),
 ]
 WORKERS = 2
-TRAINERS, CALLERS = 80, 20
-PAUSED_S = 30
+TRAINERS, CLIENTS = 80, 20
+PAUSE_S = 0.3
+"""Seconds between two steps of a user, on average."""
+STOPPED_S = 12
+"""Seconds that a worker is stopped: more than twice its lease."""
 CREATES = {"instructions": [{"op": "ones", "out": ["second_owner"], "attrs": {"size": [1]}}]}
 
 
@@ -58,9 +61,7 @@ class Cluster:
         opened = Database(self._database)
         stack.callback(opened.close)
         self.directory = Directory(opened)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+        self._port = free_port()
         self.start_gateway()
         self.start_workers()
 
@@ -76,7 +77,7 @@ class Cluster:
         self.gateway.wait(WAIT_S)
 
     def direct(self, session: str) -> dict[str, str]:
-        """The header with which a client may reach a session's worker past the gateway."""
+        """The header with which a client may send requests for a session to its worker, without the gateway."""
         found = httpx.get(f"{self.url}/v1/sessions/{session}/endpoint", timeout=WAIT_S).json()
         return {"Authorization": f"Bearer {found['token']}"}
 
@@ -87,7 +88,7 @@ class Cluster:
         return found.status_code == 200
 
     def start_workers(self) -> None:
-        """Start the workers on Ray, and wait until the gateway counts on them."""
+        """Start the workers on Ray, and wait until the gateway uses them."""
         flags = (f"--workers={WORKERS}", "--cpus=1", "--database-url", self._database)
         self._run("up", *flags, "--data-dir", str(self._folder / "data"))
         self.wait_for_workers()
@@ -105,11 +106,11 @@ class Cluster:
         self.head.stop()
 
     def wait_for_workers(self) -> None:
-        """Wait until the gateway counts on all workers."""
+        """Wait until the gateway uses all workers."""
         wait_until(lambda: httpx.get(f"{self.url}/readyz").json().get("max_sessions") == WORKERS * 256)
 
     def ready(self) -> list[Worker]:
-        """The workers that count as ready."""
+        """The workers that are ready."""
         return [each for each in self.directory.workers() if each.state is WorkerState.READY and each.overdue_s < 0]
 
     def process(self, worker: Worker) -> Process:
@@ -123,11 +124,11 @@ class Cluster:
         placed = self.directory.find(session)
         return placed is not None and placed.worker == worker.id
 
-    def disturbed(self, worker: Worker, found: Load) -> list[Trainer | Caller]:
-        """The clients whose sessions a worker has."""
-        clients = [client for client in found.clients if self.has(worker, client.session)]
-        assert clients
-        return clients
+    def disturbed(self, worker: Worker, found: Load) -> list[User]:
+        """The users whose sessions a worker has."""
+        users = [user for user in found.users if self.has(worker, user.session)]
+        assert users
+        return users
 
 
 @pytest.fixture(scope="module")
@@ -137,86 +138,86 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def clients(cluster: Cluster) -> Iterator[Load]:
-    """The clients, each of which has taken a few steps."""
-    with load(cluster.url, TRAINERS, CALLERS) as found:
+def users(cluster: Cluster) -> Iterator[Load]:
+    """Users, each of whom has taken a few steps."""
+    with load(cluster.url, TRAINERS, CLIENTS, PAUSE_S) as found:
         yield found
 
 
 def test_sessions_go_on_after_their_worker_was_killed(
-    cluster: Cluster, clients: Load, record_property: Callable[[str, object], None]
+    cluster: Cluster, users: Load, record_property: Callable[[str, object], None]
 ) -> None:
     victim = cluster.ready()[0]
-    disturbed = cluster.disturbed(victim, clients)
+    disturbed = cluster.disturbed(victim, users)
     os.kill(cluster.process(victim).pid, signal.SIGKILL)
     killed = time.monotonic()
-    clients.advance()
+    users.advance()
     cluster.wait_for_workers()
-    clients.finish()
+    users.finish()
     seconds = resumed_s(disturbed, killed)
     record_property(RESUMED, ("a worker was killed", len(seconds), median(seconds), max(seconds)))
 
 
-def test_a_worker_that_stood_still_owns_nothing_any_more(
-    cluster: Cluster, clients: Load, record_property: Callable[[str, object], None]
+def test_a_stopped_worker_loses_its_sessions(
+    cluster: Cluster, users: Load, record_property: Callable[[str, object], None]
 ) -> None:
-    """It is asked itself, with the tokens that gateways made for it before: it answers for no session."""
-    with httpx.Client(base_url=cluster.url, timeout=WAIT_S) as user:
-        volatile = [SessionClient(user).id for _ in range(2 * WORKERS)]
-    paused = next(worker for worker in cluster.ready() if cluster.has(worker, volatile[0]))
-    lost = [session for session in volatile if cluster.has(paused, session)]
-    disturbed = cluster.disturbed(paused, clients)
-    before = {client: cluster.directory.find(client.session) for client in disturbed}
-    tokens = {session: cluster.direct(session) for session in (*lost, *(client.session for client in disturbed))}
-    process = cluster.process(paused)
+    """After SIGCONT it answers for none of them, not even to tokens that gateways made before."""
+    with httpx.Client(base_url=cluster.url, timeout=WAIT_S) as client:
+        volatile = [SessionClient(client).id for _ in range(2 * WORKERS)]
+    stopped = next(worker for worker in cluster.ready() if cluster.has(worker, volatile[0]))
+    lost = [session for session in volatile if cluster.has(stopped, session)]
+    disturbed = cluster.disturbed(stopped, users)
+    before = {user: cluster.directory.find(user.session) for user in disturbed}
+    tokens = {session: cluster.direct(session) for session in (*lost, *(user.session for user in disturbed))}
+    process = cluster.process(stopped)
     os.kill(process.pid, signal.SIGSTOP)
-    stopped = time.monotonic()
+    since = time.monotonic()
     try:
-        clients.advance()
-        while time.monotonic() < stopped + PAUSED_S:
-            clients.advance(1)
+        users.advance()
+        while time.monotonic() < since + STOPPED_S:
+            users.advance(1)
     finally:
         os.kill(process.pid, signal.SIGCONT)
     for session, token in tokens.items():
-        path = f"{paused.url}/v1/sessions/{session}"
+        path = f"{stopped.url}/v1/sessions/{session}"
         for answer in (
             httpx.get(f"{path}/tensors", headers=token, timeout=WAIT_S),
             httpx.post(f"{path}/programs", json=CREATES, headers=token, timeout=WAIT_S),
         ):
             problem(answer, 503, "session-moved")
     cluster.wait_for_workers()  # it has joined again, under another id
-    assert process.alive and paused.id not in {worker.id for worker in cluster.ready()}
-    clients.advance()
-    for client, placed in before.items():
-        now = cluster.directory.find(client.session)
+    assert process.alive and stopped.id not in {worker.id for worker in cluster.ready()}
+    users.advance()
+    for user, placed in before.items():
+        now = cluster.directory.find(user.session)
         assert placed is not None and now is not None
-        assert now.epoch == placed.epoch + 1 and now.worker not in (None, paused.id)
+        assert now.epoch == placed.epoch + 1 and now.worker not in (None, stopped.id)
     for session in lost:
         problem(httpx.get(f"{cluster.url}/v1/sessions/{session}", timeout=WAIT_S), 410, "session-lost")
-    clients.finish()
-    seconds = resumed_s(disturbed, stopped)
-    record_property(RESUMED, ("a worker stood still", len(seconds), median(seconds), max(seconds)))
+    users.finish()
+    seconds = resumed_s(disturbed, since)
+    record_property(RESUMED, ("a worker was stopped", len(seconds), median(seconds), max(seconds)))
 
 
-def test_each_part_is_restarted(cluster: Cluster, clients: Load) -> None:
+def test_sessions_go_on_after_postgresql_the_gateway_and_ray_were_restarted(cluster: Cluster, users: Load) -> None:
     cluster.postgres.stop(FAST)
     cluster.postgres.start()
-    clients.advance()
+    users.advance()
 
     # PostgreSQL crashes, and is away for longer than the workers' leases last.
-    session = clients.clients[0].session
+    session = users.users[0].session
     cluster.postgres.stop(IMMEDIATE)
     wait_until(lambda: not cluster.answers(session))
     cluster.postgres.start()
-    clients.advance()
+    users.advance()
 
     cluster.kill_gateway()
     cluster.start_gateway()
-    clients.advance()
+    users.advance()
 
     # Ray's head is the node that all workers are on.
     cluster.head.kill()
     cluster.head.start()
     cluster.start_workers()
-    clients.advance()
-    clients.finish()
+    users.advance()
+    users.finish()

@@ -1,4 +1,4 @@
-"""What a worker serves: requests with a token for it, as long as the directory counts on it.
+"""Workers serve requests with a token for them, while their lease lasts.
 
 Internals: only gateways make tokens, so these tests make their own, with the cluster's secret.
 """
@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,13 +17,14 @@ import pytest
 
 import telegrad as tg
 from telegrad_service import __version__
-from telegrad_service.cluster.directory import Member, WorkerState
+from telegrad_service.cluster.directory import WorkerState
 from telegrad_service.cluster.tokens import Claims, Secrets, sign
 from telegrad_service.tenants.principal import ANYONE, Principal
 
+from ...servers import telegrad
 from ..api_keys import WAIT_S, wait_until
 from ..conftest import SessionClient, problem
-from .processes import Cluster, Started, cluster
+from .processes import Cluster, Started, answer_of, cluster
 
 SECRET = "0123456789abcdef" * 3
 READING = [{"op": "fetch", "in": [["n"]]}]
@@ -37,7 +34,7 @@ LONG = [{"op": "add_", "in": ["n", 1]}, BIG, *[{"op": "add_", "in": ["big", 1]}]
 
 
 def claims_of(found: Cluster, session_id: str, **changes: Any) -> Claims:
-    """What a gateway says about a request for a session."""
+    """The claims of a gateway about a request for a session."""
     placed = found.directory.find(session_id)
     assert placed is not None and placed.worker is not None
     return Claims(ANYONE, placed.worker, __version__, placed.id, placed.epoch, placed.durable)._replace(**changes)
@@ -49,25 +46,18 @@ def token_for(found: Cluster, claims: Claims, seconds: float = 60) -> dict[str, 
 
 
 @pytest.fixture
-def session(shared: Cluster) -> Iterator[SessionClient]:
+def session(shared: Cluster) -> SessionClient:
     made = SessionClient(shared.client)
     made.tensor("n", [1.0])
-    yield made
-    shared.client.delete(made.path)
-
-
-def owner_of(found: Cluster, session: SessionClient) -> Started:
-    owner = found.owner(session.id)
-    assert owner is not None
-    return owner
+    return made
 
 
 def asked(worker: Started, path: str, headers: dict[str, str] | None = None) -> httpx.Response:
     return httpx.get(f"{worker.url}{path}", headers=headers or {}, timeout=WAIT_S)
 
 
-def test_a_worker_serves_whoever_has_its_token(shared: Cluster, session: SessionClient) -> None:
-    worker, claims = owner_of(shared, session), claims_of(shared, session.id)
+def test_a_worker_serves_requests_with_its_token(shared: Cluster, session: SessionClient) -> None:
+    worker, claims = shared.owner(session.id), claims_of(shared, session.id)
     path = f"{session.path}/tensors/n"
     assert asked(worker, path, token_for(shared, claims)).json()["data"] == [1.0]
     problem(asked(worker, path), 401, "unauthenticated")
@@ -78,7 +68,7 @@ def test_a_worker_serves_whoever_has_its_token(shared: Cluster, session: Session
 
 @pytest.mark.parametrize("wrong", ["expired", "forged", "unknown", "nonsense", "key", "session"])
 def test_a_wrong_token_is_refused(shared: Cluster, session: SessionClient, wrong: str) -> None:
-    worker, claims = owner_of(shared, session), claims_of(shared, session.id)
+    worker, claims = shared.owner(session.id), claims_of(shared, session.id)
     other = SessionClient(shared.client)
     secret_id, secret = Secrets(shared.directory.database).newest()
     given = {
@@ -96,7 +86,7 @@ def test_a_wrong_token_is_refused(shared: Cluster, session: SessionClient, wrong
 
 
 def test_a_token_is_for_one_worker_tenant_epoch_and_version(shared: Cluster, session: SessionClient) -> None:
-    worker, claims = owner_of(shared, session), claims_of(shared, session.id)
+    worker, claims = shared.owner(session.id), claims_of(shared, session.id)
 
     def refusal(status: int, slug: str, **changes: Any) -> str:
         found = asked(worker, session.path, token_for(shared, claims._replace(**changes)))
@@ -112,7 +102,7 @@ def test_a_token_is_for_one_worker_tenant_epoch_and_version(shared: Cluster, ses
 
 
 @pytest.mark.full
-def test_a_secret_of_the_operator(tmp_path: Any) -> None:
+def test_gateways_and_workers_need_the_same_secret() -> None:
     with cluster(0) as found:
         env = ("--cluster-secret", SECRET)
         found.add_worker(*env)
@@ -122,42 +112,41 @@ def test_a_secret_of_the_operator(tmp_path: Any) -> None:
         session.assert_usable()
         # The other gateway has another secret.
         problem(found.client.get(session.path), 503, "server-busy")
-    short = [sys.executable, "-m", "telegrad_service.cli", "worker", "--cluster-secret", "short"]
-    refused = subprocess.run(short, capture_output=True, text=True, timeout=WAIT_S)
+    refused = telegrad("worker", "--cluster-secret", "short")
     assert refused.returncode == 1 and "32 characters" in refused.stderr and "short" not in refused.stderr
 
 
 @pytest.mark.full
-def test_a_worker_of_another_version_gets_nothing() -> None:
-    with cluster(1) as found:
-        # What this version says of itself, as another one.
-        directory = found.directory
-        [ours] = directory.workers()
-        directory.join("newer", Member("http://127.0.0.1:9", "9.9.9", ["cpu"], True), 60, ours.report)
-        found.wait_for_workers(2)
-        assert all(found.has(found.workers[0], SessionClient(found.client).id) for _ in range(4))
-        found.workers[0].stop()
-        wait_until(lambda: len([each for each in directory.workers() if each.state is WorkerState.READY]) == 1)
-        refusals: list[str] = []
+def test_a_worker_of_another_version_gets_no_sessions(shared: Cluster) -> None:
+    directory, [first, second] = shared.directory, shared.workers
+    second.stop()
+    # The report of this version under the number of another one.
+    report = directory.workers()[0].report
+    directory.join("newer", "http://127.0.0.1:9", "9.9.9", ["cpu"], True, 60, report)
+    shared.wait_for_workers(2)
+    assert all(shared.has(first, SessionClient(shared.client).id) for _ in range(4))
+    first.stop()
+    wait_until(lambda: len([each for each in directory.workers() if each.state is WorkerState.READY]) == 1)
+    refusals: list[str] = []
 
-        def refused() -> bool:
-            answer = found.client.post("/v1/sessions")
-            refusals.append(problem(answer, 503, "server-busy")["detail"])
-            return "9.9.9" in refusals[-1]
+    def refused() -> bool:
+        answer = shared.client.post("/v1/sessions")
+        refusals.append(problem(answer, 503, "server-busy")["detail"])
+        return "9.9.9" in refusals[-1]
 
-        wait_until(refused)
-        assert __version__ in refusals[-1]
+    wait_until(refused)
+    assert __version__ in refusals[-1]
 
 
 @pytest.mark.full
-def test_a_worker_that_stood_still_answers_for_no_session(pair: Cluster) -> None:
-    """Neither to a request that it has begun, nor to a new one, nor to one with a token that is still valid."""
-    durable, volatile = (SessionClient(pair.client, durable=kind, name=str(kind)) for kind in (True, False))
-    while (owner := owner_of(pair, volatile)).url != owner_of(pair, durable).url:
-        volatile = SessionClient(pair.client)
+def test_a_worker_answers_for_no_session_after_it_was_stopped(stoppable: Cluster) -> None:
+    """It answers neither a request that it has begun, nor a new one, though the token is still valid."""
+    durable, volatile = (SessionClient(stoppable.client, durable=kind, name=str(kind)) for kind in (True, False))
+    while (owner := stoppable.owner(volatile.id)).url != stoppable.owner(durable.id).url:
+        volatile = SessionClient(stoppable.client)
     for each in (durable, volatile):
         each.tensor("n", [0.0])
-    headers = {each.id: token_for(pair, claims_of(pair, each.id), 600) for each in (durable, volatile)}
+    headers = {each.id: token_for(stoppable, claims_of(stoppable, each.id), 600) for each in (durable, volatile)}
     answers: list[httpx.Response] = []
 
     def run(session: SessionClient) -> None:
@@ -170,8 +159,8 @@ def test_a_worker_that_stood_still_answers_for_no_session(pair: Cluster) -> None
         thread.start()
     wait_until(lambda: "telegrad_busy_threads 2.0" in asked(owner, "/metrics").text)
     owner.pause()
-    [paused] = [each.id for each in pair.directory.workers() if each.url == owner.url]
-    wait_until(lambda: {each.id: each.state for each in pair.directory.workers()}[paused] is WorkerState.DEAD)
+    [stopped] = [each.id for each in stoppable.directory.workers() if each.url == owner.url and each.alive]
+    wait_until(lambda: {each.id: each.state for each in stoppable.directory.workers()}[stopped] is WorkerState.DEAD)
     deadline = time.monotonic() + WAIT_S
     while (here := durable.get("/tensors/n")).status_code == 503:
         assert time.monotonic() < deadline
@@ -184,7 +173,7 @@ def test_a_worker_that_stood_still_answers_for_no_session(pair: Cluster) -> None
     for each in (durable, volatile):
         found = asked(owner, f"{each.path}/tensors/n", headers[each.id])
         assert found.status_code == 503, found.text
-    pair.wait_for_workers(2)  # it is back, as another worker
+    stoppable.wait_for_workers(2)  # it is back, as another worker
     for each in (durable, volatile):
         problem(asked(owner, f"{each.path}/tensors/n", headers[each.id]), 503, "session-moved")
     assert durable.data("n") == [0.0]
@@ -192,39 +181,32 @@ def test_a_worker_that_stood_still_answers_for_no_session(pair: Cluster) -> None
 
 
 @pytest.mark.full
-def test_no_session_is_lost_while_the_database_cannot_be_used(tmp_path: Path) -> None:
-    file = tmp_path / "cluster.db"
-    with cluster(database=f"sqlite:///{file}") as found:
-        volatile, durable = (SessionClient(found.client, durable=kind) for kind in (False, True))
-        for each in (volatile, durable):
-            each.tensor("n", [1.0])
-        owners = [owner_of(found, each) for each in (volatile, durable)]
+def test_no_session_is_lost_while_the_database_cannot_be_used(shared: Cluster) -> None:
+    sessions = [SessionClient(shared.client, durable=durable) for durable in (False, True)]
+    for session in sessions:
+        session.tensor("n", [1.0])
+    owners = [shared.owner(session.id) for session in sessions]
 
-        def readiness() -> str:
-            return httpx.get(f"{found.gateways[0].url}/readyz", timeout=WAIT_S).text
+    def readiness() -> str:
+        return httpx.get(f"{shared.gateways[0].url}/readyz", timeout=WAIT_S).text
 
-        with closing(sqlite3.connect(file, isolation_level=None)) as connection:
-            connection.execute("BEGIN EXCLUSIVE")
-            for worker in found.workers:  # so that the gateway is sure to be back before them
-                worker.pause()
-            wait_until(lambda: "directory" in readiness())
-            connection.execute("ROLLBACK")
-        wait_until(lambda: "directory" not in readiness())
-        for worker in found.workers:
-            worker.go_on()
-        for each in (volatile, durable):
-            answers: list[httpx.Response] = []
-
-            def answered(session: SessionClient = each, answers: list[httpx.Response] = answers) -> bool:
-                answers.append(session.get("/tensors/n"))
-                return answers[-1].status_code != 503
-
-            wait_until(answered)
-            assert answers[-1].json()["data"] == [1.0], answers[-1].text
-        assert owners == [owner_of(found, each) for each in (volatile, durable)]
+    file = shared.directory.database.file
+    assert file is not None
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        for worker in shared.workers:  # so that the gateway is sure to be back before them
+            worker.pause()
+        wait_until(lambda: "directory" in readiness())
+        connection.execute("ROLLBACK")
+    wait_until(lambda: "directory" not in readiness())
+    for worker in shared.workers:
+        worker.go_on()
+    for session in sessions:
+        assert answer_of(session, "/tensors/n").json()["data"] == [1.0]
+    assert owners == [shared.owner(session.id) for session in sessions]
 
 
-# Past the gateway --------------------------------------------------------------------------------
+# Without the gateway ------------------------------------------------------------------------------
 
 
 def streams(started: Started) -> float:
@@ -234,18 +216,18 @@ def streams(started: Started) -> float:
 
 
 @pytest.mark.full
-def test_a_client_that_can_reach_the_worker_goes_past_the_gateway() -> None:
-    with cluster() as found, tg.connect(found.gateways[0].url, direct=True, durable=True) as session:
+def test_a_direct_client_sends_its_programs_to_the_worker(shared: Cluster) -> None:
+    gateway = shared.gateways[0]
+    with tg.connect(gateway.url, direct=True, durable=True) as session:
         x = tg.ones(3)
         assert x.sum().item() == 3.0
-        owner = found.owner(session.id)
-        assert owner is not None
-        assert (streams(found.gateways[0]), streams(owner)) == (0.0, 1.0)
+        owner = shared.owner(session.id)
+        assert (streams(gateway), streams(owner)) == (0.0, 1.0)
         owner.kill()
         assert (x * 2).sum().item() == 6.0  # on the other worker
-        with tg.connect(found.gateways[0].url):
+        with tg.connect(gateway.url):
             assert tg.ones(2).sum().item() == 2.0
-            assert streams(found.gateways[0]) >= 1.0
+            assert streams(gateway) >= 1.0
 
 
 @pytest.mark.one_process("it is about a server without gateways")
@@ -258,7 +240,7 @@ def test_a_server_without_gateways_is_its_own_endpoint(url: str, client: httpx.C
 
 def test_a_token_of_a_client_is_for_its_session_alone(shared: Cluster, session: SessionClient) -> None:
     other = SessionClient(shared.client)
-    worker = owner_of(shared, session)
+    worker = shared.owner(session.id)
     found = session.get("/endpoint")
     place = found.json()
     assert place["url"] == worker.url and found.headers["cache-control"] == "no-store"
