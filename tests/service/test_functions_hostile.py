@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from ..servers import running
-from .conftest import SessionClient, problem
+from .conftest import SessionClient, problem, served
 
 ROOM = 64 * 2**20
 """Bytes that a session of the small server may hold."""
@@ -41,7 +41,7 @@ def send(session: SessionClient, definition: Any) -> httpx.Response:
 # Refused where it is registered -------------------------------------------------------------------
 
 BROKEN = {
-    "an unknown op": (function(step("frobnicate")), "unknown op 'frobnicate'", "forward[0]"),
+    "an unknown op": (function(step("mull")), "unknown op 'mull'; did you mean mul", "forward[0]"),
     "an op of Python": (function(DOUBLE, step("__class__", ["y"], ["z"])), "unknown op", "forward[1]"),
     "an op with a long name": (function(step("m" * 100_000)), "unknown op", "forward[0]"),
     "its own output": (function(step("add", ["x", "y"])), "no tensor 'y' before this instruction", "forward[0]"),
@@ -89,6 +89,22 @@ BROKEN = {
     "a number beyond 64 bits": (function(step("mul", ["x", 10**400])), "more than 64 bits", "forward[0]"),
     "a size beyond 64 bits": (function(step("reshape", shape=[10**30])), "more than 64 bits", "forward[0]"),
     "a verb": (function(step("free", [["x"]], [])), "no instruction of a function", "forward[0]"),
+    "a backward pass": (function(step("backward", [["x"]], [])), "no instruction of a function", "forward[0]"),
+    "too few inputs": (function(step("mul")), "missing required input", "forward[0]"),
+    "too many inputs": (function(step("exp", ["x", "x"])), "at most 1 inputs", "forward[0]"),
+    "an unknown parameter": (function(step("mul", ["x", {"param": "q"}])), "no attribute 'q'", "forward[0]"),
+    "the shape of no tensor": (function(step("mul", ["x", {"shape": "q"}])), "unknown tensor", "forward[0]"),
+    "an unknown expression": (function(step("mul", ["x", {"eval": "1"}])), "unknown expression", "forward[0]"),
+    "a loop without a condition": (function(step("while_loop", [["x"]])), "needs cond", "forward[0]"),
+    "an instruction that is a word": (function("mul"), "an instruction is", "forward[0]"),
+    "a program that is a list": ({"name": "f", "forward": []}, "a program is", None),
+    "an attribute of an unknown type": (
+        function(DOUBLE, attrs=[{"name": "p", "type": "tensor"}]),
+        "known: number",
+        None,
+    ),
+    "a default that is no number": (function(DOUBLE, attrs=[{"name": "p", "default": []}]), "is no number", None),
+    "an attribute that is an input": (function(DOUBLE, attrs=[{"name": "x"}]), "both an input", None),
     "no input": ({"name": "f", "forward": {"outputs": ["x"]}}, "no tensor of this program", "forward.outputs"),
     "a name with a slash": (function(DOUBLE, name="a/b"), "a name matches", None),
     "a name in Greek": (function(DOUBLE, name="ωμέγα"), "a name matches", None),
@@ -108,6 +124,8 @@ def test_what_is_broken(session: SessionClient, case: str) -> None:
         assert found["where"]["path"] == path
         assert found["detail"].startswith(path)
         assert found["where"]["program"] == path.partition("[")[0].partition(".")[0]
+        number = re.match(r"\w+\[(\d+)\]", path)
+        assert found["where"].get("instruction") == (int(number[1]) if number else None)
     session.assert_usable()
 
 
@@ -148,10 +166,14 @@ HUGE = {
 }
 
 
+LIMITS = {"branches in branches": "at most 12 deep", "5,000 numbers in a constant": "4096"}
+"""What the errors of some of them say."""
+
+
 @pytest.mark.parametrize("case", HUGE)
 def test_what_is_too_large(session: SessionClient, case: str) -> None:
     found = problem(send(session, HUGE[case]), 422, "limit-exceeded")
-    assert len(found["detail"]) < 1_000
+    assert LIMITS.get(case, "") in found["detail"] and len(found["detail"]) < 1_000
     problem(session.get("/functions/f"), 404, "unknown-function")
     session.assert_usable()
 
@@ -176,10 +198,7 @@ def test_what_is_refused_leaves_nothing_behind(session: SessionClient) -> None:
 @pytest.fixture(scope="module")
 def small() -> Iterator[httpx.Client]:
     """A server whose sessions hold little, so that what would fill a machine shows soon."""
-    with (
-        running("--max-session-bytes", str(ROOM)) as (address, _),
-        httpx.Client(base_url=address, timeout=60) as client,
-    ):
+    with served("--max-session-bytes", str(ROOM)) as (client, _):
         yield client
 
 

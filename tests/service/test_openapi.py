@@ -45,49 +45,6 @@ def test_the_server_serves_it(client: httpx.Client, document: dict[str, Any]) ->
     assert client.get("/openapi.json").json() == document
 
 
-def test_every_resource_is_there(document: dict[str, Any]) -> None:
-    found = {(method.upper(), path) for path, method, _ in operations(document)}
-    session = "/v1/sessions/{session}"
-    assert found == {
-        ("POST", "/v1/sessions"),
-        ("GET", "/v1/sessions"),
-        *((method, session) for method in ("GET", "PATCH", "DELETE")),
-        ("PUT", f"{session}/heartbeat"),
-        ("GET", f"{session}/endpoint"),
-        ("POST", "/v1/sessions/import"),
-        ("POST", f"{session}/fork"),
-        ("GET", f"{session}/snapshot"),
-        ("POST", f"{session}/tensors"),
-        ("GET", f"{session}/tensors"),
-        *((method, f"{session}/tensors/{{id}}") for method in ("GET", "PATCH", "DELETE")),
-        *((method, f"{session}/tensors/{{id}}/grad") for method in ("GET", "DELETE")),
-        ("POST", f"{session}/ops/{{op}}"),
-        *((method, f"{session}/functions") for method in ("POST", "GET")),
-        *((method, f"{session}/functions/{{name}}") for method in ("GET", "DELETE")),
-        ("POST", f"{session}/functions/{{name}}/apply"),
-        *((method, f"{session}/procedures") for method in ("POST", "GET")),
-        *((method, f"{session}/procedures/{{name}}") for method in ("GET", "DELETE")),
-        ("POST", f"{session}/procedures/{{name}}/apply"),
-        ("POST", f"{session}/backward"),
-        ("POST", f"{session}/grad"),
-        ("GET", f"{session}/pending"),
-        *((method, f"{session}/pending/{{call}}") for method in ("GET", "DELETE")),
-        ("POST", f"{session}/pending/{{call}}/resume"),
-        ("POST", f"{session}/programs"),
-        ("GET", f"{session}/graph"),
-        ("GET", f"{session}/profile"),
-        ("GET", f"{session}/compiled"),
-        ("GET", f"{session}/events"),
-        *((method, "/v1/keys") for method in ("POST", "GET")),
-        *((method, "/v1/keys/{key}") for method in ("GET", "DELETE")),
-        *(
-            ("GET", path)
-            for path in ("/v1/ops", "/v1/ops/{op}", "/v1/optimizers", "/v1/devices", "/healthz", "/readyz")
-        ),
-        *(("GET", path) for path in ("/v1/usage", "/metrics")),
-    }
-
-
 def test_operations_are_described(document: dict[str, Any]) -> None:
     names = [operation["operationId"] for _, _, operation in operations(document)]
     assert len(names) == len(set(names))
