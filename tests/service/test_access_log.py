@@ -127,23 +127,19 @@ def test_whatever_goes_wrong_is_json(code: str, word: str) -> None:
     assert word in record["message"] and record["level"] in ("WARNING", "ERROR", "CRITICAL")
 
 
-def test_a_server_says_in_one_line_that_it_stops() -> None:
-    with running("--drain-s", "7") as (_, process):
+def test_an_idle_server_stops_at_once_and_says_so_in_one_line() -> None:
+    with running("--drain-s", str(10 * STOP_S)) as (url, process):
+        assert httpx.get(url + "/healthz").status_code == 200
         process.send_signal(signal.SIGTERM)
         output, errors = process.communicate(timeout=STOP_S)
+    assert process.returncode == 0
     assert [line for line in output.splitlines() if "SIGTERM" in line] == [
-        "SIGTERM: stopping; running programs get 7 s to finish"
+        f"SIGTERM: stopping; running programs get {10 * STOP_S} s to finish"
     ]
     assert errors == ""
 
 
-def test_no_line_a_request_by_default() -> None:
-    with running() as (url, process):
-        assert httpx.get(url + "/healthz").status_code == 200
-        assert log_of(process) == ""
-
-
-def test_nothing_that_clients_do_wrong_is_logged_as_an_error() -> None:
+def test_by_default_neither_requests_nor_mistakes_of_clients_are_logged() -> None:
     with running() as (url, process), httpx.Client(base_url=url, timeout=30) as client:
         session = SessionClient(client)
         programs, stream = f"{session.path}/programs", f"{session.path}/stream"
@@ -174,8 +170,9 @@ def test_nothing_that_clients_do_wrong_is_logged_as_an_error() -> None:
         for data in wrong:
             for abruptly in (False, True):
                 leave(url, data, abruptly)
+        assert status(ask(url, wrong[0])) == 404
         for data in wrong[:9]:
-            assert b" 4" in ask(url, data)[:20], data
+            assert 400 <= status(ask(url, data)) < 500, data
         text, short, close = written(0x81, b"text"), written(0x82, b"too short"), written(0x88, b"\x03\xe8")
         for frames in (text, short * 50, close * 3, b"\xff" * 20):
             for wait in (False, True):
@@ -193,12 +190,6 @@ def test_nothing_that_clients_do_wrong_is_logged_as_an_error() -> None:
             raw.socket.sendall(short * 3 + text)
             raw.close()
         session.assert_usable()
-        assert log_of(process) == ""
-
-
-def test_a_stream_to_a_vanished_session_is_a_quiet_404() -> None:
-    with running() as (url, process):
-        assert ask(url, upgrade("/v1/sessions/vanished/stream")).startswith(b"HTTP/1.1 404")
         assert log_of(process) == ""
 
 

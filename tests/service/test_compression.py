@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,9 @@ from safetensors.numpy import load, save
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from ..frames import bomb, hiding, unsized
-from ..servers import running
+from ..servers import peak_bytes, running
 from .conftest import SessionClient, problem
+from .raw_http import leave, request
 from .streams import ADD, TIMEOUT_S, UP, Talk, container, dial, fetch, is_problem
 
 MIB = 2**20
@@ -153,23 +153,17 @@ def small_session(small: Any) -> Iterator[SessionClient]:
         yield SessionClient(client)
 
 
-def peak(process: Any) -> int:
-    """The most bytes that a process has had in memory."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
-
-
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="what a process takes is read from /proc")
 def test_bombs(small: Any, small_session: SessionClient) -> None:
     frames = [bomb(size, promised) for size in (3 * MIB, 50 * GIB) for promised in (None, size)]
     small_session.run(*[{"op": "zeros", "out": ["x"], "attrs": {"size": [9]}}, {"op": "free", "in": [["x"]]}])
-    before = peak(small[1])
+    before = peak_bytes(small[1])
     for frame in frames:
         assert str(2 * MIB) in refused(small_session, frame, 413, "too-large")
         detail = refused(small_session, frame, 413, "too-large", **{"content-type": "application/json"})
         assert str(MIB) in detail
     refused(small_session, bomb(3 * MIB, 2 * MIB), 400, "malformed-request")
-    assert peak(small[1]) - before < 32 * MIB
+    assert peak_bytes(small[1]) - before < 32 * MIB
     small_session.assert_usable()
 
 
@@ -309,10 +303,8 @@ def test_a_server_without_the_library_says_so(without: str) -> None:
 
 def test_a_client_that_hangs_up_in_the_middle_of_a_frame(session: SessionClient) -> None:
     frame = zstd.compress(program(UP, x=ONES))
-    url = session.client.base_url
-    with socket.create_connection((url.host, url.port or 80), 20) as connection:
-        head = f"POST {session.path}/programs HTTP/1.1\r\nHost: localhost\r\nContent-Type: {CONTAINER}\r\n"
-        head += f"Content-Encoding: zstd\r\nContent-Length: {len(frame)}\r\n\r\n"
-        connection.sendall(head.encode() + frame[: len(frame) // 2])
+    lines = f"Content-Type: {CONTAINER}", "Content-Encoding: zstd"
+    data = request("POST", f"{session.path}/programs", *lines, body=frame)
+    leave(str(session.client.base_url), data[: -len(frame) // 2], abruptly=False)
     assert session.get("/tensors").json()["items"] == []
     session.assert_usable()

@@ -20,8 +20,8 @@ import pytest
 from telegrad_service.observability.feed import MAX_EVENTS, Feed
 from telegrad_service.resources.inspection import listen
 
-from ..servers import STOP_S, running
-from .conftest import SessionClient, problem
+from ..servers import STOP_S
+from .conftest import SessionClient, problem, served
 from .streams import BAD, Talk, fetch
 
 UP = {"op": "tensor", "out": ["x"], "attrs": {"data": [1.0]}}
@@ -105,7 +105,7 @@ def test_listeners_are_limited(session: SessionClient) -> None:
 @pytest.mark.full
 def test_comments_while_nothing_happens_and_a_warning() -> None:
     flags = ("--stream-ping-s", "0.05", "--heartbeat-ttl-s", "0.2")  # sessions that expire are looked for as often
-    with running(*flags) as (url, _), httpx.Client(base_url=url, timeout=STOP_S) as client:
+    with served(*flags) as (client, _):
         with listening(SessionClient(client)) as events:
             assert events.comment() == ": still here"
         with listening(SessionClient(client, ttl_s=30)) as events:
@@ -122,7 +122,7 @@ def test_comments_while_nothing_happens_and_a_warning() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
 @pytest.mark.one_process("a gateway that stops is no event of a session, which goes on at another gateway")
 def test_a_server_that_stops_says_so() -> None:
-    with running() as (url, process), httpx.Client(base_url=url, timeout=STOP_S) as client:
+    with served() as (client, process):
         session = SessionClient(client)
         with listening(session) as events:
             process.send_signal(signal.SIGTERM)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ..servers import STOP_S, computing, running, started
-from .conftest import Sent, SessionClient, problem
+from ..servers import STOP_S, computing, running, started, telegrad
+from .conftest import Sent, SessionClient, problem, served
 
 
 def slow_program(seconds: float, name: str = "x") -> list[dict[str, object]]:
@@ -74,17 +73,8 @@ def test_programs_of_a_session_run_in_order(session: SessionClient) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
-def test_an_idle_server_stops_at_once() -> None:
-    with running("--drain-s", str(10 * STOP_S)) as (url, process):
-        assert httpx.get(url + "/healthz").status_code == 200
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(STOP_S) == 0
-        assert process.stderr is not None and process.stderr.read() == ""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
 def test_a_stop_lets_programs_finish() -> None:
-    with running("--drain-s", "120") as (url, process), httpx.Client(base_url=url, timeout=60) as client:
+    with served("--drain-s", "120") as (client, process):
         session = SessionClient(client)
         program = [*slow_program(2), {"op": "sum", "in": ["x"], "out": ["s"]}, {"op": "fetch", "in": [["s"]]}]
         sent = Sent(session, *program)
@@ -106,10 +96,7 @@ def test_a_stop_lets_programs_finish() -> None:
 @pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
 def test_a_stop_does_not_wait_for_ever() -> None:
-    with (
-        running("--drain-s", "0.2", "--threads", "1") as (url, process),
-        httpx.Client(base_url=url, timeout=60) as client,
-    ):
+    with served("--drain-s", "0.2", "--threads", "1") as (client, process):
         session = SessionClient(client)
         program = slow_program(60)
 
@@ -119,11 +106,6 @@ def test_a_stop_does_not_wait_for_ever() -> None:
             process.send_signal(signal.SIGTERM)
             problem(answer.result(), 503, "server-busy")
         assert process.wait(STOP_S) == 0
-
-
-def telegrad(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "telegrad_service.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_the_command() -> None:

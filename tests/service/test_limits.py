@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from ..servers import running
 from .conftest import SessionClient, problem
+from .raw_http import ask, leave, request, status
 
 JSON = {"content-type": "application/json"}
+OF_JSON = "Content-Type: application/json"
 PATHS = ["/tensors", "/ops/add", "/backward", "/programs"]
 MIB = 2**20
 
@@ -57,15 +57,8 @@ def test_texts_that_are_no_unicode(client: httpx.Client) -> None:
 @pytest.fixture(scope="module")
 def small() -> Iterator[str]:
     """A server with small limits."""
-    flags = [
-        "--max-body-bytes",
-        str(2 * MIB),
-        "--max-json-bytes",
-        str(MIB),
-        "--max-session-bytes",
-        str(4 * MIB),
-    ]
-    with running(*flags) as (url, _):
+    flags = {"max-body-bytes": 2 * MIB, "max-json-bytes": MIB, "max-session-bytes": 4 * MIB}
+    with running(*(f"--{name}={value}" for name, value in flags.items())) as (url, _):
         yield url
 
 
@@ -92,21 +85,15 @@ def test_a_body_at_the_limit_is_read(small_session: SessionClient) -> None:
 
 def test_an_endless_body_is_cut_short(small: str, small_session: SessionClient) -> None:
     """The answer comes before the body is over."""
-    address = urlsplit(small)
-    assert address.hostname is not None and address.port is not None
-    with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
-        head = f"POST {small_session.path}/programs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        connection.sendall(f"{head}Content-Length: {2**60}\r\n\r\n".encode())
-        assert connection.recv(100).startswith(b"HTTP/1.1 413")
+    data = request("POST", f"{small_session.path}/programs", OF_JSON, f"Content-Length: {2**60}")
+    assert status(ask(small, data)) == 413
     small_session.assert_usable()
 
 
 def test_a_body_that_ends_early(small: str, small_session: SessionClient) -> None:
-    address = urlsplit(small)
-    assert address.hostname is not None and address.port is not None
-    with socket.create_connection((address.hostname, address.port), timeout=20) as connection:
-        head = f"POST {small_session.path}/programs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        connection.sendall(f"{head}Content-Length: 1000\r\n\r\n{{".encode())
+    leave(
+        small, request("POST", f"{small_session.path}/programs", OF_JSON, "Content-Length: 1000") + b"{", abruptly=False
+    )
     small_session.assert_usable()
 
 

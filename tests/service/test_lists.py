@@ -68,10 +68,11 @@ def test_these_are_all_lists() -> None:
 
 @pytest.mark.parametrize("path", LISTS)
 def test_pages_are_the_whole_list(filled: SessionClient, new_session: Callable[..., SessionClient], path: str) -> None:
-    for _ in range(COUNT):
-        new_session()
+    made = [new_session().id for _ in range(COUNT)]
     address = path.replace(SESSION, filled.path)
     whole = filled.client.get(address, params={"limit": 1000}).json()
+    if path == "/v1/sessions":
+        assert [item["id"] for item in whole["items"]][-COUNT:] == made, "in the order of their creation"
     assert set(whole) == {"items", "next_cursor"} and whole["next_cursor"] is None
     found = pages(filled.client, address, limit=100 if path == "/v1/ops" else 2)
     assert [item for page in found for item in page["items"]] == whole["items"]
@@ -101,6 +102,7 @@ def test_tensors_by_the_start_of_their_ids(session: SessionClient) -> None:
         session.tensor(name, 1.0)
     found = pages(session.client, session.path + "/tensors", prefix="b", limit=2)
     assert [[item["id"] for item in page["items"]] for page in found] == [["b1", "b2"], ["b3"]]
+    assert found[0]["items"][0]["data"] is None
 
 
 def test_a_page_goes_on_after_an_item_that_was_deleted(session: SessionClient) -> None:

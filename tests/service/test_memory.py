@@ -17,9 +17,10 @@ from telegrad_engine.program import compression
 from telegrad_service.hosting.commands import run_numbered
 from telegrad_service.settings import Settings
 
-from ..servers import computing, running
+from ..servers import computing
 from .api_keys import wait_until
-from .conftest import SessionClient, problem
+from .conftest import SessionClient, problem, served
+from .raw_http import dial, request
 from .streams import UP, Raw, Talk, container, hosted, written
 
 MIB = 2**20
@@ -30,20 +31,17 @@ BINARY = {"content-type": "application/vnd.safetensors"}
 @pytest.fixture(scope="module")
 def crowded() -> Iterator[httpx.Client]:
     """A server whose sessions together have little memory."""
-    with (
-        running("--max-process-bytes", str(LIMIT), "--max-session-bytes", str(16 * MIB)) as (url, _),
-        httpx.Client(base_url=url, timeout=30) as client,
-    ):
+    with served("--max-process-bytes", str(LIMIT), "--max-session-bytes", str(16 * MIB)) as (client, _):
         yield client
 
 
 def begin(client: httpx.Client, path: str, length: int, body: bytes = b"") -> socket.socket:
     """A request of the client whose body is not all sent."""
-    connection = socket.create_connection((client.base_url.host, client.base_url.port or 80), 30)
-    head = f"POST {path} HTTP/1.1\r\nHost: {client.base_url.host}\r\nContent-Length: {length}\r\n"
+    lines = [f"Content-Length: {length}", f"Content-Type: {BINARY['content-type']}"]
     if key := client.headers.get("authorization"):
-        head += f"Authorization: {key}\r\n"
-    connection.sendall(f"{head}Content-Type: {BINARY['content-type']}\r\n\r\n".encode() + body)
+        lines.append(f"Authorization: {key}")
+    connection = dial(str(client.base_url))
+    connection.sendall(request("POST", path, *lines) + body)
     return connection
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from safetensors.numpy import save
 from telegrad_engine.errors import ERRORS
 from telegrad_engine.program import VERBS
 
-from ..servers import computing, running
-from .conftest import SessionClient
+from ..servers import computing
+from .api_keys import wait_until
+from .conftest import SessionClient, served
 from .raw_http import ask, request, upgrade
 from .streams import ADD, BAD, UP, Talk, fetch, remembered
 
@@ -36,10 +37,10 @@ LABELS = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def watched() -> Iterator[httpx.Client]:
-    """A server of its own, with counts that start at 0."""
-    with running(workers=1) as (url, _), httpx.Client(base_url=url, timeout=60) as client:
+    """A server of which nothing else asks anything."""
+    with served(workers=1) as (client, _):
         yield client
 
 
@@ -51,13 +52,21 @@ def samples(client: httpx.Client) -> list[Any]:
     return [each for family in text_string_to_metric_families(answer.text) for each in family.samples]
 
 
-def value(client: httpx.Client, name: str, **labels: str) -> float:
+def total(found: list[Any], name: str, **labels: str) -> float:
     """The sum of the series that have these labels."""
     wanted = labels.items()
-    return float(sum(each.value for each in samples(client) if each.name == name and wanted <= each.labels.items()))
+    return float(sum(each.value for each in found if each.name == name and wanted <= each.labels.items()))
 
 
-def test_requests_are_counted_by_route_method_and_status(watched: httpx.Client) -> None:
+@pytest.fixture
+def value(watched: httpx.Client) -> Callable[..., float]:
+    """What the series of a name, with these labels, have grown by since the test began."""
+    wait_until(lambda: total(samples(watched), "telegrad_streams") == 0)
+    before = samples(watched)
+    return lambda name, **labels: total(samples(watched), name, **labels) - total(before, name, **labels)
+
+
+def test_requests_are_counted_by_route_method_and_status(watched: httpx.Client, value: Callable[..., float]) -> None:
     session = SessionClient(watched)
     session.tensor("x", [1.0])
     for _ in range(3):
@@ -65,21 +74,21 @@ def test_requests_are_counted_by_route_method_and_status(watched: httpx.Client) 
     session.get("/tensors/nothing")
     route = "/v1/sessions/{session}/tensors/{id}"
     counted = {"route": route, "method": "GET"}
-    assert value(watched, "telegrad_http_requests_total", **counted, status="200") == 3
-    assert value(watched, "telegrad_http_requests_total", **counted, status="404") == 1
-    assert value(watched, "telegrad_http_request_duration_seconds_count", **counted) == 4
-    assert value(watched, "telegrad_http_request_duration_seconds_bucket", **counted, le="+Inf") == 4
-    assert value(watched, "telegrad_http_request_duration_seconds_sum", **counted) > 0
-    assert value(watched, "telegrad_problems_total", slug="unknown-tensor") == 1
-    assert value(watched, "telegrad_received_bytes_total", source="http") > 0
-    assert value(watched, "telegrad_sent_bytes_total", source="http") > 0
+    assert value("telegrad_http_requests_total", **counted, status="200") == 3
+    assert value("telegrad_http_requests_total", **counted, status="404") == 1
+    assert value("telegrad_http_request_duration_seconds_count", **counted) == 4
+    assert value("telegrad_http_request_duration_seconds_bucket", **counted, le="+Inf") == 4
+    assert value("telegrad_http_request_duration_seconds_sum", **counted) > 0
+    assert value("telegrad_problems_total", slug="unknown-tensor") == 1
+    assert value("telegrad_received_bytes_total", source="http") > 0
+    assert value("telegrad_sent_bytes_total", source="http") > 0
 
 
-def test_programs_are_counted_by_source_and_tier(watched: httpx.Client) -> None:
+def test_programs_are_counted_by_source_and_tier(watched: httpx.Client, value: Callable[..., float]) -> None:
     session = SessionClient(watched)
     session.run(UP | {"attrs": {"data": [1.0]}}, ADD, fetch("x"))
-    assert value(watched, "telegrad_program_duration_seconds_count", source="http", tier="interpreted") == 1
-    assert value(watched, "telegrad_program_instructions_total", source="http") == 3
+    assert value("telegrad_program_duration_seconds_count", source="http", tier="interpreted") == 1
+    assert value("telegrad_program_instructions_total", source="http") == 3
     talk = Talk(session)
     program = {"op": "mul_", "in": ["_0", 1.0]}, {"op": "fetch", "in": [["_0"]]}
     talk.say(remembered(1, ["x"], *program))
@@ -87,28 +96,28 @@ def test_programs_are_counted_by_source_and_tier(watched: httpx.Client) -> None:
     for number in range(2, 11):
         talk.say(save({}, {"calls": call, "sequence": str(number), "seen": str(number - 1)}))
     talk.ask(11, BAD)
-    assert value(watched, "telegrad_program_duration_seconds_count", source="stream", tier="planned") >= 5
-    assert value(watched, "telegrad_program_duration_seconds_count", source="stream") == 11
-    assert value(watched, "telegrad_program_instructions_total", source="stream") == 21
+    assert value("telegrad_program_duration_seconds_count", source="stream", tier="planned") >= 5
+    assert value("telegrad_program_duration_seconds_count", source="stream") == 11
+    assert value("telegrad_program_instructions_total", source="stream") == 21
     for family, count in {"tensor": 1, "math": 12, "fetch": 11}.items():
-        assert value(watched, "telegrad_instructions_total", family=family) == count
-    assert value(watched, "telegrad_problems_total", slug="unknown-tensor") == 1
-    assert value(watched, "telegrad_cached_program_lookups_total", result="hit") == 9
-    assert value(watched, "telegrad_received_bytes_total", source="stream") > 0
-    assert value(watched, "telegrad_streams") == 1
+        assert value("telegrad_instructions_total", family=family) == count
+    assert value("telegrad_problems_total", slug="unknown-tensor") == 1
+    assert value("telegrad_cached_program_lookups_total", result="hit") == 9
+    assert value("telegrad_received_bytes_total", source="stream") > 0
+    assert value("telegrad_streams") == 1
     talk.socket.close()
 
 
-def test_what_an_ended_session_did_stays_counted(watched: httpx.Client) -> None:
+def test_what_an_ended_session_did_stays_counted(watched: httpx.Client, value: Callable[..., float]) -> None:
     session = SessionClient(watched)
     session.tensor("x", [0.0] * 1000)
-    assert value(watched, "telegrad_tensor_bytes") >= 4000 and value(watched, "telegrad_sessions") == 1
-    before = value(watched, "telegrad_instructions_total")
+    assert value("telegrad_tensor_bytes") >= 4000 and value("telegrad_sessions") == 1
+    before = value("telegrad_instructions_total")
     watched.delete(session.path)
-    assert value(watched, "telegrad_instructions_total") == before
-    assert value(watched, "telegrad_tensor_bytes") == 0 and value(watched, "telegrad_sessions") == 0
-    assert value(watched, "telegrad_sessions_created_total") == 1
-    assert value(watched, "telegrad_sessions_ended_total", reason="deleted") == 1
+    assert value("telegrad_instructions_total") == before
+    assert value("telegrad_tensor_bytes") == 0 and value("telegrad_sessions") == 0
+    assert value("telegrad_sessions_created_total") == 1
+    assert value("telegrad_sessions_ended_total", reason="deleted") == 1
 
 
 def hostile(client: httpx.Client, word: str) -> None:

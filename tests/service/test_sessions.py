@@ -10,8 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ..servers import running
-from .conftest import SessionClient, problem
+from .conftest import SessionClient, problem, served
 
 
 def test_a_session_says_what_it_holds(session: SessionClient) -> None:
@@ -79,21 +78,6 @@ def test_wishes_that_cannot_be(client: httpx.Client, body: object, words: str | 
     assert words in answer.json()["detail"]
 
 
-def test_listing_goes_on_where_it_stopped(client: httpx.Client, new_session: Callable[..., SessionClient]) -> None:
-    made = [new_session(name=f"page {i}").id for i in range(5)]
-    seen, cursor = [], None
-    while True:
-        page = client.get("/v1/sessions", params={"limit": 2} | ({"cursor": cursor} if cursor else {})).json()
-        seen += [item["id"] for item in page["items"]]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            break
-    assert [name for name in seen if name in made] == made
-    assert len(seen) == len(set(seen))
-    problem(client.get("/v1/sessions", params={"cursor": "x"}), 422, "invalid-value")
-    problem(client.get("/v1/sessions", params={"limit": 0}), 422, "invalid-argument")
-
-
 def test_changing(session: SessionClient) -> None:
     changed = session.request("PATCH", json={"name": "new", "ttl_s": 5})
     assert (changed.json()["name"], changed.json()["ttl_s"]) == ("new", 5)
@@ -119,7 +103,7 @@ def test_sessions_do_not_share_ids(new_session: Callable[..., SessionClient]) ->
 
 
 def test_a_full_server_is_busy_until_idle_sessions_end() -> None:
-    with running("--max-sessions", "2") as (url, _), httpx.Client(base_url=url) as client:
+    with served("--max-sessions", "2") as (client, _):
         SessionClient(client)
         brief = SessionClient(client)
         answer = client.post("/v1/sessions")
@@ -132,7 +116,7 @@ def test_a_full_server_is_busy_until_idle_sessions_end() -> None:
 
 
 def test_a_session_with_heartbeats_ends_without_one(client: httpx.Client) -> None:
-    with running("--heartbeat-ttl-s", "0.5") as (url, _), httpx.Client(base_url=url) as client:
+    with served("--heartbeat-ttl-s", "0.5") as (client, _):
         created = [client.post("/v1/sessions", json={"heartbeats": wanted}).json() for wanted in (True, False)]
         assert [each["heartbeat_ttl_s"] for each in created] == [0.5, None]
         silent, plain = SessionClient(client, heartbeats=True), SessionClient(client)

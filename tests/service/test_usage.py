@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import re
 import signal
 import subprocess
@@ -29,7 +28,7 @@ from telegrad_service.observability.metrics import MAX_TENANTS, Ledger
 from telegrad_service.settings import Settings
 from telegrad_service.tenants.principal import Principal
 
-from ..servers import running
+from ..servers import running, telegrad
 from .conftest import SessionClient, problem
 from .raw_http import ask, request
 from .streams import UP, Talk, fetch
@@ -37,13 +36,6 @@ from .streams import UP, Talk, fetch
 
 def top(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return telegrad("top", *arguments, **environment)
-
-
-def telegrad(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "telegrad_service.cli", *arguments]
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("TELEGRAD_")}
-    env = {**inherited, **environment}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
 
 
 def test_what_was_used_and_the_table_of_it() -> None:
