@@ -19,8 +19,8 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad.tape import flush_policy, in_flight
-from telegrad.tape.in_flight import FIRST_ROOM
+from telegrad.tape import flush_policy
+from telegrad.tape.flush_policy import FIRST_ROOM
 
 from ..servers import running_server
 from .cutting import Cutter
@@ -190,12 +190,12 @@ def test_more_is_under_way_to_a_server_that_is_far_but_not_to_one_that_takes_lon
             return most
 
         w.tolist()
-        monkeypatch.setattr(in_flight, "SOON_S", 60.0)
+        monkeypatch.setattr(flush_policy, "SOON_S", 60.0)
         proxy.delay_s = 0.05
         assert FIRST_ROOM < under_way(2000) <= session.recorder.transport.room
         proxy.kill()  # nothing in flight is lost
         assert w.tolist() == pytest.approx([0.998**2000] * 8, rel=1e-4)
-        monkeypatch.setattr(in_flight, "SOON_S", 0.25)
+        monkeypatch.setattr(flush_policy, "SOON_S", 0.25)
         proxy.delay_s = 0.15
         under_way(250)
         assert under_way(100) == FIRST_ROOM

@@ -20,7 +20,7 @@ from telegrad_engine.cancellation import CancellationToken, cancelled_by
 from telegrad_engine.compile import Compiler
 from telegrad_engine.errors import Cancelled, TelegradError, TimeLimitExceeded
 from telegrad_engine.program import VERBS, Instruction, json_codec, parse_program, safetensors, wire
-from telegrad_engine.program.program_cache import ProgramCache
+from telegrad_engine.program.program import ProgramCache
 from telegrad_engine.schema.op import CATALOGUE
 from telegrad_engine.session.session import Session
 from telegrad_engine.session.statistics import Statistics, family_of

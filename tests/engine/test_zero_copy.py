@@ -14,7 +14,7 @@ import pytest
 
 from telegrad_engine.compile import Compiler
 from telegrad_engine.program import Instruction, json_codec, parse_program, safetensors, wire
-from telegrad_engine.program.program_cache import ProgramCache
+from telegrad_engine.program.program import ProgramCache
 from telegrad_engine.program.result import LEAST, Answer, BorrowedAnswer, in_one_buffer
 from telegrad_engine.program.template import digest
 from telegrad_engine.session.session import Session

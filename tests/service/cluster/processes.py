@@ -17,7 +17,7 @@ from typing import NamedTuple
 import httpx
 
 from telegrad_service.cluster.directory import Directory, WorkerState
-from telegrad_service.database.database import Database
+from telegrad_service.database import Database
 
 from ...servers import running
 from ..api_keys import WAIT_S, sqlite, wait_until

@@ -15,9 +15,9 @@ import pytest
 from sqlalchemy import update
 
 from telegrad_engine.errors import SessionExists, TelegradError
-from telegrad_service.cluster.directory import Directory, Placement, Report, WorkerRow, WorkerState
+from telegrad_service.cluster.directory import Directory, Member, Placement, Report, WorkerRow, WorkerState
 from telegrad_service.cluster.functions import ClusterLibrary
-from telegrad_service.database.database import Database
+from telegrad_service.database import Database
 
 pytestmark = pytest.mark.every
 PROCESSES, ROUNDS = 4, 5
@@ -42,7 +42,7 @@ def directory(databases: list[Database]) -> Directory:
 
 def join(directory: Directory, *names: str, lease_s: float = 600) -> None:
     for name in names:
-        directory.join(name, f"http://{name}", "1", ["cpu"], True, lease_s, REPORT)
+        directory.join(name, Member(f"http://{name}", "1", ["cpu"], True), lease_s, REPORT)
 
 
 def placed(id: str, worker: str | None = "a", *, tenant: str = "lab", durable: bool = True) -> Placement:

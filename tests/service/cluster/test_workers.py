@@ -17,7 +17,7 @@ import pytest
 
 import telegrad as tg
 from telegrad_service import __version__
-from telegrad_service.cluster.directory import WorkerState
+from telegrad_service.cluster.directory import Member, WorkerState
 from telegrad_service.cluster.tokens import Claims, Secrets, sign
 from telegrad_service.tenants.principal import ANYONE, Principal
 
@@ -122,7 +122,7 @@ def test_a_worker_of_another_version_gets_no_sessions(shared: Cluster) -> None:
     second.stop()
     # The report of this version under the number of another one.
     report = directory.workers()[0].report
-    directory.join("newer", "http://127.0.0.1:9", "9.9.9", ["cpu"], True, 60, report)
+    directory.join("newer", Member("http://127.0.0.1:9", "9.9.9", ["cpu"], True), 60, report)
     shared.wait_for_workers(2)
     assert all(shared.has(first, SessionClient(shared.client).id) for _ in range(4))
     first.stop()
