@@ -351,7 +351,7 @@ def walk(*roots: Node, known: Collection[Node] = ()) -> Iterator[Node]:
 
 
 def count_nodes(tensors: Collection[Any]) -> int:
-    """The number of nodes in the graphs of these tensors, and of their gradients."""
+    """The number of nodes in the graphs of these tensors and of their gradients, with one for each leaf."""
     waiting = [node for tensor in tensors if (node := tensor._node) is not None]
     seen = set(waiting)
     waiting = list(seen)

@@ -110,14 +110,14 @@ RawBody = Annotated[
 """The body, unparsed, and its media type."""
 
 
-def get_session(request: Request, session: Annotated[str, Path(description=SESSION_ID)]) -> SessionHandle:
+def find_session(request: Request, session: Annotated[str, Path(description=SESSION_ID)]) -> SessionHandle:
     """The session that the path names."""
     handle: SessionHandle = request.scope["app"].state.host.find(principal_of(request), session)
     return handle
 
 
-CurrentSession = Annotated[SessionHandle, Depends(get_session)]
-InSession = Annotated[Session, Depends(get_session)]
+CurrentSession = Annotated[SessionHandle, Depends(find_session)]
+InSession = Annotated[Session, Depends(find_session)]
 """The first parameter of an endpoint that is a command or query: the route calls it with the handle's session."""
 WithData = Annotated[bool, Query(description="Whether `data` of the tensors in the response is filled.")]
 
