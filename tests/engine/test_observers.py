@@ -216,18 +216,3 @@ def test_a_profile_that_begins_within_hooks_goes_on_after_them() -> None:
     x.exp()
     assert [(each.key, each.count) for each in profile.key_averages()] == [("aten::exp", 2)]
     assert len(packed) == 1
-
-
-def test_of_hooks_inside_hooks_the_innermost_pack_once() -> None:
-    packed: list[str] = []
-    x = tg.tensor([1.0, 2.0], requires_grad=True)
-
-    def named(name: str) -> tg.saved.saved_tensors_hooks:
-        return tg.saved.saved_tensors_hooks(lambda t: packed.append(name) or t, lambda t: t)
-
-    with named("outer"):
-        with named("inner"):
-            x.exp()
-        x.exp()
-    x.exp()
-    assert packed == ["inner", "outer"]
