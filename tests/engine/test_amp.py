@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ml_dtypes
@@ -20,7 +20,7 @@ from telegrad_engine import amp
 from telegrad_engine.schema.op import Op
 from telegrad_engine.schema.promotion import Policy
 
-from ..client.parity import ENGINE, library, same, same_error
+from ..client.parity import ENGINE, bodies, library, same, same_error
 from ..op_cases import cases_of
 from . import oracle
 from .twins import leaf
@@ -105,8 +105,10 @@ def matrix(lib: Any, requires_grad: bool = False) -> Any:
     return lib.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=requires_grad)
 
 
-def test_nesting_and_what_it_answers() -> None:
-    def use(lib: Any) -> Any:
+class Bodies:
+    """Functions that must return the same in both libraries."""
+
+    def nesting_and_what_it_answers(lib: Any) -> Any:
         a = matrix(lib)
 
         def now() -> Any:
@@ -128,7 +130,85 @@ def test_nesting_and_what_it_answers() -> None:
             raise KeyError
         return [*seen, now()]
 
-    same(use)
+    def gradients_have_the_leaves_dtype(lib: Any) -> Any:
+        w, x = matrix(lib, True), matrix(lib)
+        with lib.autocast("cpu"):
+            out = (x @ w).tanh() @ w
+        out.sum().backward()
+        node = out.grad_fn.next_functions[1][0]
+        return out.dtype, w.grad.dtype, [[round(v) for v in row] for row in w.grad.tolist()], node.name()
+
+    def casts_of_parameters_are_kept_until_the_outermost_block_ends(lib: Any) -> Any:
+        w, x = matrix(lib, True), matrix(lib)
+
+        def casts(*outs: Any) -> bool:
+            first, second = [out.grad_fn.next_functions[0][0] for out in outs]
+            return first is second
+
+        with lib.autocast("cpu"):
+            with lib.no_grad():
+                w @ x
+            before = w @ x
+            with lib.autocast("cpu", enabled=False):
+                pass
+            with lib.no_grad():
+                w.add_(1)
+            stale = w @ x
+            seen = [before.requires_grad, casts(before, stale), stale]
+            lib.clear_autocast_cache()
+            seen.append(w @ x)
+        with lib.autocast("cpu"):
+            seen.append(casts(before, w @ x))
+        with lib.autocast("cpu", cache_enabled=False):
+            seen.append(casts(w @ x, w @ x))
+        return seen
+
+    def a_training_loop_with_overflows(lib: Any) -> Any:
+        scaler = lib.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2)
+        p, idle = leaf(lib, (1.0, 2.0)), leaf(lib, (1.0, 2.0))
+        optimizer = Descent(p, idle)
+        seen = []
+        for i in range(7):
+            p.grad = None
+            scaler.scale((p * p).sum()).backward()
+            if i == 3:
+                p.grad[0] = float("inf")
+            if i == 5:
+                scaler.unscale_(optimizer)
+            seen.append([p.grad.tolist(), scaler.step(optimizer), p.grad.tolist()])
+            scaler.update()
+            seen.append([scaler.get_scale(), scaler.state_dict(), p.tolist()])
+        return seen, optimizer.steps
+
+    def a_scaler_that_is_off_does_nothing(lib: Any) -> Any:
+        scaler = lib.amp.GradScaler("cpu", enabled=False)
+        p = leaf(lib)
+        scaler.scale(p.sum()).backward()
+        optimizer = Descent(p)
+        scaler.unscale_(optimizer)
+        scaler.load_state_dict({})
+        seen = [scaler.step(optimizer), scaler.update(), scaler.state_dict(), scaler.get_scale(), scaler.is_enabled()]
+        return seen, p, scaler.scale(5)
+
+    def the_state_comes_back(lib: Any) -> Any:
+        scaler, other = lib.amp.GradScaler("cpu", init_scale=2.0), lib.amp.GradScaler("cpu")
+        scaler.set_growth_factor(3.0)
+        scaler.set_backoff_factor(0.25)
+        scaler.set_growth_interval(7)
+        scaler.scale(leaf(lib).sum())
+        scaler.update(16.0)
+        other.load_state_dict(scaler.state_dict())
+        again = pickle.loads(pickle.dumps(other))
+        return (
+            other.state_dict(), again.state_dict(), other.scale(leaf(lib)), again.get_growth_factor(),
+            again.get_backoff_factor(), again.get_growth_interval(),
+        )  # fmt: skip
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("body", bodies(Bodies), ids=lambda body: body.__name__)
+def test_it_is_as_in_torch(body: Callable[[Any], Any]) -> None:
+    same(body)
 
 
 @pytest.mark.parametrize(
@@ -157,47 +237,6 @@ def test_what_is_cast(use: Any) -> None:
         same_error(run, whole=True)
     else:
         same(run)
-
-
-def test_gradients_have_the_leaves_dtype() -> None:
-    def use(lib: Any) -> Any:
-        w, x = matrix(lib, True), matrix(lib)
-        with lib.autocast("cpu"):
-            out = (x @ w).tanh() @ w
-        out.sum().backward()
-        node = out.grad_fn.next_functions[1][0]
-        return out.dtype, w.grad.dtype, [[round(v) for v in row] for row in w.grad.tolist()], node.name()
-
-    same(use)
-
-
-def test_casts_of_parameters_are_kept_until_the_outermost_block_ends() -> None:
-    def use(lib: Any) -> Any:
-        w, x = matrix(lib, True), matrix(lib)
-
-        def casts(*outs: Any) -> bool:
-            first, second = [out.grad_fn.next_functions[0][0] for out in outs]
-            return first is second
-
-        with lib.autocast("cpu"):
-            with lib.no_grad():
-                w @ x
-            before = w @ x
-            with lib.autocast("cpu", enabled=False):
-                pass
-            with lib.no_grad():
-                w.add_(1)
-            stale = w @ x
-            seen = [before.requires_grad, casts(before, stale), stale]
-            lib.clear_autocast_cache()
-            seen.append(w @ x)
-        with lib.autocast("cpu"):
-            seen.append(casts(before, w @ x))
-        with lib.autocast("cpu", cache_enabled=False):
-            seen.append(casts(w @ x, w @ x))
-        return seen
-
-    same(use)
 
 
 def test_misuse_of_autocast() -> None:
@@ -254,27 +293,6 @@ class Descent:
             if param.grad is not None:
                 param.detach().sub_(param.grad * 0.1)
         return "stepped"
-
-
-def test_a_training_loop_with_overflows() -> None:
-    def use(lib: Any) -> Any:
-        scaler = lib.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2)
-        p, idle = leaf(lib, (1.0, 2.0)), leaf(lib, (1.0, 2.0))
-        optimizer = Descent(p, idle)
-        seen = []
-        for i in range(7):
-            p.grad = None
-            scaler.scale((p * p).sum()).backward()
-            if i == 3:
-                p.grad[0] = float("inf")
-            if i == 5:
-                scaler.unscale_(optimizer)
-            seen.append([p.grad.tolist(), scaler.step(optimizer), p.grad.tolist()])
-            scaler.update()
-            seen.append([scaler.get_scale(), scaler.state_dict(), p.tolist()])
-        return seen, optimizer.steps
-
-    same(use)
 
 
 def test_what_can_be_scaled() -> None:
@@ -334,35 +352,3 @@ def test_half_gradients_are_refused_and_other_dtypes_unscaled() -> None:
     same_error(unscaled(lambda lib: lib.float16), whole=True)
     same(unscaled(lambda lib: lib.bfloat16))
     same(unscaled(lambda lib: lib.float64))
-
-
-def test_a_scaler_that_is_off_does_nothing() -> None:
-    def use(lib: Any) -> Any:
-        scaler = lib.amp.GradScaler("cpu", enabled=False)
-        p = leaf(lib)
-        scaler.scale(p.sum()).backward()
-        optimizer = Descent(p)
-        scaler.unscale_(optimizer)
-        scaler.load_state_dict({})
-        seen = [scaler.step(optimizer), scaler.update(), scaler.state_dict(), scaler.get_scale(), scaler.is_enabled()]
-        return seen, p, scaler.scale(5)
-
-    same(use)
-
-
-def test_the_state_comes_back() -> None:
-    def use(lib: Any) -> Any:
-        scaler, other = lib.amp.GradScaler("cpu", init_scale=2.0), lib.amp.GradScaler("cpu")
-        scaler.set_growth_factor(3.0)
-        scaler.set_backoff_factor(0.25)
-        scaler.set_growth_interval(7)
-        scaler.scale(leaf(lib).sum())
-        scaler.update(16.0)
-        other.load_state_dict(scaler.state_dict())
-        again = pickle.loads(pickle.dumps(other))
-        return (
-            other.state_dict(), again.state_dict(), other.scale(leaf(lib)), again.get_growth_factor(),
-            again.get_backoff_factor(), again.get_growth_interval(),
-        )  # fmt: skip
-
-    same(use)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ import torch.utils.checkpoint
 
 import telegrad_engine as tg
 
+from ..client.parity import bodies
 from .twins import OURS, THEIRS, both, both_raise, leaf
 
 checkpoint = tg.utils.checkpoint
@@ -46,19 +47,17 @@ def test_a_function_is_run_as_often_as_in_torch(reentrant: bool) -> None:
     both(run)
 
 
-def test_a_nested_call_is_run_as_often_as_in_torch() -> None:
-    def run(t: Any) -> Any:
+class Bodies:
+    """Functions that must return the same in both libraries."""
+
+    def a_nested_call_is_run_as_often_as_in_torch(t: Any) -> Any:
         inner, inners = counted(lambda a: a.sin().cos())
         outer, outers = counted(lambda a: t.utils.checkpoint.checkpoint(inner, a.exp(), use_reentrant=False).tanh())
         x = leaf(t)
         t.utils.checkpoint.checkpoint(outer, x, use_reentrant=False).sum().backward()
         return x.grad, len(inners), len(outers)
 
-    both(run)
-
-
-def test_a_graph_that_is_retained_is_recomputed_each_time() -> None:
-    def run(t: Any) -> Any:
+    def a_graph_that_is_retained_is_recomputed_each_time(t: Any) -> Any:
         x = leaf(t)
         function, calls = counted(lambda a: a.sin().exp())
         y = t.utils.checkpoint.checkpoint(function, x, use_reentrant=False).sum()
@@ -66,7 +65,47 @@ def test_a_graph_that_is_retained_is_recomputed_each_time() -> None:
         y.backward()
         return x.grad, len(calls)
 
-    both(run)
+    def recomputation_stops_early_unless_told_not_to(t: Any) -> Any:
+        reached: list[str] = []
+
+        def function(a: Any) -> Any:
+            b = a.sin().cos()
+            reached.append("end")
+            return b + 1
+
+        x = leaf(t)
+        for options in ({}, {"early_stop": False}):
+            t.utils.checkpoint.checkpoint(function, x, use_reentrant=False, **options).sum().backward()
+        with t.utils.checkpoint.set_checkpoint_early_stop(False):
+            y = t.utils.checkpoint.checkpoint(function, x, use_reentrant=False)
+        y.sum().backward()
+        return len(reached)
+
+    def contexts_surround_both_runs(t: Any) -> Any:
+        seen: list[str] = []
+
+        class Note:
+            def __init__(self, name: str) -> None:
+                self.name = name
+
+            def __enter__(self) -> None:
+                seen.append(self.name)
+
+            def __exit__(self, *exc: object) -> None:
+                seen.append("/" + self.name)
+
+        x = leaf(t)
+        y = t.utils.checkpoint.checkpoint(
+            lambda a: a.sin(), x, use_reentrant=False, context_fn=lambda: (Note("first"), Note("second"))
+        )
+        y.sum().backward()
+        return seen
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("body", bodies(Bodies), ids=lambda body: body.__name__)
+def test_it_is_as_in_torch(body: Callable[[Any], Any]) -> None:
+    both(body)
 
 
 @BOTH_WAYS
@@ -132,50 +171,6 @@ def test_what_a_nested_checkpoint_is_given_is_not_kept_by_the_outer_one() -> Non
     assert given[0]() is None
     y.sum().backward()
     assert all(ref() is None for ref in given)
-
-
-def test_recomputation_stops_early_unless_told_not_to() -> None:
-    def run(t: Any) -> Any:
-        reached: list[str] = []
-
-        def function(a: Any) -> Any:
-            b = a.sin().cos()
-            reached.append("end")
-            return b + 1
-
-        x = leaf(t)
-        for options in ({}, {"early_stop": False}):
-            t.utils.checkpoint.checkpoint(function, x, use_reentrant=False, **options).sum().backward()
-        with t.utils.checkpoint.set_checkpoint_early_stop(False):
-            y = t.utils.checkpoint.checkpoint(function, x, use_reentrant=False)
-        y.sum().backward()
-        return len(reached)
-
-    both(run)
-
-
-def test_contexts_surround_both_runs() -> None:
-    def run(t: Any) -> Any:
-        seen: list[str] = []
-
-        class Note:
-            def __init__(self, name: str) -> None:
-                self.name = name
-
-            def __enter__(self) -> None:
-                seen.append(self.name)
-
-            def __exit__(self, *exc: object) -> None:
-                seen.append("/" + self.name)
-
-        x = leaf(t)
-        y = t.utils.checkpoint.checkpoint(
-            lambda a: a.sin(), x, use_reentrant=False, context_fn=lambda: (Note("first"), Note("second"))
-        )
-        y.sum().backward()
-        return seen
-
-    both(run)
 
 
 # Sequences ----------------------------------------------------------------------------------

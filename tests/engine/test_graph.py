@@ -219,9 +219,6 @@ def test_backward_leaves_no_trace_in_recursion_limit() -> None:
     assert sys.getrecursionlimit() <= 10_000
 
 
-# Every case of the catalogue -----------------------------------------------------------------------------------------
-
-
 # Every case of the catalogue ------------------------------------------------------------------------------
 
 OTHER_NAMES = {

@@ -11,32 +11,16 @@ import torch
 
 import telegrad_engine as tg
 
+from ..client.parity import bodies
 from .twins import OURS, both, both_or_neither, both_raise, leaf
 
 # Versions and leaves -------------------------------------------------------------------------------------
 
 
-def test_a_modified_saved_result_raises_when_it_is_used() -> None:
-    def run(t: Any) -> None:
-        y = leaf(t).sigmoid()
-        y.add_(1)
-        y.sum().backward()
+class Bodies:
+    """Functions that must return the same in both libraries."""
 
-    both_raise(run)
-
-
-def test_a_modified_saved_input_raises() -> None:
-    def run(t: Any) -> None:
-        w = t.tensor([1.0, 2.0, 3.0])
-        y = leaf(t) * w
-        w.mul_(2)
-        y.sum().backward()
-
-    both_raise(run, "[torch.FloatTensor [3]] is at version 1; expected version 0 instead")
-
-
-def test_a_modified_tensor_that_nothing_saved_is_fine() -> None:
-    def run(t: Any) -> Any:
+    def a_modified_tensor_that_nothing_saved_is_fine(t: Any) -> Any:
         x = leaf(t)
         y = x + 1
         y.mul_(2)
@@ -45,7 +29,138 @@ def test_a_modified_tensor_that_nothing_saved_is_fine() -> None:
         z.backward()
         return x.grad
 
-    both(run)
+    def an_untracked_leaf_becomes_part_of_the_graph_by_a_change(t: Any) -> Any:
+        x, w = t.tensor([1.0, 2.0, 3.0]), leaf(t)
+        x.mul_(w)
+        x.sum().backward()
+        return x.is_leaf, x.requires_grad, w.grad
+
+    def sibling_views_see_each_others_changes(t: Any) -> Any:
+        x, w = leaf(t, [[1.0, 2.0], [3.0, 4.0]]), leaf(t, (5.0, 6.0))
+        y = x * 1.0
+        first, all_of_it = y[0], y.view(4)
+        first.mul_(w)
+        names = [v.grad_fn.name() for v in (y, first, all_of_it)]
+        (all_of_it * all_of_it).sum().backward()
+        return y, first, all_of_it, x.grad, w.grad, first._version, len(names)
+
+    def a_view_of_an_untracked_base_becomes_tracked(t: Any) -> Any:
+        base, w = t.tensor([1.0, 2.0, 3.0]), leaf(t, 2.0)
+        view = base[1:]
+        other = base[0]
+        view.mul_(w)
+        (base * base).sum().backward()
+        return base.requires_grad, view.requires_grad, other.requires_grad, base.is_leaf, w.grad, base
+
+    def what_was_changed_before_is_not_taken_for_what_changes(t: Any) -> Any:
+        """Another input of an in-place op was changed as often as its result, which it is not."""
+        x = leaf(t)
+        y, other = x * 1.0, t.tensor([3.0, 4.0, 5.0])
+        other.add_(1)
+        y.addcmul_(y, other)
+        y.sum().backward()
+        return x.grad, y._version, other._version
+
+    def a_view_made_under_no_grad_can_be_changed_there(t: Any) -> Any:
+        x = leaf(t)
+        y = x * 1.0
+        with t.no_grad():
+            y[0].mul_(10)
+        y.sum().backward()
+        return y, x.grad, y._version
+
+    def detach_shares_memory_and_version(t: Any) -> Any:
+        x = leaf(t)
+        d = x.detach()
+        d.mul_(2)
+        d[0] = 9.0
+        return x, x._version, d._version, d.requires_grad, d.is_leaf, x.requires_grad
+
+    def setitem_through_detach_and_back(t: Any) -> Any:
+        x = leaf(t)
+        y = x * 2
+        with t.no_grad():
+            y[0] = 100.0
+        y.sum().backward()
+        return y, x.grad
+
+    def a_view_changes_its_own_geometry(t: Any) -> Any:
+        x = leaf(t, [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+        y = x * 2
+        row = y[0]
+        row.unsqueeze_(0)
+        row.mul_(t.tensor([[1.0, 2.0, 3.0]]))
+        turned = row.t_()
+        turned[0].mul_(9)
+        (y * y).sum().backward()
+        return tuple(y.shape), tuple(row.shape), row, turned is row, row._version, x.grad
+
+    def a_detached_tensor_changes_its_geometry_alone(t: Any) -> Any:
+        x = t.tensor([[1.0, 2.0], [3.0, 4.0]])
+        other = x.detach()
+        other.unsqueeze_(0)[0, 0].zero_()
+        return tuple(x.shape), tuple(other.shape), x, x._version
+
+    def geometry_under_no_grad(t: Any) -> Any:
+        x = leaf(t, [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+        with t.no_grad():
+            x.unsqueeze_(0)
+        (x * 2).sum().backward()
+        return tuple(x.shape), x._version, x.is_leaf, x.grad
+
+    def small_ops_on_the_parts_of_a_tensor(t: Any) -> Any:
+        x = leaf(t, [0.1, 0.2, 0.3, 0.4])
+        first, second = (x * 2).chunk(2)
+        (second.tanh() * first.exp() + second * second).sum().backward()
+        return x.grad
+
+    def small_ops_on_a_view_whose_base_was_changed_since(t: Any) -> Any:
+        x = leaf(t, [[0.1, 0.2], [0.3, 0.4]])
+        y = x * 2
+        row, column = y[0], y[:, 0]
+        y.mul_(3)
+        ((y.detach()[0] * row).sum() + row.tanh().sum() + (column * column).sum()).backward()
+        return row, column, x.grad
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("body", bodies(Bodies), ids=lambda body: body.__name__)
+def test_it_is_as_in_torch(body: Callable[[Any], Any]) -> None:
+    both(body)
+
+
+class Mistakes:
+    """Functions that must raise the same error in both libraries."""
+
+    def a_modified_saved_result_raises_when_it_is_used(t: Any) -> None:
+        y = leaf(t).sigmoid()
+        y.add_(1)
+        y.sum().backward()
+
+    def a_modified_saved_input_raises(t: Any) -> None:
+        w = t.tensor([1.0, 2.0, 3.0])
+        y = leaf(t) * w
+        w.mul_(2)
+        y.sum().backward()
+
+    def modification_under_no_grad_is_noticed(t: Any) -> None:
+        w = leaf(t)
+        y = leaf(t) * w
+        with t.no_grad():
+            w.zero_()
+        y.sum().backward()
+
+    def a_change_through_detach_is_noticed(t: Any) -> None:
+        w = leaf(t)
+        y = w.exp()
+        y.detach().zero_()
+        y.sum().backward()
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("body", bodies(Mistakes), ids=lambda body: body.__name__)
+def test_mistakes_are_told_in_torchs_words(body: Callable[[Any], Any]) -> None:
+    both_raise(body)
 
 
 def test_in_place_under_no_grad_bumps_the_version() -> None:
@@ -57,17 +172,6 @@ def test_in_place_under_no_grad_bumps_the_version() -> None:
         return x._version, x.is_leaf, x.requires_grad, x
 
     assert both(run)[0] == 2
-
-
-def test_modification_under_no_grad_is_noticed() -> None:
-    def run(t: Any) -> None:
-        w = leaf(t)
-        y = leaf(t) * w
-        with t.no_grad():
-            w.zero_()
-        y.sum().backward()
-
-    both_raise(run, "is at version 1; expected version 0 instead")
 
 
 @pytest.mark.parametrize(
@@ -95,16 +199,6 @@ def test_in_place_on_a_leaf_raises(change: Any) -> None:
         return x, x._version, x.is_leaf
 
     both(allowed)
-
-
-def test_an_untracked_leaf_becomes_part_of_the_graph_by_a_change() -> None:
-    def run(t: Any) -> Any:
-        x, w = t.tensor([1.0, 2.0, 3.0]), leaf(t)
-        x.mul_(w)
-        x.sum().backward()
-        return x.is_leaf, x.requires_grad, w.grad
-
-    both(run)
 
 
 # In place on views ---------------------------------------------------------------------------------------
@@ -172,31 +266,6 @@ def test_in_place_changes_have_the_right_derivatives(name: str) -> None:
     run_both_orders(CHANGES[name])
 
 
-def test_sibling_views_see_each_others_changes() -> None:
-    def run(t: Any) -> Any:
-        x, w = leaf(t, [[1.0, 2.0], [3.0, 4.0]]), leaf(t, (5.0, 6.0))
-        y = x * 1.0
-        first, all_of_it = y[0], y.view(4)
-        first.mul_(w)
-        names = [v.grad_fn.name() for v in (y, first, all_of_it)]
-        (all_of_it * all_of_it).sum().backward()
-        return y, first, all_of_it, x.grad, w.grad, first._version, len(names)
-
-    both(run)
-
-
-def test_a_view_of_an_untracked_base_becomes_tracked() -> None:
-    def run(t: Any) -> Any:
-        base, w = t.tensor([1.0, 2.0, 3.0]), leaf(t, 2.0)
-        view = base[1:]
-        other = base[0]
-        view.mul_(w)
-        (base * base).sum().backward()
-        return base.requires_grad, view.requires_grad, other.requires_grad, base.is_leaf, w.grad, base
-
-    both(run)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -213,61 +282,11 @@ def test_views_of_functions_with_several_outputs_cannot_be_changed(change: Any) 
     both_raise(lambda t: change(t, leaf(t) * 1.0))
 
 
-def test_what_was_changed_before_is_not_taken_for_what_changes() -> None:
-    """Another input of an in-place op was changed as often as its result, which it is not."""
-
-    def run(t: Any) -> Any:
-        x = leaf(t)
-        y, other = x * 1.0, t.tensor([3.0, 4.0, 5.0])
-        other.add_(1)
-        y.addcmul_(y, other)
-        y.sum().backward()
-        return x.grad, y._version, other._version
-
-    both(run)
-
-
-def test_a_view_made_under_no_grad_can_be_changed_there() -> None:
-    def run(t: Any) -> Any:
-        x = leaf(t)
-        y = x * 1.0
-        with t.no_grad():
-            y[0].mul_(10)
-        y.sum().backward()
-        return y, x.grad, y._version
-
-    both(run)
-
-
 def test_an_in_place_result_must_fit() -> None:
     both_raise(lambda t: t.tensor([1.0]).add_(t.tensor([1.0, 2.0])))
     both_raise(lambda t: t.tensor([1, 2]).mul_(1.5))
     both_raise(lambda t: t.tensor([1, 2]).__itruediv__(2))
     both_raise(lambda t: t.tensor([True]).add_(t.tensor([1])))
-
-
-# Detach --------------------------------------------------------------------------------------------------
-
-
-def test_detach_shares_memory_and_version() -> None:
-    def run(t: Any) -> Any:
-        x = leaf(t)
-        d = x.detach()
-        d.mul_(2)
-        d[0] = 9.0
-        return x, x._version, d._version, d.requires_grad, d.is_leaf, x.requires_grad
-
-    both(run)
-
-
-def test_a_change_through_detach_is_noticed() -> None:
-    def run(t: Any) -> None:
-        w = leaf(t)
-        y = w.exp()
-        y.detach().zero_()
-        y.sum().backward()
-
-    both_raise(run, "is at version 1; expected version 0 instead")
 
 
 def test_detach_in_place() -> None:
@@ -284,18 +303,6 @@ def test_detach_in_place() -> None:
     both(run)
     both_raise(lambda t: (leaf(t) * 2)[0].detach_())
     both_raise(lambda t: leaf(t).detach().view(3).detach_())
-
-
-def test_setitem_through_detach_and_back() -> None:
-    def run(t: Any) -> Any:
-        x = leaf(t)
-        y = x * 2
-        with t.no_grad():
-            y[0] = 100.0
-        y.sum().backward()
-        return y, x.grad
-
-    both(run)
 
 
 # The geometry of a tensor itself -------------------------------------------------------------------------
@@ -333,6 +340,16 @@ def test_a_tensor_changes_its_own_geometry(name: str) -> None:
     both(run)
 
 
+def test_a_saved_tensor_whose_geometry_changed_raises() -> None:
+    def run(t: Any) -> None:
+        x = leaf(t, [[1.0, 2.0]]) * 2
+        y = x * x
+        x.t_()
+        y.sum().backward()
+
+    both_raise(run, "is at version 1; expected version 0 instead")
+
+
 def test_writing_to_what_as_strided_hides() -> None:
     """Ours alone: torch takes part of this gradient from memory that nobody has written to."""
     x = leaf(OURS, [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
@@ -344,42 +361,6 @@ def test_writing_to_what_as_strided_hides() -> None:
     assert (y.tolist(), flat.tolist()) == ([[2.0, 4.0], [40.0, 10.0]], [2.0, 4.0, 30.0, 40.0, 10.0, 12.0])
     # y is 2 x, but for 2 x[1, 0] * 5 x[0, 0]
     assert x.grad.tolist() == [[8.0 + 2 * 40 * 40, 16.0, 0.0], [2 * 40 * 10.0, 40.0, 0.0]]
-
-
-def test_a_view_changes_its_own_geometry() -> None:
-    def run(t: Any) -> Any:
-        x = leaf(t, [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-        y = x * 2
-        row = y[0]
-        row.unsqueeze_(0)
-        row.mul_(t.tensor([[1.0, 2.0, 3.0]]))
-        turned = row.t_()
-        turned[0].mul_(9)
-        (y * y).sum().backward()
-        return tuple(y.shape), tuple(row.shape), row, turned is row, row._version, x.grad
-
-    both(run)
-
-
-def test_a_detached_tensor_changes_its_geometry_alone() -> None:
-    def run(t: Any) -> Any:
-        x = t.tensor([[1.0, 2.0], [3.0, 4.0]])
-        other = x.detach()
-        other.unsqueeze_(0)[0, 0].zero_()
-        return tuple(x.shape), tuple(other.shape), x, x._version
-
-    both(run)
-
-
-def test_geometry_under_no_grad() -> None:
-    def run(t: Any) -> Any:
-        x = leaf(t, [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-        with t.no_grad():
-            x.unsqueeze_(0)
-        (x * 2).sum().backward()
-        return tuple(x.shape), x._version, x.is_leaf, x.grad
-
-    both(run)
 
 
 @pytest.mark.parametrize(
@@ -395,16 +376,6 @@ def test_a_geometry_that_cannot_be_changed(wrong: Any) -> None:
     both_raise(wrong)
 
 
-def test_a_saved_tensor_whose_geometry_changed_raises() -> None:
-    def run(t: Any) -> None:
-        x = leaf(t, [[1.0, 2.0]]) * 2
-        y = x * x
-        x.t_()
-        y.sum().backward()
-
-    both_raise(run, "is at version 1; expected version 0 instead")
-
-
 @pytest.mark.filterwarnings("ignore:index_reduce")
 def test_an_op_made_of_others_in_place() -> None:
     def run(t: Any) -> Any:
@@ -418,28 +389,6 @@ def test_an_op_made_of_others_in_place() -> None:
 
 
 # Small ops on parts and on views, which take the elementwise fast path --------------------------
-
-
-def test_small_ops_on_the_parts_of_a_tensor() -> None:
-    def run(t: Any) -> Any:
-        x = leaf(t, [0.1, 0.2, 0.3, 0.4])
-        first, second = (x * 2).chunk(2)
-        (second.tanh() * first.exp() + second * second).sum().backward()
-        return x.grad
-
-    both(run)
-
-
-def test_small_ops_on_a_view_whose_base_was_changed_since() -> None:
-    def run(t: Any) -> Any:
-        x = leaf(t, [[0.1, 0.2], [0.3, 0.4]])
-        y = x * 2
-        row, column = y[0], y[:, 0]
-        y.mul_(3)
-        ((y.detach()[0] * row).sum() + row.tanh().sum() + (column * column).sum()).backward()
-        return row, column, x.grad
-
-    both(run)
 
 
 WRITES = {

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from ..client.parity import bodies
 from .twins import both, both_raise, leaf
 
 
-def test_modes_as_context_managers() -> None:
-    def run(t: Any) -> Any:
+class Bodies:
+    """Functions that must return the same in both libraries."""
+
+    def modes_as_context_managers(t: Any) -> Any:
         x = leaf(t)
         seen = [t.is_grad_enabled()]
         with t.no_grad():
@@ -28,11 +32,7 @@ def test_modes_as_context_managers() -> None:
         t.set_grad_enabled(True)
         return seen
 
-    both(run)
-
-
-def test_modes_as_decorators() -> None:
-    def run(t: Any) -> Any:
+    def modes_as_decorators(t: Any) -> Any:
         @t.no_grad()
         def outer(x: Any) -> Any:
             """Documented."""
@@ -52,11 +52,7 @@ def test_modes_as_decorators() -> None:
             bare(leaf(t)).requires_grad, switched(leaf(t)).requires_grad, t.is_grad_enabled(),
         )  # fmt: skip
 
-    both(run)
-
-
-def test_modes_on_generators_hold_only_while_they_run() -> None:
-    def run(t: Any) -> Any:
+    def modes_on_generators_hold_only_while_they_run(t: Any) -> Any:
         @t.no_grad()
         def generate() -> Any:
             seen = []
@@ -79,11 +75,7 @@ def test_modes_on_generators_hold_only_while_they_run() -> None:
             next(generator)
         return inside, outside, stop.value.value
 
-    both(run)
-
-
-def test_closing_a_generator_runs_its_cleanup_in_the_mode() -> None:
-    def run(t: Any) -> Any:
+    def closing_a_generator_runs_its_cleanup_in_the_mode(t: Any) -> Any:
         seen = []
 
         @t.no_grad()
@@ -98,19 +90,7 @@ def test_closing_a_generator_runs_its_cleanup_in_the_mode() -> None:
         generator.close()
         return seen
 
-    both(run)
-
-
-# Inference mode ----------------------------------------------------------------------------------------------------
-
-
-def made(t: Any, values: Any = (1.0, 2.0)) -> Any:
-    with t.inference_mode():
-        return t.tensor(list(values))
-
-
-def test_what_is_made_inside_is_an_inference_tensor() -> None:
-    def run(t: Any) -> Any:
+    def what_is_made_inside_is_an_inference_tensor(t: Any) -> Any:
         x = leaf(t)
         plain = t.tensor([1.0, 2.0, 3.0])
         with t.inference_mode():
@@ -123,11 +103,7 @@ def test_what_is_made_inside_is_an_inference_tensor() -> None:
         later = [inside[1] + 1, inside[1].clone(), inside[1].view(3), inside[1].detach(), inside[7], inside[1].double()]
         return seen, [v.is_inference() for v in later], t.is_inference_mode_enabled()
 
-    both(run)
-
-
-def test_nothing_is_recorded_whatever_the_grad_mode_says() -> None:
-    def run(t: Any) -> Any:
+    def nothing_is_recorded_whatever_the_grad_mode_says(t: Any) -> Any:
         x = leaf(t)
         seen = []
         with t.inference_mode():
@@ -149,11 +125,7 @@ def test_nothing_is_recorded_whatever_the_grad_mode_says() -> None:
             raise KeyError
         return seen, t.is_grad_enabled(), t.is_inference_mode_enabled()
 
-    both(run)
-
-
-def test_as_a_decorator_of_functions_and_generators() -> None:
-    def run(t: Any) -> Any:
+    def as_a_decorator_of_functions_and_generators(t: Any) -> Any:
         @t.inference_mode()
         def called() -> Any:
             """Documented."""
@@ -178,7 +150,53 @@ def test_as_a_decorator_of_functions_and_generators() -> None:
             steps.append(off())
         return called(), called.__doc__, bare(), steps
 
-    both(run)
+    def what_it_may_be_used_for(t: Any) -> Any:
+        x, a = leaf(t, (1.0, 2.0)), made(t)
+        (x + a).sum().backward()
+        (x * a.clone()).sum().backward()
+        (x * 2).backward(a)
+        a.requires_grad_(False)
+        with t.inference_mode():
+            a.add_(1)
+            a[0] = 7.0
+            a.view(2).mul_(2)
+            weights = t.tensor([1.0, 1.0], requires_grad=True)
+        (weights * 3).sum().backward()
+        plain = t.tensor([1.0, 1.0])
+        plain.add_(a)
+        return x.grad, a, weights.grad, plain, plain._version, (x + a).requires_grad, (a + a).is_inference()
+
+    def normal_tensors_are_changed_inside_and_their_versions_count(t: Any) -> Any:
+        x, plain = leaf(t), t.tensor([1.0, 2.0])
+        with t.inference_mode():
+            x.add_(1)
+            plain.mul_(2)
+            plain[0].add_(1)
+        return x, x._version, plain, plain._version, plain.is_inference()
+
+    def untracked_views_made_in_a_mode_are_modified_freely(t: Any) -> Any:
+        plain = t.tensor([1.0, 2.0])
+        with t.no_grad():
+            first = plain[0:1]
+        with t.inference_mode():
+            second = plain[1:2]
+        first.add_(1)
+        second.add_(1)
+        return plain, plain._version
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("body", bodies(Bodies), ids=lambda body: body.__name__)
+def test_it_is_as_in_torch(body: Callable[[Any], Any]) -> None:
+    both(body)
+
+
+# Inference mode ----------------------------------------------------------------------------------------------------
+
+
+def made(t: Any, values: Any = (1.0, 2.0)) -> Any:
+    with t.inference_mode():
+        return t.tensor(list(values))
 
 
 @pytest.mark.parametrize(
@@ -204,38 +222,6 @@ def test_as_a_decorator_of_functions_and_generators() -> None:
 )
 def test_what_an_inference_tensor_must_not_be_used_for(use: Any) -> None:
     both_raise(lambda t: use(t, leaf(t, (1.0, 2.0)), made(t)))
-
-
-def test_what_it_may_be_used_for() -> None:
-    def run(t: Any) -> Any:
-        x, a = leaf(t, (1.0, 2.0)), made(t)
-        (x + a).sum().backward()
-        (x * a.clone()).sum().backward()
-        (x * 2).backward(a)
-        a.requires_grad_(False)
-        with t.inference_mode():
-            a.add_(1)
-            a[0] = 7.0
-            a.view(2).mul_(2)
-            weights = t.tensor([1.0, 1.0], requires_grad=True)
-        (weights * 3).sum().backward()
-        plain = t.tensor([1.0, 1.0])
-        plain.add_(a)
-        return x.grad, a, weights.grad, plain, plain._version, (x + a).requires_grad, (a + a).is_inference()
-
-    both(run)
-
-
-def test_normal_tensors_are_changed_inside_and_their_versions_count() -> None:
-    def run(t: Any) -> Any:
-        x, plain = leaf(t), t.tensor([1.0, 2.0])
-        with t.inference_mode():
-            x.add_(1)
-            plain.mul_(2)
-            plain[0].add_(1)
-        return x, x._version, plain, plain._version, plain.is_inference()
-
-    both(run)
 
 
 def test_a_tensor_changed_inside_cannot_be_used_by_backward() -> None:
@@ -303,20 +289,6 @@ def test_views_made_in_a_mode_are_not_used_once_their_base_was_modified(mode: st
         return view * 2
 
     both_raise(run)
-
-
-def test_untracked_views_made_in_a_mode_are_modified_freely() -> None:
-    def run(t: Any) -> Any:
-        plain = t.tensor([1.0, 2.0])
-        with t.no_grad():
-            first = plain[0:1]
-        with t.inference_mode():
-            second = plain[1:2]
-        first.add_(1)
-        second.add_(1)
-        return plain, plain._version
-
-    both(run)
 
 
 @pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
