@@ -270,18 +270,6 @@ def test_other_operands_are_taken(body: Callable[[Any], Any]) -> None:
     same(body)
 
 
-def test_a_refused_change_changes_nothing() -> None:
-    def function(lib: Any) -> Any:
-        x = lib.arange(4.0).requires_grad_()
-        y = x * 1
-        with pytest.raises(RuntimeError, match="single memory location"):
-            y[1:] += y[:-1]
-        (y * y).sum().backward()
-        return x.grad, y, y._version
-
-    same(function)
-
-
 def test_a_compiled_function_checks_its_operands() -> None:
     def function(lib: Any) -> Any:
         def shift(x: Any) -> Any:
@@ -316,8 +304,18 @@ def test_contiguous_returns_the_tensor_itself_where_it_is(session: tg.Session) -
     assert session.requests == 0
 
 
-def test_what_is_written_to_a_contiguous_tensor_reaches_it(session: tg.Session) -> None:
-    def function(lib: Any) -> Any:
+class Sharing:
+    """Programs that torch takes, whose results depend on which tensors share memory."""
+
+    def a_refused_change_changes_nothing(lib: Any) -> Any:
+        x = lib.arange(4.0).requires_grad_()
+        y = x * 1
+        with pytest.raises(RuntimeError, match="single memory location"):
+            y[1:] += y[:-1]
+        (y * y).sum().backward()
+        return x.grad, y, y._version
+
+    def what_is_written_to_a_contiguous_tensor_reaches_it(lib: Any) -> Any:
         x = lib.tensor(NUMBERS, requires_grad=True)
         h = x * 1
         h.contiguous().mul_(10)
@@ -326,7 +324,48 @@ def test_what_is_written_to_a_contiguous_tensor_reaches_it(session: tg.Session) 
         h.sum().backward()
         return h, x.grad, x._version, h._version
 
-    same(function)
+    def a_reshape_that_copies_is_no_view(lib: Any) -> Any:
+        x = lib.tensor(NUMBERS, requires_grad=True)
+        y = x.exp()
+        copied, shown = y.transpose(0, 1).reshape(-1), y.reshape(-1)
+        copied.mul_(3)  # exp saved y, and this is a copy of y
+        (copied.sum() + y.sum()).backward()
+        before = y._version
+        with lib.no_grad():
+            shown.mul_(2)
+        return x.grad, before, y._version, copied, y
+
+    def a_view_that_overlaps_itself_is_a_view(lib: Any) -> Any:
+        x = lib.tensor(NUMBERS.reshape(-1), requires_grad=True)
+        y = x * 2
+        windows = y.unfold(0, 3, 5)
+        windows.mul_(4)
+        strided = y.as_strided((2, 2), (5, 1), 3)
+        strided.add_(1)
+        y.pow(2).sum().backward()
+        return y, x.grad, y._version
+
+    def changes_of_data_go_unnoticed(lib: Any) -> Any:
+        x = lib.tensor([2.0, 3.0], requires_grad=True)
+        y = x * x
+        x.data.mul_(10)
+        y.sum().backward()
+        return x, x.grad, x._version
+
+    def a_program_that_takes_a_tensor_and_its_data_sees_one_memory(lib: Any) -> Any:
+        x = lib.tensor(NUMBERS[0])
+        data = x.data
+        for _ in range(12):  # long enough to be planned
+            y = x * 2
+            data.add_(y)
+            x.mul_(0.25)
+            x.sum().item()
+        return x, data
+
+
+@pytest.mark.parametrize("body", bodies(Sharing), ids=lambda body: body.__name__)
+def test_tensors_share_memory_as_in_torch(body: Callable[[Any], Any]) -> None:
+    same(body)
 
 
 def test_contiguous_after_a_change_of_geometry_in_place(session: tg.Session) -> None:
@@ -341,46 +380,6 @@ def test_contiguous_after_a_change_of_geometry_in_place(session: tg.Session) -> 
     assert values[0] is False
 
 
-def test_a_reshape_that_copies_is_no_view(session: tg.Session) -> None:
-    def function(lib: Any) -> Any:
-        x = lib.tensor(NUMBERS, requires_grad=True)
-        y = x.exp()
-        copied, shown = y.transpose(0, 1).reshape(-1), y.reshape(-1)
-        copied.mul_(3)  # exp saved y, and this is a copy of y
-        (copied.sum() + y.sum()).backward()
-        before = y._version
-        with lib.no_grad():
-            shown.mul_(2)
-        return x.grad, before, y._version, copied, y
-
-    same(function)
-
-
-def test_a_view_that_overlaps_itself_is_a_view(session: tg.Session) -> None:
-    def function(lib: Any) -> Any:
-        x = lib.tensor(NUMBERS.reshape(-1), requires_grad=True)
-        y = x * 2
-        windows = y.unfold(0, 3, 5)
-        windows.mul_(4)
-        strided = y.as_strided((2, 2), (5, 1), 3)
-        strided.add_(1)
-        y.pow(2).sum().backward()
-        return y, x.grad, y._version
-
-    same(function)
-
-
-def test_changes_of_data_go_unnoticed(session: tg.Session) -> None:
-    def function(lib: Any) -> Any:
-        x = lib.tensor([2.0, 3.0], requires_grad=True)
-        y = x * x
-        x.data.mul_(10)
-        y.sum().backward()
-        return x, x.grad, x._version
-
-    same(function)
-
-
 def test_changes_of_detached_tensors_are_noticed(session: tg.Session) -> None:
     def function(lib: Any) -> Any:
         x = lib.tensor([2.0, 3.0], requires_grad=True)
@@ -389,20 +388,6 @@ def test_changes_of_detached_tensors_are_noticed(session: tg.Session) -> None:
         y.sum().backward()
 
     same_error(function, "modified by an inplace operation")
-
-
-def test_a_program_that_takes_a_tensor_and_its_data_sees_one_memory(session: tg.Session) -> None:
-    def function(lib: Any) -> Any:
-        x = lib.tensor(NUMBERS[0])
-        data = x.data
-        for _ in range(12):  # long enough to be planned
-            y = x * 2
-            data.add_(y)
-            x.mul_(0.25)
-            x.sum().item()
-        return x, data
-
-    same(function)
 
 
 @pytest.mark.parametrize("kind", ["GRUCell", "LSTMCell", "GRU", "RNN"])
