@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from ..servers import running
+from ..servers import peak_bytes, running
 
 KIB, MIB = 2**10, 2**20
 
@@ -47,8 +47,7 @@ class Loaded(NamedTuple):
 
     def peak(self) -> int:
         """The most bytes that it took since :meth:`reset_peak`."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return KIB * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
+        return peak_bytes(self.process)
 
     def reset_peak(self) -> int:
         """Forget the peak, and return the bytes of memory that it takes now."""

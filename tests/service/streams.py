@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import struct
 from hashlib import sha256
 from typing import Any
@@ -20,6 +19,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from telegrad_service.hosting.sequence import HostedSession, SequenceRecords
 
+from . import raw_http
 from .conftest import SessionClient
 
 TIMEOUT_S = 20
@@ -105,11 +105,9 @@ class Raw:
     """A connection on which anything can be written."""
 
     def __init__(self, session: SessionClient, timeout: float = TIMEOUT_S) -> None:
-        url = session.client.base_url
-        self.socket = socket.create_connection((url.host, url.port), timeout)
-        key = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
-        start = f"GET {session.path}/stream HTTP/1.1\r\nHost: {url.host}\r\nSec-WebSocket-Version: 13\r\n{key}\r\n"
-        self.socket.sendall(start.encode())
+        self.socket = raw_http.dial(str(session.client.base_url))
+        self.socket.settimeout(timeout)
+        self.socket.sendall(raw_http.upgrade(f"{session.path}/stream"))
         self.file = self.socket.makefile("rb")
         assert b"101" in self.file.readline()
         while self.file.readline() != b"\r\n":

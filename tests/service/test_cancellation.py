@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from ..servers import STOP_S, running
-from .conftest import Sent, SessionClient, problem
+from ..servers import STOP_S
+from .conftest import Sent, SessionClient, problem, served
 from .streams import PING, PONG, Raw, Talk, container, fetch, is_problem, written
 from .test_health import slow_program, wait_until_taken
 
@@ -32,15 +32,12 @@ def endless() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[httpx.Client]:
     """A server with one thread, for which every program runs alone."""
-    with (
-        running("--threads", "1", "--reconnect-s", "0.2", "--max-program-s", "60") as (url, _),
-        httpx.Client(base_url=url, timeout=PATIENCE_S) as client,
-    ):
+    with served("--threads", "1", "--reconnect-s", "0.2", "--max-program-s", "60") as (client, _):
         yield client
 
 
 def test_a_program_that_runs_too_long_is_a_problem(endless: Any) -> None:
-    with running("--max-program-s", "0.5") as (url, _), httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
+    with served("--max-program-s", "0.5") as (client, _):
         session = SessionClient(client)
         found = problem(session.run(*endless), 422, "time-limit-exceeded")
         assert "0.5 seconds" in found["detail"] and found["instruction"] > 0
@@ -110,23 +107,26 @@ def test_a_server_whose_threads_are_taken_is_not_ready(one_thread: httpx.Client,
 
 @pytest.mark.one_process("it is about the end of a process")
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
-def test_a_stop_drains_once_though_a_program_is_stuck() -> None:
+def test_a_stop_drains_once_though_a_program_is_stuck_and_another_waits() -> None:
     # One call into NumPy, which nothing interrupts: the process ends beneath it.
     drain_s = 6
-    with (
-        running("--drain-s", str(drain_s), "--threads", "1", "--blas-threads", "1") as (url, process),
-        httpx.Client(base_url=url, timeout=PATIENCE_S) as client,
-    ):
+    with served("--drain-s", str(drain_s), "--threads", "1", "--blas-threads", "1") as (client, process):
         session = SessionClient(client)
         program = [
             {"op": "randn", "out": ["x"], "attrs": {"size": [4000, 4000]}},
             {"op": "linalg_svd", "in": ["x"]},
         ]
         with ThreadPoolExecutor(1) as pool:
-            answer = pool.submit(session.run, *program)
+            running_one = pool.submit(session.run, *program)
             wait_until_taken(client)
+            waiting = Sent(session, {"op": "ones", "out": ["y"], "attrs": {"size": [1]}})
             process.send_signal(signal.SIGTERM)
-            problem(answer.result(), 503, "server-busy")
+            answer = running_one.result()
             drained = time.monotonic()
+            problem(answer, 503, "server-busy")
+            assert "retry-after" not in answer.headers, "parts of it may have run"
+            answer = waiting.answer()
+            problem(answer, 503, "server-busy")
+            assert answer.headers["retry-after"].isdecimal()
         assert process.wait(STOP_S) == 0
         assert time.monotonic() - drained < drain_s  # and not that long once more

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 from safetensors.numpy import load
 
 import telegrad as tg
 
-from ..servers import running
-from .conftest import SessionClient
+from ..servers import peak_bytes
+from .conftest import SessionClient, served
 from .streams import ADD, PING, PONG, UP, Raw, container, fetch, written
 
 pytestmark = pytest.mark.full
@@ -99,21 +96,14 @@ def test_many_long_answers_in_a_row_with_changes_between(url: str, compress: str
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the most memory that a process had")
 def test_a_tensor_is_sent_without_a_copy_whether_it_is_taken_or_not() -> None:
     small = {"op": "tensor", "out": ["y"], "attrs": {"data": [1.0]}}
-    with running() as (url, process), httpx.Client(base_url=url) as client:
-
-        def most() -> int:
-            found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())
-            assert found is not None
-            return int(found[1]) * 1024
-
-        with closing(Raw(SessionClient(client))) as raw:
-            raw.socket.sendall(written(0x82, container(1, UP, x=X)))
-            assert raw.message()[0] == 0x82
-            before = most()
-            raw.socket.sendall(written(0x82, container(2, small)) + written(0x82, container(3, fetch("x"))))
-            assert len(raw.message()[1]) < len(raw.message()[1])
-            raw.socket.sendall(written(0x82, container(4, {"op": "free", "in": [["y"]]})))
-            assert raw.message()[0] == 0x82
-            raw.socket.sendall(written(0x82, container(5, fetch("x"))))
-            time.sleep(0.5)
-            assert most() - before < X.nbytes / 2
+    with served() as (client, process), closing(Raw(SessionClient(client))) as raw:
+        raw.socket.sendall(written(0x82, container(1, UP, x=X)))
+        assert raw.message()[0] == 0x82
+        before = peak_bytes(process)
+        raw.socket.sendall(written(0x82, container(2, small)) + written(0x82, container(3, fetch("x"))))
+        assert len(raw.message()[1]) < len(raw.message()[1])
+        raw.socket.sendall(written(0x82, container(4, {"op": "free", "in": [["y"]]})))
+        assert raw.message()[0] == 0x82
+        raw.socket.sendall(written(0x82, container(5, fetch("x"))))
+        time.sleep(0.5)
+        assert peak_bytes(process) - before < X.nbytes / 2

@@ -23,10 +23,11 @@ from telegrad_service.journal.session_files import SessionFiles
 
 from .. import chaos
 from ..client.cutting import Cutter
+from . import test_durable
 from .conftest import SessionClient, problem
 from .s3_server import BUCKET, CREDENTIALS, s3_server
 from .session_owner import last_number
-from .test_durable import BACKWARD, DRAWN, LEAF, SQUARED, SUMMED, again, served
+from .test_durable import again, serving
 from .test_shared_folder import ID, check_owners, manifest
 
 pytestmark = [
@@ -67,27 +68,18 @@ def memory() -> Iterator[str]:
 # A server -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fsync", ["always", pytest.param("everysec", marks=pytest.mark.full)])
+@pytest.mark.parametrize("fsync", ["always", "everysec"])
 def test_sessions_are_there_for_the_next_server(s3: str, fsync: str) -> None:
-    with served(s3, "--fsync", fsync) as (client, process):
-        session, ended = (SessionClient(client, durable=True, name=name) for name in ("run", "ended"))
-        assert ended.request("DELETE").status_code == 204
-        assert session.run(LEAF, SQUARED, SUMMED, BACKWARD, DRAWN).status_code == 200
-        expected = [session.get(path).json() for path in ("/tensors/noise", "/tensors/w/grad", "/graph")]
-        if fsync == "always":
-            process.kill()
-    with served(s3, "--fsync", fsync) as (client, process):
-        assert [item["name"] for item in client.get("/v1/sessions").json()["items"]] == ["run"]
-        session = again(client, session)
-        assert [session.get(path).json() for path in ("/tensors/noise", "/tensors/w/grad", "/graph")] == expected
-        assert session.run(SQUARED | {"out": ["z"]}).status_code == 200
-        if fsync == "always":
-            process.kill()
-    with served(s3) as (client, _):
-        assert again(client, session).data("z") == [1.0, 4.0, 9.0]
+    """After a crash if each program was written before its answer, and otherwise after a stop in order."""
+    scenarios = (
+        test_durable.a_session_is_there,
+        test_durable.a_repeated_request_is_answered_from_the_record,
+        test_durable.an_ended_session_does_not_come_back,
+    )
+    named = {scenario.__name__: scenario for scenario in scenarios}
+    assert test_durable.failures_of(named, s3, "--fsync", fsync, kill=fsync == "always") == {}
 
 
-@pytest.mark.full
 def test_a_training_loop_goes_on_with_the_next_server(s3: str) -> None:
     def trained(url: str, first: int, last: int, **options: Any) -> Any:
         with tg.session("run", url, **options) if url != "local://" else tg.connect(url, **options) as session:
@@ -106,13 +98,12 @@ def test_a_training_loop_goes_on_with_the_next_server(s3: str) -> None:
             return [parameter.tolist() for parameter in model.parameters()]
 
     twin = trained("local://", 0, 30, seed=4)
-    with served(s3, "--snapshot-after-s", "0.01") as (client, _):
+    with serving(s3, "--snapshot-after-s", "0.01") as (client, _):
         trained(str(client.base_url), 0, 15, seed=4)
-    with served(s3) as (client, _):
+    with serving(s3) as (client, _):
         assert trained(str(client.base_url), 15, 30) == twin
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("flags", [(), ("--snapshot-after-s", "0.01")], ids=["journals", "snapshots"])
 def test_nothing_is_lost_and_nothing_runs_twice_when_a_server_is_killed_under_load(
     s3: str, flags: tuple[str, ...]
@@ -120,13 +111,13 @@ def test_nothing_is_lost_and_nothing_runs_twice_when_a_server_is_killed_under_lo
     assert chaos.run(3, 1, "--data-dir", s3, "--fsync", "always", *flags, clients=2) > 0
 
 
-@pytest.mark.parametrize("fsync", ["always", pytest.param("everysec", marks=pytest.mark.full)])
+@pytest.mark.parametrize("fsync", ["always", "everysec"])
 def test_a_store_that_fails_refuses_programs_and_loses_nothing(
     s3: str, address: str, fsync: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Cutter(address) as store:
         monkeypatch.setenv("AWS_ENDPOINT_URL", store.url)
-        with served(s3, "--fsync", fsync) as (client, process):
+        with serving(s3, "--fsync", fsync) as (client, process):
             session = SessionClient(client, durable=True)
             session.tensor("n", [0.0])
             added, number = {"op": "add_", "in": ["n", 1]}, 0
@@ -143,13 +134,13 @@ def test_a_store_that_fails_refuses_programs_and_loses_nothing(
             assert session.run(added).status_code == 200
             if fsync == "always":
                 process.kill()
-        with served(s3) as (client, _):
+        with serving(s3) as (client, _):
             assert again(client, session).data("n") == [number + 1]
 
 
 def test_a_server_does_not_start_on_a_store_that_it_cannot_use(s3: str) -> None:
     with pytest.raises(AssertionError, match=r"the data folder s3://no-such-bucket/x cannot be used"):
-        served("s3://no-such-bucket/x").__enter__()
+        serving("s3://no-such-bucket/x").__enter__()
 
 
 @pytest.mark.parametrize(
@@ -170,7 +161,6 @@ def test_a_package_that_is_missing_is_named(url: str, text: str) -> None:
 # Several servers ------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
 def test_an_earlier_owner_acknowledges_nothing_that_the_next_one_does_not_have(s3: str) -> None:
     data = DataFolder(s3, "always", shared=True)
     data.create(manifest())

@@ -9,7 +9,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from select import select
@@ -31,8 +30,8 @@ from telegrad_service.tenants.principal import SCOPES, Principal
 
 from ..servers import running
 from .api_keys import client_with, create_key, sqlite, wait_until
-from .conftest import Sent, SessionClient, problem
-from .test_health import slow_program, wait_until_taken
+from .conftest import Sent, SessionClient, problem, served
+from .test_health import slow_program
 from .test_memory import begin
 
 MIB = 2**20
@@ -275,7 +274,7 @@ def test_a_jump_of_the_clock_on_the_wall_neither_ends_sessions_nor_keeps_them(mo
 
 def test_requests_beyond_the_queue_of_a_session_are_refused_before_their_body_is_read() -> None:
     flags = "--max-queued-per-session", "2", "--reconnect-s", "0.2"
-    with running(*flags) as (url, _), httpx.Client(base_url=url, timeout=WAIT_S) as client:
+    with served(*flags) as (client, _):
         session, other = SessionClient(client), SessionClient(client)
         endless = slow_program(WAIT_S, "big")
         waiting = [Sent(session, *endless) for _ in range(2)]
@@ -290,7 +289,7 @@ def test_requests_beyond_the_queue_of_a_session_are_refused_before_their_body_is
 
 
 def test_a_program_has_a_limit_of_instructions() -> None:
-    with running("--max-program-instructions", "100") as (url, _), httpx.Client(base_url=url, timeout=WAIT_S) as client:
+    with served("--max-program-instructions", "100") as (client, _):
         session = SessionClient(client)
         session.tensor("x", [0.0])
         assert session.run(*[ADD] * 100).status_code == 200
@@ -298,27 +297,3 @@ def test_a_program_has_a_limit_of_instructions() -> None:
         found = problem(session.run(*[ADD] * 101), 422, "limit-exceeded")
         assert found["instruction"] == 100 and "100 instructions" in found["detail"]
         session.assert_usable()
-
-
-@pytest.mark.full
-@pytest.mark.one_process("a gateway does not know what waits at a worker, or runs")
-def test_a_stop_answers_what_waits_with_a_time_to_come_back() -> None:
-    flags = "--drain-s", "1", "--threads", "1"
-    with running(*flags) as (url, process), httpx.Client(base_url=url, timeout=WAIT_S) as client:
-        session = SessionClient(client)
-        stuck = [
-            {"op": "randn", "out": ["x"], "attrs": {"size": [4000, 4000]}},
-            {"op": "linalg_svd", "in": ["x"]},
-        ]
-        with ThreadPoolExecutor(1) as pool:
-            running_one = pool.submit(session.run, *stuck)
-            wait_until_taken(client)
-            waiting = Sent(session, {"op": "ones", "out": ["y"], "attrs": {"size": [1]}})
-            process.terminate()
-            answer = running_one.result()
-            problem(answer, 503, "server-busy")
-            assert "retry-after" not in answer.headers, "parts of it may have run"
-            answer = waiting.answer()
-            problem(answer, 503, "server-busy")
-            assert answer.headers["retry-after"].isdecimal()
-        assert process.wait(WAIT_S) == 0

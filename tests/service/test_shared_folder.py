@@ -25,7 +25,7 @@ from . import golden_folders
 from .conftest import SessionClient, problem
 from .session_owner import last_number
 from .streams import Talk, fetch
-from .test_durable import LEAF, SQUARED, served
+from .test_durable import LEAF, SQUARED, serving
 
 ID = "a-session_1"
 
@@ -183,7 +183,7 @@ def test_the_folder_of_a_single_server_can_be_shared_later_and_back(tmp_path: Pa
 
 @pytest.mark.one_process("in a cluster the directory says who has a session")
 def test_a_server_that_has_lost_a_session_answers_nothing_for_it(tmp_path: Path) -> None:
-    with served(tmp_path) as (client, _):
+    with serving(tmp_path) as (client, _):
         session, other = (SessionClient(client, durable=True) for _ in range(2))
         for each in (session, other):
             assert each.run(LEAF, SQUARED).status_code == 200

@@ -7,8 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ..servers import running
-from .conftest import SessionClient
+from .conftest import SessionClient, served
 
 SAFETENSORS = "application/vnd.safetensors"
 FORWARD = [
@@ -61,7 +60,7 @@ def test_an_exported_session_is_imported_elsewhere(client: httpx.Client, session
     assert exported.status_code == 200
     assert exported.headers["content-type"] == SAFETENSORS
     expected = program(client, session.id, BACKWARD)
-    with running() as (url, _), httpx.Client(base_url=url, timeout=60) as elsewhere:
+    with served() as (elsewhere, _):
         answer = import_file(elsewhere, exported.content, name="moved")
         assert answer.status_code == 201
         moved = answer.json()
@@ -95,7 +94,7 @@ def test_forks_and_imports_count_as_sessions_and_their_tensors_as_memory(client:
     program(client, large.id, [{"op": "zeros", "out": ["x"], "attrs": {"size": [2**19]}}])
     too_large = large.request("GET", "/snapshot").content
     flags = ("--max-sessions", "2", "--max-session-bytes", str(2**20))
-    with running(*flags) as (url, _), httpx.Client(base_url=url, timeout=60) as small:
+    with served(*flags) as (small, _):
         assert import_file(small, too_large).status_code == 413
         session = SessionClient(small)
         program(small, session.id, FORWARD)

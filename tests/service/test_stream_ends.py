@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from ..servers import running
-from .conftest import Sent, SessionClient
+from .conftest import Sent, SessionClient, served
 from .streams import ADD, TIMEOUT_S, UP, Raw, Talk, container, fetch, is_problem, written
 from .test_health import slow_program
 
@@ -165,7 +164,7 @@ def sockets(process: Any) -> int:
 @pytest.mark.one_process("the sockets of a gateway are not those of its streams alone")
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="sockets are counted in /proc")
 def test_who_takes_no_answers_holds_up_no_other_connection(slow: Any) -> None:
-    with running("--stream-ping-s", "0.5") as (url, process), httpx.Client(base_url=url, timeout=60) as client:
+    with served("--stream-ping-s", "0.5") as (client, process):
         session = SessionClient(client)
         before = sockets(process)
         raw = stuck(session, slow)
@@ -185,7 +184,7 @@ def test_who_takes_no_answers_holds_up_no_other_connection(slow: Any) -> None:
 @pytest.mark.one_process("a gateway that stops ends its streams, and clients connect to another one")
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
 def test_who_takes_answers_slowly_gets_them_from_a_server_that_stops(slow: Any) -> None:
-    with running("--stream-ping-s", "0.2") as (url, process), httpx.Client(base_url=url, timeout=60) as client:
+    with served("--stream-ping-s", "0.2") as (client, process):
         session = SessionClient(client)
         raw = stuck(session, slow)
         process.terminate()
@@ -199,7 +198,7 @@ def test_who_takes_answers_slowly_gets_them_from_a_server_that_stops(slow: Any) 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
 def test_who_takes_no_answers_does_not_keep_a_server_from_stopping(slow: Any) -> None:
-    with running("--drain-s", "0.2") as (url, process), httpx.Client(base_url=url, timeout=60) as client:
+    with served("--drain-s", "0.2") as (client, process):
         raw = stuck(SessionClient(client), slow)
         process.terminate()
         assert process.wait(TIMEOUT_S) == 0
@@ -231,7 +230,7 @@ def test_what_runs_when_its_session_ends_is_cancelled(
 
 def test_an_idle_session_expires_under_an_open_stream_and_a_busy_one_does_not(slow: Any) -> None:
     # It is looked for expired sessions as often as passes that wait are given up.
-    with running("--pending-timeout-s", "0.1") as (url, _), httpx.Client(base_url=url, timeout=60) as client:
+    with served("--pending-timeout-s", "0.1") as (client, _):
         session = SessionClient(client)
         talk = Talk(session)
         talk.ask(1, UP, x=np.zeros(1, np.float32))
@@ -245,7 +244,7 @@ def test_an_idle_session_expires_under_an_open_stream_and_a_busy_one_does_not(sl
 
 @pytest.mark.one_process("a gateway that stops ends its streams, and clients connect to another one")
 def test_a_server_that_stops_finishes_what_runs_and_says_so(slow: Any) -> None:
-    with running() as (url, process), httpx.Client(base_url=url) as client:
+    with served() as (client, process):
         session = SessionClient(client)
         talk, idle = Talk(session), Talk(SessionClient(client))
         talk.ask(1, UP, x=np.zeros(1, np.float32))

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from ..servers import running
-from .conftest import SessionClient
+from ..servers import peak_bytes, running
+from .conftest import SessionClient, served
 from .streams import ADD, UP, Raw, Talk, container, fetch, written
 from .test_health import slow_program
 
@@ -27,18 +27,12 @@ BOUND_MIB = {"programs": 64, "repeats": 32, "uploads": 96, "pings": 16, "pings b
 """What a flood may cost: bodies, answers, the record's, and as much air again."""
 
 
-def peak(process: Any) -> int:
-    """The most memory that a process ever had, in bytes."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
-
-
 def settled(process: Any) -> int:
-    """The same, when it has stopped growing."""
-    last, same = peak(process), 0
+    """The most memory that a process ever had, in bytes, when it has stopped growing."""
+    last, same = peak_bytes(process), 0
     while same < 5:
         time.sleep(0.1)
-        now = peak(process)
+        now = peak_bytes(process)
         last, same = now, same + 1 if now == last else 0
     return last
 
@@ -111,7 +105,7 @@ def test_who_floods_without_reading_costs_bounded_memory(kind: str) -> None:
 def impatient() -> Iterator[httpx.Client]:
     """Of a server that takes messages of 100,000 bytes and pings five times a second."""
     flags = "--stream-ping-s", str(PING_S), "--max-body-bytes", "100000"
-    with running(*flags) as (url, _), httpx.Client(base_url=url) as client:
+    with served(*flags) as (client, _):
         yield client
 
 
@@ -167,7 +161,7 @@ def test_a_late_answer_to_a_ping_brings_no_more_of_them(impatient: httpx.Client)
 
 def test_a_stream_ends_with_its_session_though_its_client_answers_no_pings() -> None:
     flags = "--stream-ping-s", str(PING_S), "--pending-timeout-s", "0.1"
-    with running(*flags) as (url, _), httpx.Client(base_url=url) as client:
+    with served(*flags) as (client, _):
         session = SessionClient(client)
         raw = Raw(session)
         assert raw.frame()[0] == 0x89
