@@ -5,7 +5,6 @@ In float64 the curves may part by 1e-4; what really lies between them is roundin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,6 @@ import telegrad as tg
 PROMISED = 1e-4
 ROUNDING = 1e-9
 """What the order of float64 sums leaves after some hundred steps."""
-
-
-@pytest.fixture
-def remote(server: str) -> Iterator[tg.Session]:
-    """A session on a real server."""
-    with tg.connect(server, seed=0) as session:
-        yield session
 
 
 def small_numbers(model: Any, lib: Any, seed: int = 0) -> Any:

@@ -126,9 +126,14 @@ def ours(loop: Loop, where: str, server: str) -> Outcome:
         return outcome(loop, tg, Programs)
 
 
-def test_its_numbers_are_torchs(loop: Loop, ours: Outcome) -> None:
+@pytest.fixture(scope="module")
+def theirs(loop: Loop) -> Outcome:
+    """What the loop comes to in torch."""
     torch.manual_seed(0)
-    theirs = outcome(loop, torch, lambda tensors: None)
+    return outcome(loop, torch, lambda tensors: None)
+
+
+def test_its_numbers_are_torchs(loop: Loop, ours: Outcome, theirs: Outcome) -> None:
     if loop.random:
         np.testing.assert_allclose(np.mean(ours.numbers), np.mean(theirs.numbers), rtol=RANDOM_RTOL)
         return
