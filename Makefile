@@ -15,6 +15,10 @@ PACKAGES := 'import sysconfig; print(sysconfig.get_path("purelib"))'
 INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check \
 	--constraint constraints.txt --build-constraint constraints.txt
 
+# After a run that has passed whole.
+record = $(MAKE) --no-print-directory --silent digests-$(1) > .ci/$(1).sha256 && \
+	echo "Commit .ci/$(1).sha256: .ci/run leaves this run out until what is listed there changes"
+
 # What the first run says before it installs anything, and how long the tests take.
 FIRST_demo := the packages, NumPy, SciPy, FastAPI and scikit-learn (360 MB in $(VENV)). That takes one to three minutes
 FIRST_test := the packages, pytest and PyTorch (1 GB in $(VENV), or 6 GB with CUDA: see the README). That takes some minutes
@@ -28,8 +32,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: .first-demo .first-test help demo test test-all test-gpu test-gateway test-clients test-versions \
-	coverage toolchains bench-gpu chaos serve check bench load openapi stubs dist format clean
+.PHONY: .first-demo .first-test help demo test test-all test-gpu test-gateway test-clients test-openapi test-versions \
+	digests-clients digests-versions coverage toolchains bench-gpu chaos serve check bench load openapi stubs dist format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,9 +71,23 @@ test-gateway: $(VENV)/.stamp-test ## The tests of the SDK and REST once more, th
 
 test-clients: $(VENV)/.stamp-clients $(VENV)/.stamp-npm $(VENV)/.stamp-schemathesis toolchains ## Generate clients from the OpenAPI document, compile and run them
 	$(BIN)/python -m pytest tests/clients --numprocesses 2 $(ARGS)
+	@if [ -n "$$CI" ] && [ -z "$(ARGS)" ]; then $(call record,clients); fi
+
+test-openapi: $(VENV)/.stamp-test $(VENV)/.stamp-schemathesis ## Send a server requests that schemathesis makes of the OpenAPI document
+	$(BIN)/python -m pytest tests/clients/test_requests_from_document.py --numprocesses 2 $(ARGS)
 
 test-versions: $(VENV)/.stamp-packages ## Run the server's tests on the lowest and the newest versions, and on later Pythons
 	$(BIN)/python -m tests.versions $(VENV)/versions
+	@$(call record,versions)
+
+# What decides whether these two runs pass, besides our code. `.ci/run` leaves a run out if it is as in .ci/*.sha256.
+digests-clients:
+	@sha256sum pyproject.toml constraints.txt docs/clients.md openapi/*.json \
+		$(sort $(shell find tests/clients -type f -not -path '*/__pycache__/*'))
+
+digests-versions:
+	@sha256sum pyproject.toml constraints.txt $(PROJECTS) tests/versions.py
+	@$(PYTHON) -m tests.versions --list
 
 chaos: $(VENV)/.stamp-packages ## Kill a server under load, 200 times, and compare its durable sessions with undisturbed ones
 	$(BIN)/python -m tests.chaos $(ARGS)

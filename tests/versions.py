@@ -2,6 +2,7 @@
 
 ``lowest`` has the lowest version that our packages name of each requirement, ``newest`` the newest there is; each later
 Python that is installed has the versions of ``constraints.txt``. Each has an environment of its own in FOLDER.
+``--list`` in place of the folder prints the names of the environments.
 """
 
 from __future__ import annotations
@@ -46,9 +47,8 @@ def environments() -> Iterator[tuple[str, str, list[str], list[str]]]:
         try:
             subprocess.run([python, "--version"], capture_output=True, check=True)
         except (OSError, subprocess.CalledProcessError):
-            print(f"Python {version} is not installed here", flush=True)
-        else:
-            yield version, python, requirements(), pinned
+            continue
+        yield version, python, requirements(), pinned
 
 
 def run(*command: str | Path) -> int:
@@ -76,7 +76,10 @@ def tested(name: str, python: str, wanted: list[str], options: list[str], folder
 
 
 def main() -> int:
-    """Say of each environment how it went; 1 if any failed."""
+    """Print how each environment did; 1 if any failed."""
+    if sys.argv[1] == "--list":
+        print(*(name for name, *_ in environments()))
+        return 0
     failed = []
     for name, python, wanted, options in environments():
         print(f"The server's tests, {name if name in ('lowest', 'newest') else 'Python ' + name}:", flush=True)
