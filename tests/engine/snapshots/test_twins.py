@@ -19,7 +19,7 @@ from telegrad_engine.compile import Compiler
 from telegrad_engine.errors import TelegradError, TooLarge
 from telegrad_engine.optim.algorithms import OPTIMIZERS, state_shape
 from telegrad_engine.program import Instruction
-from telegrad_engine.program.program_cache import ProgramCache
+from telegrad_engine.program.program import ProgramCache
 from telegrad_engine.schema.op import CATALOGUE, Op
 from telegrad_engine.session import snapshot
 from telegrad_engine.session.memory_accounting import Quota
