@@ -159,7 +159,7 @@ def test_ports_are_published_on_loopback_and_only_where_somebody_asks() -> None:
 @pytest.mark.parametrize("name", ["gateway", "single"])
 @pytest.mark.parametrize(
     ("publish", "starts"),
-    [("127.0.0.1:9000", True), ("[::1]:8000", True), ("0.0.0.0:8000", False), ("8000", False), ("192.0.2.1:80", False)],
+    [("127.0.0.1:9000", True), ("0.0.0.0:8000", False)],
 )
 def test_what_other_machines_reach_does_not_start_without_keys(
     name: str, publish: str, starts: bool, tmp_path: Path
