@@ -23,7 +23,7 @@ def host_array(tensor: Any) -> Any:
 
 
 class HostValues:
-    """What a tensor's methods make of its values in this process."""
+    """Methods that return values to Python."""
 
     def tolist(self: Any) -> Any:
         """Return the value as nested lists of Python numbers."""

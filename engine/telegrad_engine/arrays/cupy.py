@@ -94,7 +94,7 @@ class CupyBackend(Backend):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or "namespace" not in self.__dict__:
             raise AttributeError(name)
-        found = getattr(self.special if name in SPECIAL else self.namespace, name, None)
+        found = getattr(self.special if name in SPECIAL else self.namespace, SPECIAL.get(name, name), None)
         if found is None:
             known = getattr(NUMPY, name, None)
             if known is None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from .base import Backend
-from .numpy import NUMPY
+from .numpy import NUMPY, SPECIAL
 from .symbolic import NEEDED, TensorScalar, TracedNumber, Untraceable, is_traced, value_of
 
 
@@ -27,14 +27,14 @@ def _names(text: str) -> frozenset[str]:
 KNOWN = _names(
     """
     affine all angle any arange argmax argmin argsort array as_strided asarray ascontiguousarray
-    broadcast_arrays broadcast_to clip column_sums concatenate copy cross cumprod cumsum diagonal digamma dot
-    einsum erf erfc erfinv expand_dims flip fold full imag index_add index_combine index_set lgamma linspace
+    broadcast_arrays broadcast_to clip column_sums concatenate copy cross cumprod cumsum diagonal dot
+    einsum expand_dims flip fold full imag index_add index_combine index_set lgamma linspace
     log_softmax matmul_like max mean min moveaxis normal_cdf ones_like outer pad padded polygamma prod real
     repeat reshape reshape_view roll row_sums running searchsorted sinc softmax solve_triangular sort split squeeze
     stack std strided_windows sum swapaxes take take_along_axis tensordot tile trace transpose tril triu unpool var
     where windows zeros_like
     """
-)
+) | frozenset(SPECIAL)
 """Functions, besides ufuncs, for which the results' shapes and dtypes depend only on those of the arguments."""
 LINEAR = _names("cholesky det eigh eigvalsh inv pinv qr slogdet solve svd")
 """Such functions of ``numpy.linalg``."""
