@@ -157,7 +157,7 @@ class Mistakes:
         backward = lib.autograd.function.once_differentiable(lambda ctx, grad: grad * 2)
         y = function(lib, forward=double, backward=backward).apply(x)
         (first,) = lib.autograd.grad((y * y).sum(), x, create_graph=True)
-        lib.autograd.grad(first.sum(), x)
+        first.sum().backward()
 
     def a_dirty_view_beside_another_output(lib: Any) -> None:
         def forward(ctx: Any, x: Any) -> Any:
