@@ -1,7 +1,8 @@
 """Selects which tests run, and provides sessions. SDK tests run against a local session and a server.
 
 ``make test`` runs a selection in a few minutes: of each test at most ``SETS`` sets of its parameters, those that are
-spread evenly, and no test marked ``full``. ``make test-all`` runs everything, and so does a run that names files.
+spread evenly, besides all that run on the engine alone, and no test marked ``full``. ``make test-all`` runs everything,
+and so does a run that names files.
 A test marked ``every`` keeps all its sets.
 
 Internals: the age at which instructions are sent is no setting.
@@ -17,12 +18,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
 import telegrad as tg
 from telegrad.tape import flush_policy
 
+from .client.parity import ENGINE, library
 from .servers import Gateways, running_server
 
 SETS = 2
@@ -89,19 +92,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for same in sets.values():
         if same[0].get_closest_marker("full"):
             continue
-        step = 1 if same[0].get_closest_marker("every") else max(1, len(same) / SETS)
-        kept += [same[int(i * step)] for i in range(int(len(same) / step))]
+        quick = [item for item in same if place_of(item) == "engine"]
+        kept += quick
+        others = [item for item in same if place_of(item) != "engine"]
+        step = 1 if same[0].get_closest_marker("every") else max(1, len(others) / SETS)
+        kept += [others[int(i * step)] for i in range(int(len(others) / step))]
     config.hook.pytest_deselected(items=list(set(items).difference(kept)))
     items[:] = kept
 
 
+def place_of(item: pytest.Item) -> Any:
+    """Where a test runs: on the engine, in a session here, or in one on a server; None if its parameters do not say."""
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    return parameters.get("everywhere", parameters.get("address"))
+
+
 def needs_server(item: pytest.Item) -> bool:
     """Whether a test uses a server, or is beside tests that start one."""
-    parameters = getattr(item, "callspec", None)
-    if parameters is not None and parameters.params.get("address") == "local":
+    if place_of(item) in ("engine", "local"):
         return False
     starts = any(getattr(getattr(item, "module", None), name, None) for name in ("running", "running_server", "served"))
-    return starts or not {"server", "url", "address"}.isdisjoint(getattr(item, "fixturenames", ()))
+    return starts or not {"server", "url", "address", "everywhere"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -165,6 +176,18 @@ def session(address: str) -> Iterator[tg.Session]:
     """A fresh session, the current one while the test runs."""
     with tg.connect(address, seed=0) as session:
         yield session
+
+
+@pytest.fixture(params=["engine", "local", "http"])
+def everywhere(request: pytest.FixtureRequest) -> Iterator[tg.Session | None]:
+    """Where a comparison with PyTorch runs: on the engine, then in a session in this process and in one on a server."""
+    if request.param == "engine":
+        with library(ENGINE), np.errstate(all="ignore"):
+            yield None
+    else:
+        url = "local://" if request.param == "local" else request.getfixturevalue("server")
+        with tg.connect(url, seed=0) as session:
+            yield session
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 
 import telegrad as tg
 from telegrad_engine.autograd.custom_function import Function as EngineFunction
+from telegrad_engine.errors import NotSupported
 from telegrad_engine.program.registered_functions import SHARED, Installed
 from telegrad_engine.schema.parameters import Array
 
@@ -383,6 +384,22 @@ def test_mistakes_are_told_in_torchs_words(everywhere: tg.Session | None, body: 
     same_error(body, whole=True)
     nothing_waits(everywhere)
     same(Bodies.replaced_on_the_way)
+
+
+@pytest.mark.parametrize("register", ["register_hook", "register_prehook"])
+def test_a_hook_of_a_node_at_which_backward_ends_is_refused(session: tg.Session, register: str) -> None:
+    """torch runs it; a pass cannot stop for the client there. No gradient is computed."""
+    x = leaf(tg)
+    y = x * 2
+    y.retain_grad()
+    handle = getattr(y.grad_fn, register)(lambda *grads: None)
+    with pytest.raises(NotSupported, match=r"backward\(inputs=...\) ends; register it on the tensor instead"):
+        (y * y).sum().backward(inputs=[y])
+    assert y.grad is None
+    nothing_waits(session)
+    handle.remove()
+    (y * y).sum().backward(inputs=[y])
+    assert y.grad.tolist() == (y * 2).tolist()
 
 
 def test_an_error_of_a_hook_is_the_users(session: tg.Session) -> None:

@@ -29,6 +29,7 @@ BACKWARD, HOOK, POST_ACCUMULATE = "backward", "hook", "post_accumulate_grad_hook
 NODE_PREHOOK, NODE_HOOK = "node_prehook", "node_hook"
 """More kinds of stops: a node's hooks before its derivatives, and after."""
 CANNOT_WAIT = "is evaluated by the client, for which only backward and grad can wait"
+AT_THE_END = f"{CANNOT_WAIT}, but not at a node where backward(inputs=...) ends; register it on the tensor instead"
 
 
 class Stop:
@@ -78,10 +79,10 @@ class ClientHook:
         """The client's identifier of the hook."""
         self.kind = kind
 
-    def __call__(self, grad: Any) -> None:
-        """Raise NotSupported for a tensor's hook, which only a pass that cannot stop calls; else do nothing."""
-        if self.kind == HOOK:
-            raise NotSupported(f"hook {self.client_id} {CANNOT_WAIT}")
+    def __call__(self, *grads: Any) -> None:
+        """Raise NotSupported, because no pass stops here; a hook on an accumulated gradient does nothing."""
+        if self.kind != POST_ACCUMULATE:
+            raise NotSupported(f"hook {self.client_id} {CANNOT_WAIT if self.kind == HOOK else AT_THE_END}")
 
 
 @cache
