@@ -399,7 +399,7 @@ def test_a_hook_of_a_node_at_which_backward_ends_is_refused(session: tg.Session,
     nothing_waits(session)
     handle.remove()
     (y * y).sum().backward(inputs=[y])
-    assert y.grad.tolist() == (y * 2).tolist()
+    assert y.grad is not None and y.grad.tolist() == (y * 2).tolist()
 
 
 def test_an_error_of_a_hook_is_the_users(session: tg.Session) -> None:
