@@ -25,7 +25,6 @@ from hypothesis import settings
 import telegrad as tg
 from telegrad.tape import flush_policy
 
-from .client.parity import ENGINE, library
 from .servers import Gateways, running_server
 
 SETS = 2
@@ -182,6 +181,8 @@ def session(address: str) -> Iterator[tg.Session]:
 def everywhere(request: pytest.FixtureRequest) -> Iterator[tg.Session | None]:
     """Where a comparison with PyTorch runs: on the engine, then in a session in this process and in one on a server."""
     if request.param == "engine":
+        from .client.parity import ENGINE, library  # not above: tests of other versions run without PyTorch
+
         with library(ENGINE), np.errstate(all="ignore"):
             yield None
     else:
