@@ -187,13 +187,27 @@ def test_a_session_ends_with_a_prompt_that_is_fed_by_a_pipe(own: str) -> None:
     assert sessions(own) == []
 
 
+PROMPT = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that the terminal's Ctrl-C is for this process
+os.execv(sys.executable, [sys.executable, "-q"])
+"""
+
+
 class Terminal:
     """A Python prompt in its own terminal."""
 
     def __init__(self) -> None:
-        self.child, self.end = pty.fork()
-        if not self.child:
-            os.execve(sys.executable, [sys.executable, "-q"], {**os.environ, "TERM": "dumb", "PYTHON_BASIC_REPL": "1"})
+        self.end, child_end = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROMPT],
+            stdin=child_end,
+            stdout=child_end,
+            stderr=child_end,
+            start_new_session=True,
+            env={**os.environ, "TERM": "dumb", "PYTHON_BASIC_REPL": "1"},
+        )
+        os.close(child_end)
         self.shown = ""
         self.read_until(">>> ")
 
@@ -216,7 +230,7 @@ class Terminal:
                 pass
         except OSError:  # Linux: the terminal's other side is closed
             pass
-        os.waitpid(self.child, 0)
+        self.process.wait()
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -139,16 +141,14 @@ def test_a_full_server_and_a_used_up_quota_are_reported_at_once_if_asked_for() -
 @pytest.mark.full
 def test_ctrl_c_ends_the_wait(front: Front) -> None:
     front.headers, front.left = {"retry-after": "50"}, 10**6
-    main = threading.main_thread().ident
-
-    def interrupt() -> None:
+    script = "import sys, telegrad as tg; tg.connect(sys.argv[1])"
+    with subprocess.Popen([sys.executable, "-c", script, front.url], stderr=subprocess.PIPE, text=True) as process:
         while not front.refused:
+            assert process.poll() is None
             time.sleep(0.01)
-        signal.pthread_kill(main, signal.SIGINT)
-
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        tg.connect(front.url)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=40)
+    assert errors.rstrip().endswith("KeyboardInterrupt")
 
 
 def test_a_connection_waits_for_room_on_the_server() -> None:

@@ -286,7 +286,7 @@ def test_nothing_logs_a_key(database: str) -> None:
     key = create_key(database, "research")
     with running("--database-url", database, "--log-level", "debug") as (url, process):
         assert status(url, key) == 200
-        assert status(url, key[:-1] + "x") == 401
+        assert status(url, key[:-1] + ("y" if key[-1] == "x" else "x")) == 401
         with client_with(url, key) as client:
             dial(url, client.post("/v1/sessions").headers["location"], key).close()
         process.terminate()
