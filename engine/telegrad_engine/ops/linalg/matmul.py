@@ -115,6 +115,8 @@ def matmul(xp: Any, input: Array, other: Array) -> Any:
 
 
 def _matmul_wrt_input(F: Any, grad: Any, other: Any, input_shape: Any) -> Any:
+    if other.ndim == 2 and len(input_shape) > 1:
+        return F.matmul(grad, F.t(other))
     if other.ndim == 1:
         return F.unsqueeze(grad, -1) * other
     if len(input_shape) == 1:
@@ -123,6 +125,8 @@ def _matmul_wrt_input(F: Any, grad: Any, other: Any, input_shape: Any) -> Any:
 
 
 def _matmul_wrt_other(F: Any, grad: Any, input: Any, other_shape: Any) -> Any:
+    if input.ndim == len(other_shape) == 2:
+        return F.matmul(F.t(input), grad)
     if input.ndim == 1:
         return F.unsqueeze(input, -1) * F.unsqueeze(grad, -2) if len(other_shape) > 1 else grad * input
     if len(other_shape) == 1:

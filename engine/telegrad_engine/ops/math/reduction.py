@@ -113,7 +113,12 @@ def _over(grad: Any, n: int) -> Any:
     return grad / n if n < 2**15 else grad * 2.0**-15 / (n / 2**15)
 
 
-@op(_mean_rule, node=_by_dim("Mean"))
+def _average(xp: Any, input: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
+    total, n, divide = _reduce(xp, input, dim, keepdim, dtype), count(input.shape, dim), xp.true_divide
+    return None if total is None else lambda x: divide(total(x), n, dtype=x.dtype)
+
+
+@op(_mean_rule, node=_by_dim("Mean"), prepare=_average)
 def mean(xp: Any, input: Array, dim: OptionalInts = None, keepdim: Bool = False, *, dtype: OptionalDType = None) -> Any:
     """The mean over ``dim``, or over everything."""
     total = _sum(xp, input, dim, keepdim, input.dtype if dtype is None else dtype.numpy)
