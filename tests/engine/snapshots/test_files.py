@@ -1,6 +1,7 @@
 """Files of snapshots: what they take, and that damaged and hostile ones are refused.
 
-Internals: as in test_twins.py, and hostile files are made with the functions that write files.
+Internals: as in test_twins.py, and hostile files are made with the functions that write files. A later version is one
+with other derivatives.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 
 from telegrad_engine.errors import MalformedRequest, NotSupported, TelegradError, TooLarge
 from telegrad_engine.program import Instruction, safetensors
+from telegrad_engine.schema.op import CATALOGUE
 from telegrad_engine.session import snapshot
 from telegrad_engine.session.session import Session
 from telegrad_engine.session.snapshot import container
@@ -37,6 +39,37 @@ def file_of(document: Any, blocks: list[Any]) -> Any:
     for block in blocks:
         arrays.number(block.copy())
     return container.encode(document, arrays)
+
+
+@pytest.mark.parametrize("freed", [False, True])
+def test_a_derivative_of_a_later_version_may_need_the_saved_values_in_another_order(
+    monkeypatch: pytest.MonkeyPatch, freed: bool
+) -> None:
+    session = Session()
+    for name, value in (("x", 3.0), ("y", 5.0)):
+        run(session, ("full", [], [name], {"size": (), "fill_value": value}), ("requires_grad_", [name], [], {}))
+    run(session, ("mul", ["x", "y"], ["z"], {}))
+    if freed:
+        run(session, ("backward", [("z",)], [], {}))
+    content = snapshot.save(session)
+    op = CATALOGUE.get("mul")
+    monkeypatch.setattr(op, "plans", {})
+    monkeypatch.setitem(op.rules, "input", lambda F, grad, input, other: grad * other)
+    restored = snapshot.restore(content)
+    if not freed:
+        run(restored, ("backward", [("z",)], [], {}))
+    assert [restored.tensors[name].grad.item() for name in "xy"] == [5.0, 3.0]
+
+
+def test_a_snapshot_without_a_value_that_a_later_version_needs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session()
+    run(session, ("ones", [], ["x"], {"size": (2,)}), ("requires_grad_", ["x"], [], {}), ("tan", ["x"], ["y"], {}))
+    content = snapshot.save(session)
+    op = CATALOGUE.get("tan")
+    monkeypatch.setattr(op, "plans", {})
+    monkeypatch.setitem(op.rules, "input", lambda F, grad, input: grad / F.cos(input) ** 2)
+    with pytest.raises(NotSupported, match="the derivative of tan needs its input, which the version"):
+        snapshot.restore(content)
 
 
 @pytest.mark.full

@@ -20,7 +20,7 @@ from ...autograd.client_evaluation import ClientHook, ClientNode
 from ...autograd.custom_function.ctx import FunctionCtx, Saved
 from ...autograd.custom_function.function import Error, FunctionNode, plan_without_rules
 from ...context import generator_from_bytes
-from ...errors import InvalidFunction, MalformedRequest, TooLarge
+from ...errors import InvalidFunction, MalformedRequest, NotSupported, TooLarge
 from ...graph.data import NOWHERE, NodeData, Numbering, make_nodes
 from ...graph.hooks import Hooks, NodeHooks, TensorHooks
 from ...graph.node import FREED, MultiOutputNode, Node, accumulator
@@ -30,7 +30,7 @@ from ...program.client_evaluation import _Ctx
 from ...program.instructions import Instruction, check_id
 from ...program.registered_functions import Budget, FunctionProgram
 from ...program.registered_functions.blocks import CallContext
-from ...schema.derivative_plan import DerivativePlan
+from ...schema.derivative_plan import DerivativePlan, Save
 from ...schema.op import CATALOGUE, NO_ATTRS
 from ...shapes import Size, Spec
 from ...tensor.eager import Tensor
@@ -39,7 +39,7 @@ from ...transforms.saved_tensor_hooks import Packed
 from ..session import Session
 from .blocks import Arrays, ArraySpec, Block, check_bools
 from .values import decode, dtype_of, sizes
-from .writer import INFERENCE, SEALS
+from .writer import INFERENCE, SEALS, plan_name
 
 _T = TypeVar("_T")
 _new: Any = object.__new__
@@ -234,7 +234,8 @@ class Reader:
             fixed["op"], fixed["shape"], fixed["dtype"] = op, sizes(record[2]), dtype_of(record[3])
             if "attrs" in more:
                 fixed["attrs"] = decode(more["attrs"], self)
-            fixed["saved"], fixed["versions"] = self._saved_values(op, plan, record[4], record[5])
+            written = self._document.get("saves", {}).get(plan_name(op.key, record[1]))
+            fixed["saved"], fixed["versions"] = self._saved_values(op, plan, written, record[4], record[5])
         return NodeData(kind, fixed, (), (), edges)
 
     def _edge_number(self, age: int, data: Any) -> int:
@@ -248,10 +249,20 @@ class Reader:
             raise MalformedRequest("snapshot: an edge leads to a newer node")
         return target
 
-    def _saved_values(self, op: Any, plan: DerivativePlan, saved: Any, versions: Any) -> tuple[Any, tuple[Any, ...]]:
-        """Return the values that a node saved, and the versions of saved tensors."""
+    def _saved_values(
+        self, op: Any, plan: DerivativePlan, written: Any, saved: Any, versions: Any
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """Return the values that a node saved, and the versions of saved tensors, as this version's plan has them.
+
+        ``written`` are the sources of the values; None in snapshots of 0.1 and of nodes that saved none. Raises
+        NotSupported if another version's derivatives needed other values.
+        """
         if saved is None:
             return FREED, ()
+        if written is not None and saved:
+            positions = _positions(op, plan, [Save(source, key) for source, key in written])
+            saved = [_at(saved, position) for position in positions]
+            versions = [(positions.index(at), *rest) for at, *rest in versions if at in positions]
         if len(saved) not in (0, len(plan.saves)):
             raise MalformedRequest(f"snapshot: {op.key} saves {len(plan.saves)} values, not {len(saved)}")
         values = tuple([decode(value, self) for value in saved])
@@ -380,6 +391,17 @@ def _needs(op: Any, edges: Sequence[int]) -> tuple[Any, ...]:
         needs.append(tuple(flags[:taken]) if param.is_list else flags[0])
         flags = flags[taken:]
     return tuple(needs)
+
+
+def _positions(op: Any, plan: DerivativePlan, written: Sequence[Save]) -> list[int]:
+    """Return where each value that a plan saves was written."""
+    missing = [save.source for save in plan.saves if save not in written]
+    if missing:
+        raise NotSupported(
+            f"snapshot: the derivative of {op.key} needs its {missing[0]}, which the version of Telegrad that wrote "
+            "the snapshot did not save; call backward there, or save the session without the graph"
+        )
+    return [written.index(save) for save in plan.saves]
 
 
 def _specs(data: Any) -> list[tuple[tuple[int, ...], np.dtype[Any]] | None]:

@@ -44,6 +44,11 @@ CTX |= {"materialize_grads"}
 NO_SNAPSHOT = "cannot be saved or forked with its session; free the tensors that depend on it first"
 
 
+def plan_name(op: str, edges: Sequence[Any]) -> str:
+    """Return a name of the plan of an op's derivatives for the inputs that have an edge."""
+    return " ".join([op, *["-" if edge is None else "+" for edge in edges]])
+
+
 def refused(what: str) -> NotSupported:
     """Return the error for an object that has no snapshot."""
     return NotSupported(f"{what} {NO_SNAPSHOT}")
@@ -60,6 +65,8 @@ class Writer:
         self._frames, self._sections = Numbering(), Numbering()
         self.tensor, self._counter = self.tensors.of, self._counters.of
         self._retained: list[tuple[list[Any], Any]] = []
+        self._saves: dict[str, Any] = {}
+        """What the nodes of each plan save, in order: a later version's derivatives may need other values."""
         self._records: dict[str, list[Any]] = {"tensors": [], "nodes": [], "frames": [], "sections": []}
         self._roots = self._describe_session(session)
         self._walk()
@@ -74,6 +81,7 @@ class Writer:
         return {
             **self._roots,
             **self._records,
+            "saves": self._saves,
             "functions": self._function_records(),
             "counters": [INFERENCE if type(c) is InferenceVersion else c[0] for c in self._counters],
             "order": sorted(range(len(nodes)), key=lambda number: nodes[number].sequence),
@@ -207,6 +215,8 @@ class Writer:
         _check_attributes("a node", vars(node), NODE)
         edges = [self.edge(target) for target in node.next_edges]
         saved = None if node.saved is FREED else [encode(value, self) for value in node.saved]
+        if saved:
+            self._saves.setdefault(plan_name(node.op.key, edges), [[*save] for save in node.plan.saves])
         versions = [(at, self._counter(cell), version) for at, cell, version in node.versions]
         more: dict[str, Any] = {}
         if node.attrs:
