@@ -27,7 +27,7 @@ DOCUMENTED = {
     "telegrad_service.settings",
 }
 """The modules that docs/engine.md, docs/functions.md and CONTRIBUTING.md explain, and those that start a server."""
-PROTOCOLS = {"_metadata", "_replace", "_repr_html_"}
+PROTOCOLS = {"_asdict", "_fields", "_metadata", "_replace", "_repr_html_"}
 """Public names of named tuples, of Jupyter, and of torch's state dicts."""
 OF_TORCH = (torch.Tensor, torch.nn.Module(), torch.autograd.forward_ad, torch.utils)
 """Objects of torch's whose names with an underscore Telegrad has too."""

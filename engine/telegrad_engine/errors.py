@@ -20,7 +20,7 @@ class TelegradError(Exception):
     """The base class of all Telegrad errors.
 
     ``detail`` is the text, which is PyTorch's if PyTorch has one. ``context`` says where the error occurred:
-    ``instruction`` (its index in the program), ``op``, ``ids`` and ``shapes``.
+    ``instruction`` (its index in the program), ``op``, ``ids`` (a list) and ``shapes`` (by id: ``{"x": [2, 0]}``).
     """
 
     slug: ClassVar[str] = "error"

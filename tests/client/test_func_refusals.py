@@ -1,4 +1,7 @@
-"""What functions under ``torch.func`` may not do: change captured tensors in place, apply Functions without setup."""
+"""What functions under ``torch.func`` may not do: change captured tensors, read values, apply Functions without setup.
+
+Internals: the class of the methods that return values, so that a new one is tested too.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 import pytest
 
 import telegrad as tg
+from telegrad.tensor.host_values import HostValues
 
 from .parity import same, same_error
 
@@ -228,3 +232,18 @@ def test_hooks_on_saved_tensors_work_under_transforms() -> None:
         return x.grad, lib.func.grad(lambda v: (v.exp() * v).sum())(lib.ones(3))
 
     same(function)
+
+
+OTHER_ARGUMENTS = {"apply_": (abs,), "map_": (1.0, max), "map2_": (1.0, 1.0, max)}
+
+
+@pytest.mark.parametrize("name", [name for name in vars(HostValues) if not name.startswith("_")])
+def test_a_tensor_without_values_refuses_a_method_that_returns_them(name: str) -> None:
+    def read(x: tg.Tensor) -> tg.Tensor:
+        getattr(x, name)(*OTHER_ARGUMENTS.get(name, ()))
+        return x * 2
+
+    with pytest.raises(RuntimeError, match=r"vmap|storage"):
+        tg.vmap(read)(tg.ones(3))
+    with pytest.raises(RuntimeError, match="the value of a tensor, and there is none while a function is traced"):
+        tg.register_function("reads", read)

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from telegrad_service.cli import DOCUMENT
+from telegrad_service.problems import MEDIA_TYPE, Problem
 
 Operations = dict[str, dict[str, Any]]
 
@@ -44,7 +45,10 @@ def operation_of(method: str, path: str) -> dict[str, Any] | None:
 
 
 def check(response: httpx.Response) -> None:
-    """Assert that the document has the status, the media type and the required headers of a response."""
+    """Assert that the document has the status, the media type and the required headers of a response.
+
+    The body of a problem has the members that every problem has.
+    """
     request = response.request
     operation = operation_of(request.method, request.url.raw_path.decode().partition("?")[0])
     if operation is None or response.status_code == 405:
@@ -56,5 +60,7 @@ def check(response: httpx.Response) -> None:
         documented = document()["components"]["responses"][documented["$ref"].rpartition("/")[2]]
     media_type = response.headers.get("content-type", "").partition(";")[0]
     assert media_type in (documented.get("content") or {"": None}), f"{name} answered {status} as {media_type!r}"
+    if media_type == MEDIA_TYPE and request.method != "HEAD":
+        Problem.model_validate_json(response.read(), strict=True)
     for header, described in documented.get("headers", {}).items():
         assert not described.get("required") or header in response.headers, f"{name} answered {status} without {header}"

@@ -15,6 +15,7 @@ from inspect import signature
 from time import perf_counter
 from typing import Any, TypeVar, get_type_hints
 
+import numpy as np
 from pydantic import BaseModel
 
 from telegrad_engine.errors import InternalError, ProgramNotRun, SequenceConflict, TelegradError, TooLarge
@@ -57,9 +58,10 @@ def command(name: str) -> Callable[[Function], Function]:
 
 
 def query(function: Function) -> Function:
-    """Declare a function that only reads its session."""
-    QUERIES.add(function)
-    return function
+    """Declare a function that only reads its session. Like programs, it computes without NumPy's warnings."""
+    quiet: Function = np.errstate(all="ignore")(function)
+    QUERIES.add(quiet)
+    return quiet
 
 
 def brief(workload: Callable[..., Hashable | None]) -> Callable[[Function], Function]:
