@@ -41,11 +41,15 @@ def bits(array: np.ndarray) -> bytes:
     return (np.where(array == array, array, np.abs(array)) if array.dtype.kind == "f" else array).tobytes()
 
 
+def called(op: Op, case: Case, arrays: dict[int, np.ndarray]) -> tuple[Any, Any]:
+    """A call, and its results, which are recorded, or its error."""
+    call = oracle.with_dtypes(oracle.build(case, arrays, tg.tensor), dtypes)
+    return call, oracle.attempt(lambda: oracle.our_function(op, functions)(*call.args, **call.kwargs))
+
+
 def outcome(op: Op, case: Case, arrays: dict[int, np.ndarray]) -> list[Any]:
     """The metadata of a call's results before anything is sent, then their values and gradients."""
-    call = oracle.build(case, arrays, tg.tensor)
-    call = oracle.with_dtypes(call, dtypes)
-    results = oracle.attempt(lambda: oracle.our_function(op, functions)(*call.args, **call.kwargs))
+    call, results = called(op, case, arrays)
     if isinstance(results, oracle.Failure):
         return [results.kind, results.text]
     seen: list[Any] = [(tuple(r.shape), r.dtype, r.requires_grad, r.is_leaf, r._version) for r in results]
@@ -65,7 +69,7 @@ def outcome(op: Op, case: Case, arrays: dict[int, np.ndarray]) -> list[Any]:
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.key)
 def test_the_fourth_recording_is_the_first(op: Op, local: tg.Session) -> None:
-    for case in cases_of(op):
+    for case in cases_of(op)[:5]:
         for dtype in ("float32", "int64"):
             try:
                 arrays = oracle.arrays_of(case, np.dtype(dtype))
@@ -73,8 +77,9 @@ def test_the_fourth_recording_is_the_first(op: Op, local: tg.Session) -> None:
                 continue
             with observed_by(Watching()):  # no cached call is used here
                 first = outcome(op, case, arrays)
-            for _ in range(4):
-                assert outcome(op, case, arrays) == first, f"{op.key} {case} {dtype}"
+            for _ in range(2):
+                called(op, case, arrays)
+            assert outcome(op, case, arrays) == first, f"{op.key} {case} {dtype}"
 
 
 def test_tensors_of_two_sessions_are_told_apart_the_fourth_time_too() -> None:
