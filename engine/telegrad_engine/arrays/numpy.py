@@ -25,7 +25,7 @@ BITS: dict[Any, Any] = {np.dtype(f"f{size}"): np.dtype(f"i{size}") for size in (
 """The integer dtypes by whose products with 0 and 1 floating arrays are masked."""
 
 SPECIAL = {"digamma": "psi", "erf": "erf", "erfc": "erfc", "erfinv": "erfinv"}
-"""The special functions of one array that SciPy and CuPy compute, and their names for them. They replace NumPy's own."""
+"""The special functions of one array that SciPy and CuPy compute, and their names there. They replace NumPy's own."""
 
 LONGEST_STEP = 2**63 - 1
 """The largest stride of a NumPy array in bytes."""
