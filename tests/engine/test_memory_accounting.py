@@ -229,7 +229,7 @@ def test_a_backward_pass_is_granted_its_memory() -> None:
 # Whatever a session holds, it takes no more memory than is on its account --------------------------------------------
 
 
-COUNT = 60_000
+COUNT = 25_000
 RATIO, BASE = 1.3, 8 * MIB
 """What a session may take of what is on its account, and what the process takes for itself meanwhile."""
 Instructions = list[dict[str, Any]]
