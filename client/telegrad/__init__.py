@@ -93,7 +93,7 @@ from .tensor.method_functions import is_storage, typename
 from .tensor.notebook import graph
 
 if TYPE_CHECKING:
-    from . import aio, backends, cuda, func, nn, optim, profiler, return_types, testing, utils
+    from . import aio, backends, cuda, func, nn, notebook, optim, profiler, return_types, testing, utils
     from . import serialization as serialization
     from ._functions import *  # noqa: F403
     from .aio import aconnect
@@ -103,7 +103,7 @@ if TYPE_CHECKING:
 
 ON_DEMAND = {
     **{name: name for name in ["aio", "backends", "cuda", "func", "nn", "optim", "profiler", "return_types"]},
-    **{name: name for name in ["serialization", "testing", "utils"]},
+    **{name: name for name in ["notebook", "serialization", "testing", "utils"]},
     "aconnect": "aio",
     "compile": "compiled",
     "load": "serialization",
@@ -143,6 +143,23 @@ def tensor(
     """Return a new tensor with a copy of ``data``: numbers, nested lists, an array or another library's tensor.
 
     Python floats become float32, ints int64; NumPy numbers keep their dtype. Raises ValueError for ragged data.
+
+    The tensor is a leaf in the current session. Raises RuntimeError for one that requires gradients and is not
+    floating.
+
+    Args:
+        data: Numbers, nested lists of one length at each level, an array, or another library's tensor.
+        dtype: The dtype of the result; None follows from the data.
+        device: The device of the result: only that of the session.
+        requires_grad: Whether gradients are computed for the result.
+        pin_memory: Only False without a GPU.
+
+    Examples:
+        >>> tg.tensor([[1.0, 2.0], [3.0, 4.0]])
+        tensor([[1., 2.],
+                [3., 4.]])
+        >>> tg.tensor([1, 2], dtype=tg.float32, requires_grad=True)
+        tensor([1., 2.], requires_grad=True)
     """
     if pin_memory:
         raise InvalidOperation("Cannot access accelerator device when none is available.")
@@ -151,15 +168,35 @@ def tensor(
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    """Return ``data`` as a tensor; a tensor is returned as it is unless its dtype changes."""
+    """Return ``data`` as a tensor; a tensor is returned as it is unless its dtype changes.
+
+    ``data`` is numbers, nested lists, an array or a tensor; ``device`` can only be that of the session.
+
+    Examples:
+        >>> x = tg.ones(2)
+        >>> tg.as_tensor(x) is x, tg.as_tensor([1, 2])
+        (True, tensor([1, 2]))
+    """
     if isinstance(data, Tensor):
         return data if dtype is None and device is None else data.to(device=device, dtype=dtype)
     return tensor(data, dtype=dtype, device=device)
 
 
 def is_tensor(value: Any) -> builtins.bool:
-    """Whether ``value`` is a tensor."""
+    """Whether ``value`` is a tensor.
+
+    Examples:
+        >>> tg.is_tensor(tg.zeros(2)), tg.is_tensor([0.0, 0.0])
+        (True, False)
+    """
     return isinstance(value, Tensor)
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Add the magics ``%telegrad`` and ``%%telegrad_profile``; IPython calls it for ``%load_ext telegrad``."""
+    from .notebook import extension
+
+    extension.load(ipython)
 
 
 globals().update(TYPED)
@@ -198,8 +235,8 @@ OTHER_NAMES = ("bool", "double", "float", "half", "int", "long", "short")
 """Names of dtypes that are also Python builtins; ``from telegrad import *`` leaves them out."""
 
 __all__ = ["Generator", "GradScaler", "OutOfMemoryError", "Session", "Size", "TelegradError", "Tensor"]
-__all__ += ["aio", "amp", "autograd", "backends", "cuda", "func", "linalg", "nn", "ops", "optim", "profiler", "random"]
-__all__ += ["return_types", "testing", "utils", "version"]
+__all__ += ["aio", "amp", "autograd", "backends", "cuda", "func", "linalg", "nn", "notebook", "ops", "optim"]
+__all__ += ["profiler", "random", "return_types", "testing", "utils", "version"]
 __all__ += ["bfloat16", "dtype", "float16", "float32", "float64"]
 __all__ += ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 __all__ += ["broadcast_shapes", "can_cast", "finfo", "iinfo", "promote_types", "result_type"]

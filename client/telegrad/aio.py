@@ -11,11 +11,19 @@ from types import TracebackType
 from typing import Any
 
 from .sessions.session import Session, enter, transport_to
-from .tensor.handle import Tensor, in_worker_thread, recorder_of
+from .tensor.handle import Tensor, recorder_of
+from .tensor.host_values import in_worker_thread
 
 
 class Connecting:
-    """The return value of :func:`aconnect`: use it with ``async with``, or ``await`` it for a session."""
+    """The return value of :func:`aconnect`: use it with ``async with``, or ``await`` it for a session.
+
+    ``url`` and ``options`` are those of ``connect``.
+
+    Examples:
+        >>> type(tg.aconnect("local://")).__name__
+        'Connecting'
+    """
 
     def __init__(self, url: str | None, options: dict[str, Any]) -> None:
         self._url, self._options = url, options
@@ -51,18 +59,50 @@ def aconnect(
     """Open a session like :func:`telegrad.connect`, for the task that awaits it, without blocking the event loop.
 
     ``async with tg.aconnect(url) as session: …`` closes it at the end; ``session = await tg.aconnect(url)`` does not.
+
+    The other arguments are those of ``connect``.
+
+    Examples:
+        >>> import asyncio
+        >>> async def total():
+        ...     async with tg.aconnect("local://"):
+        ...         return await tg.ones(3).sum().value()
+        >>> float(asyncio.run(total()))
+        3.0
     """
     return Connecting(url, {"device": device, "seed": seed, "dtype": dtype, "stream": stream, **options})
 
 
 async def aclose(session: Session) -> None:
-    """Close a session and free everything in it, like its ``close`` method."""
+    """Close a session and free everything in it, like its ``close`` method.
+
+    ``session`` is the session.
+
+    Examples:
+        >>> import asyncio
+        >>> async def run():
+        ...     session = await tg.aconnect("local://")
+        ...     await tg.aio.aclose(session)
+        >>> asyncio.run(run())
+    """
     await in_worker_thread(session.recorder.close)
     session.close()  # the recorder is closed already; this deactivates the session in this task
 
 
 async def values(*tensors: Tensor) -> tuple[Any, ...]:
-    """Fetch the values of tensors of one session as NumPy arrays, with one message."""
+    """Fetch the values of tensors of one session as NumPy arrays, with one message.
+
+    ``tensors`` are the tensors.
+
+    Examples:
+        >>> import asyncio
+        >>> async def both():
+        ...     async with tg.aconnect("local://"):
+        ...         x = tg.ones(3)
+        ...         return await tg.aio.values(x.sum(), x.mean())
+        >>> [float(value) for value in asyncio.run(both())]
+        [3.0, 1.0]
+    """
     if not tensors:
         return ()
     recorder = recorder_of(tensors)
@@ -71,5 +111,14 @@ async def values(*tensors: Tensor) -> tuple[Any, ...]:
 
 
 async def value(tensor: Tensor) -> Any:
-    """The tensor's value as a NumPy array, whether or not it requires grad."""
+    """The tensor's value as a NumPy array, whether or not it requires grad.
+
+    Examples:
+        >>> import asyncio
+        >>> async def total():
+        ...     async with tg.aconnect("local://"):
+        ...         return await tg.aio.value(tg.ones(3).sum())
+        >>> float(asyncio.run(total()))
+        3.0
+    """
     return (await values(tensor))[0]

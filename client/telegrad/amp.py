@@ -18,7 +18,14 @@ from telegrad_engine.amp.autocast import DEFAULTS
 
 
 def is_autocast_available(device_type: Any) -> bool:
-    """Whether autocast supports this device type. Raises TypeError unless it is a string."""
+    """Whether autocast supports this device type. Raises TypeError unless it is a string.
+
+    ``device_type`` is the name.
+
+    Examples:
+        >>> tg.amp.is_autocast_available("cpu")
+        True
+    """
     if not isinstance(device_type, str):
         kind = type(device_type).__name__
         raise TypeError(f"is_autocast_available(): argument 'device_type' (position 1) must be str, not {kind}")

@@ -39,6 +39,12 @@ class finfo(_Limits):
     """The limits of a floating dtype: ``min max eps tiny smallest_normal resolution bits``.
 
     Without a dtype, the default dtype is used. Raises TypeError for any other dtype.
+
+    ``type`` is the dtype.
+
+    Examples:
+        >>> tg.finfo(tg.float32).eps
+        1.1920928955078125e-07
     """
 
     def __init__(self, type: Any = None) -> None:
@@ -63,7 +69,14 @@ class finfo(_Limits):
 
 
 class iinfo(_Limits):
-    """The limits of an integer dtype: ``min max bits``. Raises TypeError for any other dtype."""
+    """The limits of an integer dtype: ``min max bits``. Raises TypeError for any other dtype.
+
+    ``type`` is the dtype.
+
+    Examples:
+        >>> tg.iinfo(tg.int8).max
+        127
+    """
 
     def __init__(self, type: Any) -> None:
         dtype = _dtype("iinfo", "type", 1, type)
@@ -82,18 +95,37 @@ class iinfo(_Limits):
 
 
 def promote_types(type1: DType, type2: DType) -> DType:
-    """Return the smallest dtype that holds the values of both. Raises TypeError for anything but a dtype."""
+    """Return the smallest dtype that holds the values of both. Raises TypeError for anything but a dtype.
+
+    ``type1`` and ``type2`` are dtypes.
+
+    Examples:
+        >>> tg.promote_types(tg.int64, tg.float32)
+        telegrad.float32
+    """
     first, second = _dtype("promote_types", "type1", 1, type1), _dtype("promote_types", "type2", 2, type2)
     return dtypes.from_numpy(dtypes.promote_types(first.numpy, second.numpy))
 
 
 def can_cast(from_: DType, to: DType) -> bool:
-    """Whether a result of dtype ``from_`` may be written to a tensor of dtype ``to``."""
+    """Whether a result of dtype ``from_`` may be written to a tensor of dtype ``to``.
+
+    Examples:
+        >>> tg.can_cast(tg.float32, tg.int64), tg.can_cast(tg.int64, tg.float32)
+        (False, True)
+    """
     return dtypes.can_cast(_dtype("can_cast", "from_", 1, from_).numpy, _dtype("can_cast", "to", 2, to).numpy)
 
 
 def result_type(tensor1: Any, tensor2: Any) -> DType:
-    """Return the dtype that an op on two tensors or numbers computes in. Raises TypeError for anything else."""
+    """Return the dtype that an op on two tensors or numbers computes in. Raises TypeError for anything else.
+
+    ``tensor1`` and ``tensor2`` are tensors or numbers.
+
+    Examples:
+        >>> tg.result_type(tg.tensor([1]), 2.5)
+        telegrad.float32
+    """
     values = []
     for value in (tensor1, tensor2):
         if isinstance(value, np.generic):
@@ -121,6 +153,10 @@ def broadcast_shapes(*shapes: Any) -> Size:
     """Return the shape that all these shapes broadcast to; a number is a shape of one dimension.
 
     Raises RuntimeError for shapes that do not broadcast, and ValueError for negative sizes.
+
+    Examples:
+        >>> tg.broadcast_shapes((2, 1), (3,))
+        telegrad.Size([2, 3])
     """
     listed = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
     result = [1] * max((len(shape) for shape in listed), default=0)

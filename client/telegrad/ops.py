@@ -17,6 +17,7 @@ from telegrad_engine.schema.op import CATALOGUE
 
 from .aten import aten as aten
 from .registered_functions import library
+from .registered_functions.html import function_html
 from .registered_functions.tracer import Tracer
 from .registered_functions.tracing import Variants
 from .sessions import session as sessions
@@ -45,6 +46,14 @@ def register_function(
     with finite differences, on random inputs of the given ``shapes`` (or of suitable ones), and raises GradcheckError
     if they are wrong. Returns ``function``. Raises InvalidOperation, naming the line, for code that cannot be traced,
     and FunctionExists if another function has the name.
+
+    Examples:
+        >>> @tg.register_function("squash")
+        ... def squash(x):
+        ...     return x / (1 + x.abs())
+        >>> tg.ops.squash(tg.tensor([1.0, -3.0]))
+        tensor([ 0.5000, -0.7500])
+        >>> tg.remove_function("squash")
     """
     if function is None:
         return lambda decorated: register_function(
@@ -76,6 +85,12 @@ def remove_function(name: str, *, scope: str = "session") -> None:
     """Remove a registered function in this process and the current session, or from its server with the scope "server".
 
     Graphs and functions that use it keep it. Raises UnknownFunction if it is not registered there.
+
+    ``name`` is the name of the function.
+
+    Examples:
+        >>> _ = tg.register_function("twice", lambda x: 2 * x)
+        >>> tg.remove_function("twice")
     """
     library.remove(sessions.current().recorder, name, scope)
     sessions.current().flush()
@@ -116,6 +131,14 @@ class Registered:
         except UnknownFunction:
             return f"<telegrad function {self.__name__}, which is not registered>"
         return f"<telegrad function {found.signature.signature}>"
+
+    def _repr_html_(self) -> str | None:
+        """Show the programs that the function was traced to; None if it is not registered."""
+        try:
+            found = _find(self.__name__)
+        except UnknownFunction:
+            return None
+        return None if found.definition is None else function_html(found.signature.signature, found.definition)
 
 
 def __getattr__(name: str) -> Registered:

@@ -31,7 +31,12 @@ from .tape.recorder import Recorder
 
 
 class ProfilerAction(Enum):
-    """The action of a profile in a step."""
+    """The action of a profile in a step.
+
+    Examples:
+        >>> [action.name for action in tg.profiler.ProfilerAction]
+        ['NONE', 'WARMUP', 'RECORD', 'RECORD_AND_SAVE']
+    """
 
     NONE = 0
     WARMUP = 1
@@ -55,6 +60,11 @@ def schedule(
 
     The cycle of the last three runs ``repeat`` times, or forever if it is 0; with ``skip_first_wait`` the first cycle
     has no ``wait`` steps. Raises AssertionError for invalid numbers.
+
+    Examples:
+        >>> plan = tg.profiler.schedule(wait=1, warmup=1, active=2)
+        >>> [plan(step).name for step in range(4)]
+        ['NONE', 'WARMUP', 'RECORD', 'RECORD_AND_SAVE']
     """
     assert min(wait, warmup, repeat, skip_first) >= 0 and active > 0, (
         f"Invalid profiler schedule arguments. Got wait={wait} (need >= 0), warmup={warmup} (need >= 0), "
@@ -93,6 +103,17 @@ class profile(Readings):
     ``on_trace_ready`` is called with the profile when a record is complete. ``with_stack`` is ignored with a warning:
     the session does not know your lines. The first ``max_events`` ranges are kept individually; the averages cover all.
     Raises InvalidOperation if another profile is running. Starting a record takes no message, ending it takes two.
+
+    Args:
+        activities: Only the CPU.
+        schedule: A function that gives the action of each step, such as ``schedule`` makes.
+        on_trace_ready: A function that is called with the profile when a cycle ends.
+
+    Examples:
+        >>> with tg.profiler.profile(record_shapes=True) as profile:
+        ...     _ = (tg.ones(2, 3) @ tg.ones(3, 4)).sum().item()
+        >>> "aten::matmul" in [event.key for event in profile.key_averages()]
+        True
     """
 
     def __init__(
@@ -183,7 +204,17 @@ class profile(Readings):
 
 
 class record_function(engine_record_function):
-    """A labelled range inside a ``with`` block or a decorated function; without effect while no profile runs."""
+    """A labelled range inside a ``with`` block or a decorated function; without effect while no profile runs.
+
+    ``name`` is the label, and ``args`` is as in torch.
+
+    Examples:
+        >>> with tg.profiler.profile() as profile:
+        ...     with tg.profiler.record_function("mine"):
+        ...         _ = tg.ones(2).sum().item()
+        >>> "mine" in [event.key for event in profile.key_averages()]
+        True
+    """
 
     def __enter__(self) -> Self:
         self._ranges = [*getattr(self, "_ranges", []), _profiled]

@@ -25,7 +25,15 @@ class State(Tensor):
 
 
 def get_rng_state() -> Tensor:
-    """Return the state of the current session's generator, a tensor of bytes."""
+    """Return the state of the current session's generator, a tensor of bytes.
+
+    Examples:
+        >>> state = tg.get_rng_state()
+        >>> first = tg.rand(2)
+        >>> tg.set_rng_state(state)
+        >>> tg.equal(first, tg.rand(2))
+        True
+    """
     state: Any = state_of(current().recorder, State)
     state.order = copy.deepcopy(default_generator.numpy)
     found: Tensor = state
@@ -33,7 +41,13 @@ def get_rng_state() -> Tensor:
 
 
 def set_rng_state(new_state: Tensor) -> None:
-    """Restore a state from ``get_rng_state``. Raises TypeError for anything but a tensor of bytes."""
+    """Restore a state from ``get_rng_state``. Raises TypeError for anything but a tensor of bytes.
+
+    ``new_state`` is the state.
+
+    Examples:
+        >>> tg.set_rng_state(tg.get_rng_state())
+    """
     if not isinstance(new_state, Tensor) or new_state.dtype.name != "uint8":
         raise TypeError("RNG state must be a torch.ByteTensor")
     new_state._recorder.emit("set_rng_state", [new_state._id])
@@ -42,7 +56,12 @@ def set_rng_state(new_state: Tensor) -> None:
 
 
 def seed() -> int:
-    """Seed the generators with a random seed, and return the seed."""
+    """Seed the generators with a random seed, and return the seed.
+
+    Examples:
+        >>> isinstance(tg.seed(), int)
+        True
+    """
     found = Generator().seed()
     manual_seed(found)
     return found
@@ -50,7 +69,17 @@ def seed() -> int:
 
 @contextmanager
 def fork_rng(devices: Any = None, enabled: bool = True, **options: Any) -> Iterator[None]:
-    """Restore the random state at the end of the block, if ``enabled``."""
+    """Restore the random state at the end of the block, if ``enabled``.
+
+    ``devices`` and ``options`` have no effect.
+
+    Examples:
+        >>> state = tg.get_rng_state()
+        >>> with tg.random.fork_rng():
+        ...     _ = tg.rand(2)
+        >>> tg.equal(state, tg.get_rng_state())
+        True
+    """
     if not enabled:
         yield
         return

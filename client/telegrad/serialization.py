@@ -110,7 +110,15 @@ def save(
     A module is written by value: its class's name, its state dict, and which parameters are frozen and which modules
     are in eval mode. Its other attributes are not saved. ``f`` is a path or a file opened for writing bytes. The values
     are fetched with one message per session. Raises TypeError for anything else in ``obj``, without writing anything.
-    torch's other options are accepted and have no effect: nothing is pickled.
+    torch's other options (``pickle_module`` and ``pickle_protocol``) are accepted and have no effect: nothing is
+    pickled.
+
+    Examples:
+        >>> import tempfile, os
+        >>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+        >>> tg.save(tg.nn.Linear(2, 1).state_dict(), path)
+        >>> sorted(tg.load(path))
+        ['bias', 'weight']
     """
     writer = _Writer()
     structure = writer.describe(obj, "")
@@ -138,9 +146,17 @@ def load(
     A module is rebuilt only if its class was passed to :func:`add_safe_globals`: the class is called without arguments,
     and the state dict is loaded. For other safetensors files, such as those of ``safetensors.torch``, the result is a
     dict of tensors by name. For files of ``torch.save`` it is the saved object: their opcodes are read as data, and
-    nothing is executed. The other arguments are torch's and have no effect: tensors live in their session, and only
-    data is ever read. Raises ValueError for classes that were not passed, files that refer to code, older pickles and
-    damaged files.
+    nothing is executed. The other arguments (``map_location``, ``pickle_module``, ``weights_only`` and ``mmap``) are
+    torch's and have no effect: tensors live in their session, and only data is ever read. Raises ValueError for classes
+    that were not passed, files that refer to code, older pickles and damaged files.
+
+    Examples:
+        >>> import io
+        >>> file = io.BytesIO()
+        >>> tg.save({"w": tg.ones(2)}, file)
+        >>> _ = file.seek(0)
+        >>> tg.load(file)
+        {'w': tensor([1., 1.])}
     """
     if isinstance(f, (str, os.PathLike)):
         body = Path(f).read_bytes()

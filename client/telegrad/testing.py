@@ -88,6 +88,12 @@ def assert_close(
     They are tensors, arrays, numbers, None, or sequences and mappings of them. Tensors must also have the same shape
     and dtype; the tolerances depend on the dtype unless both are given. ``msg`` replaces the text, or is called with it
     and returns another. Raises TypeError for values that cannot be compared, ValueError if only one tolerance is given.
+
+    ``equal_nan`` says whether two NaN are close, and ``check_dtype`` whether dtypes must be equal;
+    ``allow_subclasses``, ``check_device``, ``check_layout`` and ``check_stride`` are as in torch.
+
+    Examples:
+        >>> tg.testing.assert_close(tg.ones(2), tg.ones(2) + 1e-7)
     """
     if (rtol is None) != (atol is None):
         missing = "rtol" if rtol is None else "atol"
@@ -110,7 +116,14 @@ def assert_allclose(
     equal_nan: bool = True,
     msg: str = "",
 ) -> None:
-    """Deprecated name of :func:`assert_close`; it ignores dtypes and also accepts values that are not tensors."""
+    """Deprecated name of :func:`assert_close`; it ignores dtypes and also accepts values that are not tensors.
+
+    ``rtol`` and ``atol`` are the tolerances, ``equal_nan`` says whether two NaN are close, and ``msg`` is the text of
+    the error.
+
+    Examples:
+        >>> tg.testing.assert_close(tg.ones(2), tg.ones(2) + 1e-7)
+    """
     warnings.warn(
         "`torch.testing.assert_allclose()` is deprecated since 1.12 and will be removed in a future release. Please "
         "use `torch.testing.assert_close()` instead.",
@@ -279,6 +292,13 @@ def make_tensor(
     The default range is -9 to 9; for uint8 it starts at 0, and bools have both values. ``exclude_zero`` replaces zeros
     by the smallest positive number. ``noncontiguous`` returns a view of every other element. Raises ValueError for
     bounds that do not fit the dtype, gradients of integers and exclusive options, TypeError for an unknown dtype.
+
+    ``shape`` are the sizes; ``dtype`` and ``requires_grad`` are those of the result; ``device`` and ``memory_format``
+    are as in ``zeros``.
+
+    Examples:
+        >>> tg.testing.make_tensor(2, 3, dtype=tg.float32, low=0, high=1).shape
+        telegrad.Size([2, 3])
     """
     size = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (list, tuple)) else tuple(shape)
     if noncontiguous and memory_format is not None:

@@ -227,19 +227,45 @@ class _Switch(Mode):
 
 
 class no_grad(_Switch):
-    """Disable recording within the block, so that results do not require grad. Also a decorator."""
+    """Disable recording within the block, so that results do not require grad. Also a decorator.
+
+    ``mode`` is the decorated function, if it is used without parentheses.
+
+    Examples:
+        >>> x = tg.ones(2, requires_grad=True)
+        >>> with tg.no_grad():
+        ...     print((x * 2).requires_grad)
+        False
+    """
 
     enabled = False
 
 
 class enable_grad(_Switch):
-    """Enable recording within the block, even inside no_grad. Also a decorator."""
+    """Enable recording within the block, even inside no_grad. Also a decorator.
+
+    ``mode`` is the decorated function, if it is used without parentheses.
+
+    Examples:
+        >>> x = tg.ones(2, requires_grad=True)
+        >>> with tg.no_grad(), tg.enable_grad():
+        ...     print((x * 2).requires_grad)
+        True
+    """
 
     enabled = True
 
 
 class set_grad_enabled(Mode):
-    """Switch recording on or off immediately; in a ``with`` statement, until the end of the block."""
+    """Switch recording on or off immediately; in a ``with`` statement, until the end of the block.
+
+    ``mode`` says which.
+
+    Examples:
+        >>> with tg.set_grad_enabled(False):
+        ...     print(tg.is_grad_enabled())
+        False
+    """
 
     def __init__(self, mode: bool) -> None:
         super().__init__()
@@ -264,6 +290,11 @@ class inference_mode(_Switch):
     """Like no_grad, but tensors created inside can never enter a graph and have no versions. Also a decorator.
 
     ``inference_mode(False)`` switches back to normal mode, with recording on.
+
+    Examples:
+        >>> with tg.inference_mode():
+        ...     print(tg.ones(2).is_inference())
+        True
     """
 
     def __init__(self, mode: bool = True) -> None:
@@ -289,12 +320,23 @@ def _set_grad(enabled: bool) -> None:
 
 
 def is_grad_enabled() -> bool:
-    """Whether operations on tensors that require grad are recorded, ignoring inference mode."""
+    """Whether operations on tensors that require grad are recorded, ignoring inference mode.
+
+    Examples:
+        >>> with tg.no_grad():
+        ...     print(tg.is_grad_enabled())
+        False
+    """
     return state.grad_inside if state.inference else state.grad_enabled
 
 
 def is_inference_mode_enabled() -> bool:
-    """Whether inference mode is on."""
+    """Whether inference mode is on.
+
+    Examples:
+        >>> tg.is_inference_mode_enabled()
+        False
+    """
     return state.inference
 
 

@@ -16,7 +16,15 @@ from .errors import DTypeMismatch, InvalidArgument, InvalidOperation
 
 
 class DType:
-    """An element type: ``name`` as in torch, ``numpy`` as a NumPy dtype, ``itemsize`` in bytes."""
+    """An element type: ``name`` as in torch, ``numpy`` as a NumPy dtype, ``itemsize`` in bytes.
+
+    ``kernel_name`` and ``c_name`` are the names in torch's error texts, and ``rank`` orders promotion. There is one
+    object for each dtype, such as ``telegrad.float32``.
+
+    Examples:
+        >>> tg.float32, tg.float32.itemsize, tg.float32.is_floating_point
+        (telegrad.float32, 4, True)
+    """
 
     __slots__ = ("c_name", "is_floating_point", "itemsize", "kernel_name", "name", "numpy", "rank")
 

@@ -21,6 +21,13 @@ class TelegradError(Exception):
 
     ``detail`` is the text, which is PyTorch's if PyTorch has one. ``context`` says where the error occurred:
     ``instruction`` (its index in the program), ``op``, ``ids`` (a list) and ``shapes`` (by id: ``{"x": [2, 0]}``).
+
+    Examples:
+        >>> try:
+        ...     tg.zeros(2) + tg.zeros(3)
+        ... except tg.TelegradError as error:
+        ...     print(type(error).__name__, "is a RuntimeError:", isinstance(error, RuntimeError))
+        ShapeMismatch is a RuntimeError: True
     """
 
     slug: ClassVar[str] = "error"
@@ -67,7 +74,17 @@ class ShapeMismatch(TelegradError, RuntimeError, status=422, title="Shapes do no
 
 
 class LinAlgError(TelegradError, RuntimeError, slug="linalg-error", status=422, title="No result for this matrix"):
-    """A matrix is singular, not positive-definite, or otherwise has no such decomposition or solution."""
+    """A matrix is singular, not positive-definite, or otherwise has no such decomposition or solution.
+
+    ``detail`` and ``context`` are those of ``TelegradError``.
+
+    Examples:
+        >>> try:
+        ...     print(tg.linalg.inv(tg.zeros(2, 2)))
+        ... except tg.linalg.LinAlgError:
+        ...     print("singular")
+        singular
+    """
 
 
 class DTypeMismatch(TelegradError, RuntimeError, status=422, title="Dtypes do not fit"):
@@ -144,7 +161,14 @@ class GradcheckError(TelegradError, RuntimeError, slug="gradcheck-failed", statu
 class CheckpointError(
     TelegradError, RuntimeError, slug="checkpoint-mismatch", status=422, title="The recomputation differs"
 ):
-    """A checkpointed function behaved differently when it was recomputed."""
+    """A checkpointed function behaved differently when it was recomputed.
+
+    ``detail`` and ``context`` are those of ``TelegradError``.
+
+    Examples:
+        >>> issubclass(tg.utils.checkpoint.CheckpointError, tg.TelegradError)
+        True
+    """
 
 
 # Registered functions ----------------------------------------------------------------------
@@ -272,7 +296,14 @@ class TensorExists(TelegradError, status=409, title="The id is taken"):
 
 
 class TooLarge(TelegradError, RuntimeError, status=413, title="Too large", repeatable=False):
-    """A size in bytes or elements exceeds a limit."""
+    """A size in bytes or elements exceeds a limit.
+
+    ``detail`` and ``context`` are those of ``TelegradError``. The session stays usable.
+
+    Examples:
+        >>> issubclass(tg.OutOfMemoryError, tg.TelegradError)
+        True
+    """
 
 
 class TimeLimitExceeded(TelegradError, TimeoutError, status=422, title="The time limit was exceeded", repeatable=False):

@@ -30,13 +30,27 @@ class _Constant:
 
 
 class layout(_Constant):
-    """How elements are stored; only ``strided`` is supported."""
+    """How elements are stored; only ``strided`` is supported.
+
+    ``name`` is its name.
+
+    Examples:
+        >>> tg.zeros(2).layout
+        telegrad.strided
+    """
 
     __slots__ = ()
 
 
 class memory_format(_Constant):
-    """The order of the dimensions in memory."""
+    """The order of the dimensions in memory.
+
+    ``name`` is its name; there is one object for each, such as ``telegrad.channels_last``.
+
+    Examples:
+        >>> tg.ones(1, 3, 4, 4).contiguous(memory_format=tg.channels_last).stride()
+        (48, 1, 12, 3)
+    """
 
     __slots__ = ()
 

@@ -268,7 +268,15 @@ def torch_size(shape: Sequence[int]) -> str:
 
 
 class Size(tuple[int, ...]):
-    """A shape: a tuple of ints that prints as ``telegrad.Size([2, 3])``."""
+    """A shape: a tuple of ints that prints as ``telegrad.Size([2, 3])``.
+
+    It is made by ``tensor.shape``, or from an ``iterable`` of ints; ``numel()`` is the number of elements.
+
+    Examples:
+        >>> shape = tg.zeros(2, 3).shape
+        >>> shape, shape.numel(), shape[0]
+        (telegrad.Size([2, 3]), 6, 2)
+    """
 
     __slots__ = ()
 

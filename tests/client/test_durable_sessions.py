@@ -98,6 +98,11 @@ def test_a_server_without_a_data_folder_says_so() -> None:
         tg.session("run", url)
 
 
+def test_this_process_keeps_no_durable_sessions() -> None:
+    with pytest.raises(InvalidValue, match="this process keeps no durable sessions; give the address of a server"):
+        tg.session("digits", "local://")
+
+
 def test_what_is_recorded_last_is_not_lost(server: Server) -> None:
     with tg.session("run", server.url) as session:
         weights = tg.ones(2)

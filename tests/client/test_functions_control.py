@@ -50,6 +50,11 @@ def test_loops_over_a_sequence() -> None:
         np.testing.assert_allclose(ours, theirs)
 
 
+def test_a_loop_over_a_sequence_whose_body_returns_too_little() -> None:
+    with pytest.raises(TypeError, match=r"scan\(\): body_fn returned 1 tensors, but 2 are carried"):
+        tg.scan(lambda a, b, x: (a,), [tg.tensor(0.0), tg.tensor(0.0)], [tg.ones(3)])
+
+
 def test_a_loop_that_may_not_turn() -> None:
     def halve(x: Any, w: Any) -> Any:
         return tg.while_loop(lambda v: v.abs().max() > 1, lambda v: v * w, (x,))[0]

@@ -177,7 +177,6 @@ def names_of(module: Any) -> set[str]:
 OTHER_SIGNATURES = {
     "nn": {
         *("GRU", "LSTM", "RNN", "NLLLoss2d", "Sequential"),  # explicit here, *args in torch
-        *("GRUCell", "LSTMCell"),  # torch's signature contains num_chunks of the base class
         "Container",
     },
     "optim": set(),

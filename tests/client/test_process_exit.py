@@ -223,14 +223,11 @@ class Terminal:
     def write(self, text: str) -> None:
         os.write(self.end, text.encode())
 
-    def wait(self) -> None:
-        """Wait for the prompt to end."""
-        try:
-            while os.read(self.end, 1000):
-                pass
-        except OSError:  # Linux: the terminal's other side is closed
-            pass
-        self.process.wait()
+    def leave(self) -> None:
+        """Press Ctrl-D, and wait for the prompt to end."""
+        self.read_until(">>> ")  # before that, the terminal would take it as the end of a line
+        self.write("\x04")
+        self.process.wait(PATIENCE_S)
 
 
 @contextmanager
@@ -243,7 +240,7 @@ def prompt(url: str) -> Iterator[tuple[Terminal, str]]:
         terminal.read_until(">>> ")
         (session,) = sessions(url)
         yield terminal, session
-        terminal.wait()
+        terminal.leave()
     finally:
         os.close(terminal.end)
 
@@ -258,7 +255,6 @@ def test_an_interrupted_prompt_goes_on_and_ends_its_session(own: str) -> None:
         terminal.read_until(">>> ")
         terminal.write("x + 1\n")
         terminal.read_until("tensor([2., 2.])")
-        terminal.write("\x04")  # Ctrl-D
     assert sessions(own) == []
 
 

@@ -1,6 +1,7 @@
 """What a session does leaves the state of the user's process as it is: random numbers, warnings, signals, hooks.
 
-One exception: a session on a server has a handler of SIGTERM installed if the program has none (docs/sessions.md).
+One exception: a session on a server has a handler of SIGTERM installed if the program has none
+(docs/how-to/sessions.md).
 """
 
 from __future__ import annotations

@@ -44,6 +44,19 @@ def backward(
 
     ``grad_tensors`` has one tensor (or None for a tensor of one element) per tensor; ``grad_variables`` is its
     deprecated name and warns. Raises InvalidOperation if both are given.
+
+    Args:
+        tensors: The tensors to differentiate, or one.
+        grad_tensors: The gradient of each of them; None is 1 for those with one element.
+        retain_graph: Whether the graph can be used again; None is the value of ``create_graph``.
+        create_graph: Whether gradients have a graph themselves.
+        inputs: The tensors whose gradients are accumulated; None is all leaves.
+
+    Examples:
+        >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+        >>> tg.autograd.backward([(x * x).sum()])
+        >>> x.grad
+        tensor([2., 4.])
     """
     if grad_variables is not None:
         warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
@@ -91,6 +104,20 @@ def grad(
     There is one tensor per input, of its shape and dtype. For an unused input it is None with ``allow_unused``, or
     zeros with ``materialize_grads``. With ``is_grads_batched`` the ``grad_outputs`` have an extra leading dimension,
     and so do the results: one row each. For a dict of inputs, returns a dict.
+
+    Args:
+        outputs: The tensors to differentiate, or one.
+        inputs: The tensors to differentiate with respect to, or one.
+        grad_outputs: The gradient of each of ``outputs``; None is 1 for those with one element.
+        retain_graph: Whether the graph can be used again; None is the value of ``create_graph``.
+        create_graph: Whether the results have a graph themselves, for higher derivatives.
+        only_inputs: Only True.
+
+    Examples:
+        >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+        >>> (first,) = tg.autograd.grad((x**3).sum(), x, create_graph=True)
+        >>> tg.autograd.grad(first.sum(), x)
+        (tensor([ 6., 12.]),)
     """
     if isinstance(inputs, dict):
         rest = only_inputs, allow_unused, is_grads_batched, materialize_grads

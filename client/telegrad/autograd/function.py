@@ -58,6 +58,21 @@ class Function(engine_function.Function):
     Static methods of the subclass: ``forward(ctx, *args)``, or ``forward(*args)`` and
     ``setup_context(ctx, inputs, output)``; and ``backward(ctx, *grads)``, which returns a gradient or None for each
     of forward's arguments. Each is plain Python on tensors of the session.
+
+    Examples:
+        >>> class Square(tg.autograd.Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         ctx.save_for_backward(x)
+        ...         return x * x
+        ...     @staticmethod
+        ...     def backward(ctx, grad):
+        ...         (x,) = ctx.saved_tensors
+        ...         return 2 * x * grad
+        >>> x = tg.tensor([3.0], requires_grad=True)
+        >>> Square.apply(x).backward()
+        >>> x.grad
+        tensor([6.])
     """
 
     _outputs_cls = RecordedOutputs

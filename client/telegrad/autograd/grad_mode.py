@@ -15,7 +15,12 @@ _threads = _Threads()
 
 
 def is_multithreading_enabled() -> bool:
-    """Return the last value of :class:`set_multithreading_enabled`."""
+    """Return the last value of :class:`set_multithreading_enabled`.
+
+    Examples:
+        >>> tg.autograd.is_multithreading_enabled()
+        True
+    """
     return _threads.enabled
 
 
@@ -23,6 +28,13 @@ class set_multithreading_enabled(Mode):
     """Set whether backward may use several threads: at once, or with ``with`` until the end of the block.
 
     The setting has no effect: a session computes a pass in order, however many threads its kernels use.
+
+    ``mode`` is the setting.
+
+    Examples:
+        >>> with tg.autograd.set_multithreading_enabled(False):
+        ...     print(tg.autograd.is_multithreading_enabled())
+        False
     """
 
     def __init__(self, mode: bool) -> None:

@@ -22,7 +22,14 @@ from .saved_tensors import allow_mutation_on_saved_tensors, save_on_cpu, saved_t
 
 
 class Node(ABC):
-    """The type of ``grad_fn``: one recorded operation. All nodes are instances; it is not instantiated directly."""
+    """The type of ``grad_fn``: one recorded operation. All nodes are instances; it is not instantiated directly.
+
+    Examples:
+        >>> x = tg.ones(2, requires_grad=True)
+        >>> node = (x * 2).grad_fn
+        >>> node.name(), isinstance(node, tg.autograd.graph.Node)
+        ('MulBackward0', True)
+    """
 
     @abstractmethod
     def name(self) -> str:
@@ -61,6 +68,13 @@ class GradientEdge(_Edge):
 
     It can replace a tensor in ``grad`` and ``backward``. An in-place change of the tensor does not move it. Raises
     RuntimeError if the tensor from which the node was found is gone.
+
+    ``node`` is the node, ``output_nr`` the number of its output, and ``ownership_token`` keeps the node alive.
+
+    Examples:
+        >>> x = tg.ones(2, requires_grad=True)
+        >>> tg.autograd.graph.get_gradient_edge(x * 2).output_nr
+        0
     """
 
     _tensor: Tensor
@@ -84,7 +98,15 @@ def _standing_at(node: Any, output_nr: int) -> Tensor:
 
 
 def get_gradient_edge(tensor: Any) -> GradientEdge:
-    """Return the edge at which the gradient of ``tensor`` arrives. Raises RuntimeError if it does not require grad."""
+    """Return the edge at which the gradient of ``tensor`` arrives. Raises RuntimeError if it does not require grad.
+
+    Examples:
+        >>> x = tg.ones(2, requires_grad=True)
+        >>> y = x * 2
+        >>> edge = tg.autograd.graph.get_gradient_edge(y)
+        >>> tg.autograd.grad(y.sum(), edge)
+        (tensor([1., 1.]),)
+    """
     if not tensor.requires_grad:
         raise InvalidOperation(
             "It is not possible to get the gradient edge for a Tensor that does not require gradients"
@@ -97,6 +119,12 @@ def increment_version(tensor: Any) -> None:
     """Record a modification of one or several tensors that autograd did not see.
 
     Raises RuntimeError for anything but a tensor or an iterable of tensors.
+
+    Examples:
+        >>> x = tg.ones(2)
+        >>> tg.autograd.graph.increment_version(x)
+        >>> x._version
+        1
     """
     tensors = (tensor,) if isinstance(tensor, Tensor) else tensor
     if not isinstance(tensors, Iterable):
@@ -130,6 +158,15 @@ def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[[Any], None], 
     it does not compute; with "any", it gets the first gradient. Hooks run on the client, so a pass waits for the
     session at each of the tensors. Raises ValueError for another mode, and with "all" AssertionError for a tensor that
     does not require grad; "any" skips such tensors.
+
+    ``tensors`` require gradients.
+
+    Examples:
+        >>> x, y = tg.ones(1, requires_grad=True), tg.ones(1, requires_grad=True)
+        >>> handle = tg.autograd.graph.register_multi_grad_hook([x, y], lambda grads: print(len(grads)))
+        >>> (x * y).backward()
+        2
+        >>> handle.remove()
     """
     if mode not in ("all", "any"):
         raise InvalidValue(f"Expects mode to be one of ('all', 'any') but got {mode}")

@@ -9,7 +9,16 @@ from ..profiler import record_function
 
 
 class profile(profiler.profile):
-    """Like ``telegrad.profiler.profile``, but records nothing unless ``enabled``."""
+    """Like ``telegrad.profiler.profile``, but records nothing unless ``enabled``.
+
+    The ``options`` are its arguments.
+
+    Examples:
+        >>> with tg.autograd.profiler.profile() as profile:
+        ...     _ = tg.ones(2).sum().item()
+        >>> [event.key for event in profile.key_averages() if event.key == "aten::sum"]
+        ['aten::sum']
+    """
 
     def __init__(self, enabled: bool = True, **options: Any) -> None:
         super().__init__(**options)

@@ -164,6 +164,14 @@ class saved_tensors_hooks(engine_saved.saved_tensors_hooks):
 
     ``unpack_hook`` must return a tensor of the same shape and dtype. The innermost pair applies. Both hooks run on the
     client, so a backward waits for the session at each op recorded in the block.
+
+    Examples:
+        >>> x = tg.ones(2, requires_grad=True)
+        >>> with tg.autograd.graph.saved_tensors_hooks(lambda t: t.numpy(force=True), tg.from_numpy):
+        ...     y = (x * x).sum()
+        >>> y.backward()
+        >>> x.grad
+        tensor([2., 2.])
     """
 
     def _packing(self) -> AbstractContextManager[Any]:
@@ -171,7 +179,17 @@ class saved_tensors_hooks(engine_saved.saved_tensors_hooks):
 
 
 class save_on_cpu(saved_tensors_hooks):
-    """Accepted without effect: torch moves saved tensors to host memory, here they stay in the session."""
+    """Accepted without effect: torch moves saved tensors to host memory, here they stay in the session.
+
+    ``pin_memory`` and ``device_type`` have no effect.
+
+    Examples:
+        >>> x = tg.ones(2, requires_grad=True)
+        >>> with tg.autograd.graph.save_on_cpu():
+        ...     (x * x).sum().backward()
+        >>> x.grad
+        tensor([2., 2.])
+    """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
         super().__init__(lambda tensor: tensor, lambda tensor: tensor)
@@ -222,7 +240,18 @@ def _copied(plan: DerivativePlan, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @contextmanager
 def allow_mutation_on_saved_tensors() -> Iterator[_AllowMutationOnSavedContext]:
-    """Within the block, make ops save copies, so that saved tensors may be modified in place afterwards."""
+    """Within the block, make ops save copies, so that saved tensors may be modified in place afterwards.
+
+    Examples:
+        >>> x = tg.ones(2, requires_grad=True)
+        >>> with tg.autograd.graph.allow_mutation_on_saved_tensors():
+        ...     y = x * 3
+        ...     z = y * y
+        ...     _ = y.detach().zero_()
+        ...     z.sum().backward()
+        >>> x.grad
+        tensor([18., 18.])
+    """
     if observer_of(_AllowMutationOnSavedContext) is not None:
         raise InvalidOperation("allow_mutation_on_saved_tensors contexts cannot be nested")
     context = _AllowMutationOnSavedContext()

@@ -18,4 +18,11 @@ class _Variables(type):
 
 
 class Variable(metaclass=_Variables):
-    """``Variable(tensor, requires_grad)`` returns a tensor that shares the memory; every tensor is an instance."""
+    """``Variable(tensor, requires_grad)`` returns a tensor that shares the memory; every tensor is an instance.
+
+    ``data`` is the tensor; ``volatile`` is ignored with a warning.
+
+    Examples:
+        >>> tg.autograd.Variable(tg.ones(2), requires_grad=True)
+        tensor([1., 1.], requires_grad=True)
+    """

@@ -76,7 +76,7 @@ class Arguments:
 
 
 class CompiledFunction:
-    """A function of tensors that is traced once per kind of arguments. See docs/compile.md for its limits.
+    """A function of tensors that is traced once per kind of arguments. See docs/how-to/compile.md for its limits.
 
     Raises what the function raises; with ``fullgraph`` also InvalidOperation if it cannot be compiled.
     """

@@ -20,12 +20,22 @@ def _present() -> str:
 
 
 def is_available() -> bool:
-    """Whether the current session's tensors are on a GPU."""
+    """Whether the current session's tensors are on a GPU.
+
+    Examples:
+        >>> tg.ones(2).is_cuda == tg.cuda.is_available()
+        True
+    """
     return _present().startswith("cuda")
 
 
 def device_count() -> int:
-    """The number of the server's GPUs, of which a session computes on one; 0 if the current session is on none."""
+    """The number of the server's GPUs, of which a session computes on one; 0 if the current session is on none.
+
+    Examples:
+        >>> tg.cuda.device_count() >= 0
+        True
+    """
     return len(_gpus()) if is_available() else 0
 
 
@@ -36,33 +46,70 @@ def _gpus() -> list[dict[str, Any]]:
 
 
 def is_initialized() -> bool:
-    """Whether the current session's tensors are on a GPU."""
+    """Whether the current session's tensors are on a GPU.
+
+    Examples:
+        >>> tg.cuda.is_initialized() == tg.cuda.is_available()
+        True
+    """
     return is_available()
 
 
 def init() -> None:
-    """Raise AssertionError unless the current session's tensors are on a GPU; there is nothing else to do."""
+    """Raise AssertionError unless the current session's tensors are on a GPU; there is nothing else to do.
+
+    Examples:
+        >>> if tg.cuda.is_available():
+        ...     tg.cuda.init()
+    """
     require_cuda(_present())
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Whether a GPU computes in bfloat16: as whether there is one."""
+    """Whether a GPU computes in bfloat16: as whether there is one.
+
+    ``including_emulation`` has no effect.
+
+    Examples:
+        >>> tg.cuda.is_bf16_supported() == tg.cuda.is_available()
+        True
+    """
     return is_available()
 
 
 def is_tf32_supported() -> bool:
-    """False: products of float32 are computed in float32."""
+    """False: products of float32 are computed in float32.
+
+    Examples:
+        >>> tg.cuda.is_tf32_supported()
+        False
+    """
     return False
 
 
 def current_device() -> int:
-    """The index of the current session's GPU. Raises AssertionError without one."""
+    """The index of the current session's GPU. Raises AssertionError without one.
+
+    Examples:
+        >>> try:
+        ...     print(tg.cuda.current_device() >= 0)
+        ... except AssertionError:
+        ...     print(True)
+        True
+    """
     require_cuda(_present())
     return _device(_present()).index or 0
 
 
 def set_device(device: Any) -> None:
-    """Name the current session's GPU. Raises AssertionError without one, and RuntimeError for another."""
+    """Name the current session's GPU. Raises AssertionError without one, and RuntimeError for another.
+
+    ``device`` is the index or the device.
+
+    Examples:
+        >>> if tg.cuda.is_available():
+        ...     tg.cuda.set_device(0)
+    """
     index = _index(device)
     if index != current_device():
         raise InvalidOperation(
@@ -81,7 +128,14 @@ def _index(device: Any) -> int:
 
 def get_device_name(device: Any = None) -> str:
     """What the server calls a GPU, by default the session's. Raises AssertionError without one, RuntimeError for
-    one that the server does not have."""
+    one that the server does not have.
+
+    ``device`` is the index or the device.
+
+    Examples:
+        >>> tg.cuda.get_device_name(0) if tg.cuda.is_available() else "none"
+        'none'
+    """
     require_cuda(_present())
     gpus, index = _gpus(), _index(device)
     if not 0 <= index < len(gpus):
@@ -91,12 +145,22 @@ def get_device_name(device: Any = None) -> str:
 
 
 def manual_seed_all(seed: int) -> None:
-    """As :func:`telegrad.manual_seed`: a session has one source of random numbers."""
+    """As :func:`telegrad.manual_seed`: a session has one source of random numbers.
+
+    ``seed`` is an int.
+
+    Examples:
+        >>> tg.cuda.manual_seed_all(0)
+    """
     manual_seed(seed)
 
 
 def seed() -> None:
-    """As :func:`telegrad.seed`."""
+    """As :func:`telegrad.seed`.
+
+    Examples:
+        >>> tg.cuda.seed()
+    """
     _seed()
 
 
@@ -104,20 +168,42 @@ seed_all = seed
 
 
 def synchronize(device: Any = None) -> None:
-    """Wait until everything that was recorded has run."""
+    """Wait until everything that was recorded has run.
+
+    ``device`` is the index or the device.
+
+    Examples:
+        >>> tg.cuda.synchronize()
+    """
     current().flush()
 
 
 def empty_cache() -> None:
-    """Do nothing: the server keeps no cache of GPU memory for a session."""
+    """Do nothing: the server keeps no cache of GPU memory for a session.
+
+    Examples:
+        >>> tg.cuda.empty_cache()
+    """
 
 
 def ipc_collect() -> None:
-    """Do nothing: no memory is shared with other processes."""
+    """Do nothing: no memory is shared with other processes.
+
+    Examples:
+        >>> tg.cuda.ipc_collect()
+    """
 
 
 class device:
-    """``with telegrad.cuda.device(0)``: nothing changes, for a session has one GPU."""
+    """``with telegrad.cuda.device(0)``: nothing changes, for a session has one GPU.
+
+    ``device`` is the index or the device.
+
+    Examples:
+        >>> with tg.cuda.device(0):
+        ...     print(tg.ones(1).item())
+        1.0
+    """
 
     def __init__(self, device: Any) -> None:
         self.idx = device

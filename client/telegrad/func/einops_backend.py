@@ -55,6 +55,13 @@ def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Tensor:
     """Rearrange a tensor, or a list of tensors to be stacked, as the right side of ``pattern`` describes.
 
     ``rearrange(x, "b (h w) c -> b c h w", h=4)``. Raises ValueError for a pattern that does not fit.
+
+    ``axes_lengths`` are the sizes of named dimensions.
+
+    Examples:
+        >>> tg.func.rearrange(tg.arange(4), "(a b) -> b a", a=2)
+        tensor([[0, 2],
+                [1, 3]])
     """
     try:
         result: Tensor = einops.rearrange(tensor, pattern, **axes_lengths)

@@ -113,6 +113,12 @@ def grad_and_value(func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool
     """Return a function that computes the gradient of ``func``, which returns one number, and that number.
 
     The arguments and the result are as in :func:`grad`; with ``has_aux`` the second result is ``(value, aux)``.
+
+    ``argnums`` is the position, or a tuple of positions.
+
+    Examples:
+        >>> tg.func.grad_and_value(lambda x: (x**3).sum())(tg.tensor([1.0, 2.0]))
+        (tensor([ 3., 12.]), tensor(9.))
     """
 
     @functools.wraps(func)
@@ -146,6 +152,12 @@ def grad(func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False) 
     The gradient has the structure of the argument, which may be a pytree, or is a tuple for several arguments. With
     ``has_aux`` ``func`` returns ``(value, aux)``, and the result is ``(gradient, aux)``. Raises RuntimeError for
     invalid positions and for a result that is not a 0-dim tensor.
+
+    Examples:
+        >>> tg.func.grad(lambda x: (x**3).sum())(tg.tensor([1.0, 2.0]))
+        tensor([ 3., 12.])
+        >>> tg.func.grad(tg.func.grad(tg.sin))(tg.tensor(0.0))
+        tensor(-0.)
     """
     both = grad_and_value(func, argnums, has_aux)
 
@@ -164,6 +176,13 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Return ``func(*primals)`` and a function that multiplies cotangents, shaped like the result, with the Jacobian.
 
     That function returns a tuple with one result per primal, and can be called repeatedly.
+
+    ``primals`` are the arguments; with ``has_aux``, ``func`` returns a pair, whose second part is returned as it is.
+
+    Examples:
+        >>> value, product = tg.func.vjp(lambda x: x * x, tg.tensor([1.0, 2.0]))
+        >>> product(tg.tensor([1.0, 0.0]))
+        (tensor([2., 0.]),)
     """
     leaves, spec = tree_flatten(primals)
     arguments = Arguments(leaves)
@@ -195,6 +214,12 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
 
     ``primals`` is a tuple, and ``tangents`` has its structure. With ``strict``, an output that does not depend on the
     primals raises an error; otherwise its tangent is zeros.
+
+    With ``has_aux``, ``func`` returns a pair, whose second part is returned as it is.
+
+    Examples:
+        >>> tg.func.jvp(lambda x: x * x, (tg.tensor([1.0, 2.0]),), (tg.tensor([1.0, 0.0]),))
+        (tensor([1., 4.]), tensor([2., 0.]))
     """
     if not isinstance(primals, tuple):
         raise InvalidOperation(f"{JVP}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals).")
@@ -246,6 +271,13 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     """Return ``func(*primals)`` and a function that multiplies tangents with its Jacobian at that point.
 
     ``func`` is evaluated once, however often the returned function is called.
+
+    ``primals`` are the arguments.
+
+    Examples:
+        >>> value, product = tg.func.linearize(lambda x: x * x, tg.tensor([1.0, 2.0]))
+        >>> product(tg.tensor([1.0, 0.0]))
+        tensor([2., 0.])
     """
     leaves, spec = tree_flatten(primals)
     arguments = Arguments(leaves)
@@ -291,6 +323,13 @@ def jacrev(
 
     For pytrees, the result has the outputs' structure with the inputs' structure at each leaf. ``chunk_size`` is the
     maximum number of rows computed together.
+
+    ``argnums`` is the position of the argument, or a tuple of positions; ``has_aux`` is as in ``grad``.
+
+    Examples:
+        >>> tg.func.jacrev(lambda x: x * x)(tg.tensor([1.0, 2.0]))
+        tensor([[2., 0.],
+                [0., 4.]])
     """
     if chunk_size is not None and chunk_size <= 0:
         raise InvalidValue("jacrev: `chunk_size` should be greater than 0.")
@@ -316,6 +355,11 @@ def jacfwd(
     """Return a function that computes the Jacobian of ``func`` column by column; otherwise like :func:`jacrev`.
 
     ``func`` is evaluated once, so all columns see the same random numbers, and ``randomness`` has no effect.
+
+    Examples:
+        >>> tg.func.jacfwd(lambda x: x * x)(tg.tensor([1.0, 2.0]))
+        tensor([[2., 0.],
+                [0., 4.]])
     """
 
     @functools.wraps(func)
@@ -341,5 +385,13 @@ def jacfwd(
 
 
 def hessian(func: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
-    """Return a function that computes the Hessian of ``func``: ``(*output.shape, *input.shape, *input.shape)``."""
+    """Return a function that computes the Hessian of ``func``: ``(*output.shape, *input.shape, *input.shape)``.
+
+    ``argnums`` is the position of the argument, or a tuple of positions.
+
+    Examples:
+        >>> tg.func.hessian(lambda x: (x**3).sum())(tg.tensor([1.0, 2.0]))
+        tensor([[ 6.,  0.],
+                [ 0., 12.]])
+    """
     return jacrev(jacrev(func, argnums), argnums)

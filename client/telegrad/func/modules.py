@@ -23,13 +23,20 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """Return ``module(*args, **kwargs)`` with these tensors as its parameters and buffers, by dotted name.
+    """Return ``module(*args, **kwargs)`` with other tensors as its parameters and buffers.
+
+    ``parameter_and_buffer_dicts`` has the tensors by dotted name: a dict, or several.
 
     Other parameters and buffers stay the module's own. With ``tie_weights`` a tensor also replaces the parameters tied
     to the one it is given for. Values that the module assigns to buffers during the call are stored in the dict.
     A name that the module does not have becomes an attribute during the call. ``strict`` requires exactly the module's
     names. Raises ValueError for a name in two dicts or different tensors under tied names, TypeError for a value that
     is not a tensor, AttributeError for a missing submodule, and with ``strict`` RuntimeError.
+
+    Examples:
+        >>> layer = tg.nn.Linear(2, 1, bias=False)
+        >>> tg.func.functional_call(layer, {"weight": tg.ones(1, 2)}, (tg.ones(3, 2),)).flatten()
+        tensor([2., 2., 2.])
     """
     return call_with(module, _merged(parameter_and_buffer_dicts), args, kwargs, tie_weights, strict)
 
@@ -55,6 +62,11 @@ def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
     The stacked parameters are leaves that require grad if the models' do. Raises RuntimeError for models that differ
     in class, mode or in what requires grad.
+
+    Examples:
+        >>> parameters, buffers = tg.func.stack_module_state([tg.nn.Linear(2, 1) for _ in range(3)])
+        >>> parameters["weight"].shape
+        telegrad.Size([3, 1, 2])
     """
     models = list(models)
     if not models:
@@ -82,7 +94,15 @@ def _stacked(name: str, tensors: Sequence[Tensor]) -> Tensor:
 
 
 def replace_all_batch_norm_modules_(root: Module) -> Module:
-    """Remove the running statistics of a model's batch and instance norms, which ``vmap`` cannot update."""
+    """Remove the running statistics of a model's batch and instance norms, which ``vmap`` cannot update.
+
+    ``root`` is the model, which is changed and returned.
+
+    Examples:
+        >>> model = tg.func.replace_all_batch_norm_modules_(tg.nn.Sequential(tg.nn.BatchNorm1d(2)))
+        >>> model[0].running_mean is None
+        True
+    """
     for module in root.modules():
         if isinstance(module, _NormBase):
             module.running_mean = module.running_var = module.num_batches_tracked = None
@@ -95,6 +115,12 @@ def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Cal
 
     Functionalizing changes no result in torch, either: it rewrites in-place ops for tracers, which Telegrad does not
     need. Raises RuntimeError for an unknown ``remove``.
+
+    ``remove`` is "mutations" or "mutations_and_views".
+
+    Examples:
+        >>> tg.func.functionalize(lambda x: x.add_(1))(tg.zeros(2))
+        tensor([1., 1.])
     """
     if remove not in ("mutations", "mutations_and_views"):
         raise InvalidOperation(

@@ -31,6 +31,11 @@ def vmap(
     not mapped. With ``randomness``, random ops raise an ``"error"``, or draw the ``"same"`` or ``"different"`` numbers
     for each sample. ``chunk_size`` is the maximum number of samples computed together. Raises ValueError for dimensions
     that do not fit the inputs or outputs, RuntimeError for control flow that depends on a sample's value.
+
+    Examples:
+        >>> dot = tg.vmap(tg.dot)
+        >>> dot(tg.tensor([[1.0, 2.0], [3.0, 4.0]]), tg.ones(2, 2))
+        tensor([3., 7.])
     """
     if chunk_size is not None and chunk_size <= 0:
         raise InvalidValue(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
@@ -206,6 +211,12 @@ def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:
     """Return the whole batch of a tensor inside ``vmap``: of all levels or, without ``recurse``, of its own level.
 
     This is for debugging: a result must not depend on it.
+
+    ``tensor`` is the tensor.
+
+    Examples:
+        >>> tg.func.debug_unwrap(tg.ones(2))
+        tensor([1., 1.])
     """
     if not isinstance(tensor, Tensor):
         raise InvalidArgument(f"debug_unwrap(): argument 'tensor' must be Tensor, not {type(tensor).__name__}")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .modules.batchnorm import *  # noqa: F403
     from .modules.container import *  # noqa: F403
     from .modules.conv import *  # noqa: F403
+    from .modules.distance import *  # noqa: F403
     from .modules.dropout import *  # noqa: F403
     from .modules.lazy import *  # noqa: F403
     from .modules.linear import *  # noqa: F403
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from .modules.transformer import *  # noqa: F403
 
 FILES = (
-    "activation adaptive batchnorm container conv dropout lazy linear loss multihead_attention normalization padding "
-    "pooling rearranging rnn sparse transformer"
+    "activation adaptive batchnorm container conv distance dropout lazy linear loss multihead_attention normalization "
+    "padding pooling rearranging rnn sparse transformer"
 )
 UNPUBLISHED = {"LazyModuleMixin", "NonDynamicallyQuantizableLinear"}
 """Public classes of these files that torch.nn does not have either."""

@@ -17,7 +17,12 @@ __getattr__ = attribute_of("nn.attention")
 
 
 class SDPBackend(enum.IntEnum):
-    """torch's kernels of ``scaled_dot_product_attention``."""
+    """torch's kernels of ``scaled_dot_product_attention``.
+
+    Examples:
+        >>> tg.nn.attention.SDPBackend.MATH.name
+        'MATH'
+    """
 
     ERROR = -1
     MATH = 0
@@ -29,7 +34,15 @@ class SDPBackend(enum.IntEnum):
 
 @contextmanager
 def sdpa_kernel(backends: list[SDPBackend] | SDPBackend, set_priority: bool = False) -> Iterator[None]:
-    """Do nothing. Raises AssertionError unless ``backends`` is an ``SDPBackend`` or a list of them."""
+    """Do nothing. Raises AssertionError unless ``backends`` is an ``SDPBackend`` or a list of them.
+
+    Attention has one kernel. ``set_priority`` changes nothing.
+
+    Examples:
+        >>> with tg.nn.attention.sdpa_kernel(tg.nn.attention.SDPBackend.MATH):
+        ...     print(tg.nn.functional.scaled_dot_product_attention(*[tg.ones(1, 2, 4)] * 3).shape)
+        telegrad.Size([1, 2, 4])
+    """
     if not isinstance(backends, (list, SDPBackend)):
         raise InvalidChoice(
             "Backend must be an instance of SDPBackend or a list of SDPBackend instances, got "

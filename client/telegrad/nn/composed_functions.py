@@ -32,6 +32,13 @@ def triplet_margin_with_distance_loss(
     ``distance_function`` is the Euclidean distance by default. With ``swap``, the distance from positive to negative
     replaces the distance from anchor to negative where it is smaller. Raises ValueError unless ``margin`` is positive,
     RuntimeError for different numbers of dimensions.
+
+    ``reduction`` is "mean", "sum" or "none". The tensors are (N, D) or (D).
+
+    Examples:
+        >>> anchor, positive, negative = tg.tensor([[0.0]]), tg.tensor([[1.0]]), tg.tensor([[1.5]])
+        >>> tg.nn.functional.triplet_margin_with_distance_loss(anchor, positive, negative)
+        tensor(0.5000)
     """
     distance: Any = distance_function or functions.pairwise_distance
     loss: Tensor = triplet_loss(functions, (anchor, positive, negative), distance, margin, swap, reduction)
@@ -40,7 +47,15 @@ def triplet_margin_with_distance_loss(
 
 @dataclass(slots=True, frozen=True)
 class LinearCrossEntropyOptions:
-    """torch's chunking options for ``linear_cross_entropy``, which are validated and have no effect."""
+    """torch's chunking options for ``linear_cross_entropy``, which are validated and have no effect.
+
+    ``allow_retain_graph``, ``batch_chunk_size``, ``chunking_method``, ``acc_policy`` and ``acc_dtype`` are as in
+    torch. Raises ValueError for one that torch refuses.
+
+    Examples:
+        >>> tg.nn.LinearCrossEntropyOptions(batch_chunk_size=16).batch_chunk_size
+        16
+    """
 
     allow_retain_graph: bool = False
     batch_chunk_size: int | None = None
@@ -76,6 +91,13 @@ def linear_cross_entropy(
 
     input (N, in) or (in), linear_weight (C, …, in), target (N, …) of class indices or (N, C, …) of probabilities.
     Raises RuntimeError for incompatible shapes.
+
+    The other arguments are those of ``cross_entropy``; ``options`` has no effect.
+
+    Examples:
+        >>> input, weight = tg.ones(2, 4), tg.zeros(3, 4)
+        >>> tg.nn.functional.linear_cross_entropy(input, weight, tg.tensor([0, 2]))
+        tensor(1.0986)
     """
     _check_linear(input, linear_weight, linear_bias)
     classes, *places = linear_weight.shape[:-1]
@@ -140,6 +162,12 @@ def fractional_max_pool2d(
     The result has ``output_size``, or ``output_ratio`` times the input's size; with ``return_indices`` it is a pair of
     values and int64 indices. ``_random_samples`` (N, C, 2), in [0, 1), determine the windows. Raises ValueError
     without a size, RuntimeError if the windows do not fit.
+
+    ``kernel_size`` is the size of a window.
+
+    Examples:
+        >>> tg.nn.functional.fractional_max_pool2d(tg.ones(1, 3, 8, 8), 2, output_size=3).shape
+        telegrad.Size([1, 3, 3, 3])
     """
     result = _fractional_max_pool(2, input, kernel_size, output_size, output_ratio, _random_samples)
     return result if return_indices else result[0]
@@ -153,7 +181,14 @@ def fractional_max_pool3d(
     return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Any:
-    """``fractional_max_pool2d`` for volumes (N, C, D, H, W) or (C, D, H, W), with ``_random_samples`` (N, C, 3)."""
+    """``fractional_max_pool2d`` for volumes (N, C, D, H, W) or (C, D, H, W), with ``_random_samples`` (N, C, 3).
+
+    The other arguments are those of ``fractional_max_pool2d``.
+
+    Examples:
+        >>> tg.nn.functional.fractional_max_pool3d(tg.ones(1, 3, 8, 8, 8), 2, output_size=3).shape
+        telegrad.Size([1, 3, 3, 3, 3])
+    """
     result = _fractional_max_pool(3, input, kernel_size, output_size, output_ratio, _random_samples)
     return result if return_indices else result[0]
 
@@ -262,6 +297,21 @@ def multi_head_attention_forward(
 
     ``static_k`` and ``static_v`` (N · heads, S, E / heads) replace the projected keys and values. Raises
     AssertionError or RuntimeError for incompatible shapes.
+
+    ``embed_dim_to_check`` is E, and ``in_proj_weight`` (3E, E), ``in_proj_bias`` (3E), ``out_proj_weight`` (E, E) and
+    ``out_proj_bias`` (E) are the projections; with ``use_separate_proj_weight``, ``q_proj_weight``, ``k_proj_weight``
+    and ``v_proj_weight`` replace the first. ``bias_k`` and ``bias_v`` (1, 1, E) are added to each sequence,
+    ``dropout_p`` is the probability of dropout if ``training``, ``key_padding_mask`` (N, S) and ``attn_mask`` (L, S)
+    are the masks, ``is_causal`` says that the latter is causal, and ``need_weights`` and ``average_attn_weights`` say
+    which weights are returned.
+
+    Examples:
+        >>> x, eye = tg.ones(5, 1, 4), tg.eye(4)
+        >>> result, weights = tg.nn.functional.multi_head_attention_forward(
+        ...     x, x, x, 4, 2, tg.ones(12, 4), None, None, None, False, 0.0, eye, None
+        ... )
+        >>> result.shape, weights.shape
+        (telegrad.Size([5, 1, 4]), telegrad.Size([1, 5, 5]))
     """
     batched = query.dim() == 3
     _check_dims(query, key, value, key_padding_mask, attn_mask, num_heads)

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 from telegrad_engine.schema.op import CATALOGUE
-from telegrad_engine.tensor.namespace import functional_key, functional_names
+from telegrad_engine.tensor.documentation import Form, document_added
+from telegrad_engine.tensor.namespace import functional_key, functional_names, named
 
 from ..exclusions import missing_attribute, publish
 from ..tensor.handle import OPS, Tensor
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 
 P = ParamSpec("P")
+INPLACE = inspect.Parameter("inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False)
 WITH_INDICES = "_with_indices"
 MAX_POOLS = frozenset(f"{kind}max_pool{dims}d" for kind in ("", "adaptive_") for dims in (1, 2, 3))
 """The catalogue's pooling ops with a ``_with_indices`` variant, which always returns the indices."""
@@ -33,17 +36,38 @@ MAX_POOLS = frozenset(f"{kind}max_pool{dims}d" for kind in ("", "adaptive_") for
 def upsample(
     input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None
 ) -> Tensor:
-    """Deprecated name of ``interpolate``."""
+    """Deprecated name of ``interpolate``.
+
+    The arguments are those of ``interpolate``. It warns.
+
+    Examples:
+        >>> tg.nn.functional.interpolate(tg.tensor([[[1.0, 2.0]]]), scale_factor=2.0)
+        tensor([[[1., 1., 2., 2.]]])
+    """
     return _upsample("upsample", input, size, scale_factor, mode, align_corners)
 
 
 def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
-    """Deprecated name of ``interpolate`` with ``mode="nearest"``."""
+    """Deprecated name of ``interpolate`` with ``mode="nearest"``.
+
+    The arguments are those of ``interpolate``. It warns.
+
+    Examples:
+        >>> tg.nn.functional.interpolate(tg.ones(1, 1, 2, 2), 4).shape
+        telegrad.Size([1, 1, 4, 4])
+    """
     return _upsample("upsample_nearest", input, size, scale_factor, "nearest")
 
 
 def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
-    """Deprecated name of ``interpolate`` with ``mode="bilinear"`` and ``align_corners=True``."""
+    """Deprecated name of ``interpolate`` with ``mode="bilinear"`` and ``align_corners=True``.
+
+    The arguments are those of ``interpolate``. It warns.
+
+    Examples:
+        >>> tg.nn.functional.interpolate(tg.ones(1, 1, 2, 2), 4, mode="bilinear", align_corners=True).shape
+        telegrad.Size([1, 1, 4, 4])
+    """
     return _upsample("upsample_bilinear", input, size, scale_factor, "bilinear", True)
 
 
@@ -69,11 +93,15 @@ def _with_indices(pool: Callable[P, Any], position: int) -> Callable[P, tuple[Te
         return both
 
     call.__name__ = call.__qualname__ = pool.__name__ + WITH_INDICES
-    return call
+    return document_added(call, removed=("return_indices",))
 
 
 fractional_max_pool2d_with_indices = _with_indices(fractional_max_pool2d, 4)
 fractional_max_pool3d_with_indices = _with_indices(fractional_max_pool3d, 4)
+for _pool in (fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices):
+    _whole = inspect.signature(_pool)
+    _rest = [each for each in _whole.parameters.values() if each.name != "return_indices"]
+    _pool.__signature__ = _whole.replace(parameters=_rest)  # type: ignore[attr-defined]
 
 
 def _with_inplace(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,7 +126,16 @@ def _with_inplace(name: str, function: Callable[..., Any]) -> Callable[..., Any]
             return target.copy_(function(target.clone(), *args[1:], **kwargs))
         return target.copy_(function(**kwargs | {"input": target.clone()}))
 
-    return call
+    return document_added(call, INPLACE)
+
+
+def _always_in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``relu_`` for ``relu``: the function with ``inplace=True``."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs, inplace=True)
+
+    return named(call, name, CATALOGUE.overloads[functional_key(function.__name__)], Form.IN_PLACE_FUNCTION)
 
 
 def __getattr__(name: str) -> Any:
@@ -115,7 +152,7 @@ def _find(name: str) -> Any:
     if plain not in functional_names() or (plain != name and not CATALOGUE.overloads[key][0].takes_inplace):
         raise missing_attribute("telegrad.nn.functional", "nn.functional", name)
     if plain != name:  # relu_(x) is relu(x, inplace=True)
-        return functools.partial(__getattr__(plain), inplace=True)
+        return _always_in_place(name, __getattr__(plain))
     function = getattr(OPS, key)
     return _with_inplace(name, function) if CATALOGUE.overloads[key][0].takes_inplace else function
 

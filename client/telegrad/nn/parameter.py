@@ -15,6 +15,13 @@ class Parameter(Tensor):
     """A leaf that shares the memory of ``data``; a Module registers it when it is assigned to an attribute.
 
     ``data`` is a tensor of any shape (an empty one by default), of a floating dtype if ``requires_grad``.
+
+    Raises RuntimeError if it requires gradients and the dtype is not floating.
+
+    Examples:
+        >>> weight = tg.nn.Parameter(tg.zeros(2, 3))
+        >>> weight.requires_grad, weight.shape
+        (True, telegrad.Size([2, 3]))
     """
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
@@ -58,6 +65,14 @@ class Buffer(Tensor, metaclass=_BufferType):
     """A tensor that a Module registers as a buffer when it is assigned to an attribute.
 
     ``data`` is a tensor (an empty one by default); if ``persistent``, it is part of the state dict.
+
+    Examples:
+        >>> class Scaled(tg.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.scale = tg.nn.Buffer(tg.tensor([2.0]))
+        >>> list(Scaled().state_dict())
+        ['scale']
     """
 
     persistent: bool
@@ -100,7 +115,14 @@ class UninitializedTensorMixin:
 
 
 class UninitializedParameter(UninitializedTensorMixin, Parameter):
-    """A parameter of a lazy module, which infers its sizes from the first input."""
+    """A parameter of a lazy module, which infers its sizes from the first input.
+
+    ``requires_grad``, ``device`` and ``dtype`` are those of ``Parameter`` and ``zeros``.
+
+    Examples:
+        >>> tg.nn.LazyLinear(2).weight
+        <UninitializedParameter>
+    """
 
     cls_to_become = Parameter
 
@@ -117,7 +139,14 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
 
 
 class UninitializedBuffer(UninitializedTensorMixin, Tensor):
-    """A buffer of a lazy module, which infers its sizes from the first input."""
+    """A buffer of a lazy module, which infers its sizes from the first input.
+
+    ``requires_grad``, ``device``, ``dtype`` and ``persistent`` are those of ``Buffer`` and ``zeros``.
+
+    Examples:
+        >>> tg.nn.LazyBatchNorm1d().running_mean
+        <UninitializedBuffer>
+    """
 
     cls_to_become = Tensor
     _is_buffer = True

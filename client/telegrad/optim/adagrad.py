@@ -12,7 +12,26 @@ from .optimizer import Optimizer, options_in, settings_of
 
 
 class Adagrad(Optimizer, algorithm="adagrad"):
-    """Divide by the root of the sum of all squared gradients: Duchi, Hazan and Singer 2011."""
+    """Divide by the root of the sum of all squared gradients: Duchi, Hazan and Singer 2011.
+
+    Args:
+        params: The parameters, or dicts of parameters (``params``) and options of their own.
+        lr: The learning rate.
+        lr_decay: How fast the learning rate falls with the number of steps.
+        weight_decay: The factor of the parameter that is added to its gradient.
+        initial_accumulator_value: The sum of squares before the first step.
+        eps: A small number that is added to the divisor.
+        maximize: Whether the objective is maximized.
+        differentiable: Whether steps are part of the graph; only False.
+
+    Examples:
+        >>> w = tg.tensor([1.0], requires_grad=True)
+        >>> optimizer = tg.optim.Adagrad([w], lr=0.1)
+        >>> w.sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([0.9000])
+    """
 
     def __init__(
         self,
@@ -38,7 +57,24 @@ class Adagrad(Optimizer, algorithm="adagrad"):
 
 
 class Adadelta(Optimizer, algorithm="adadelta"):
-    """Scale the gradient by the ratio of the RMS of past updates to that of past gradients: Zeiler 2012."""
+    """Scale the gradient by the ratio of the RMS of past updates to that of past gradients: Zeiler 2012.
+
+    Args:
+        params: The parameters, or dicts of parameters (``params``) and options of their own.
+        lr: The factor of an update.
+        rho: The decay rate of the averages of squares.
+        eps: A small number that is added to the averages.
+        weight_decay: The factor of the parameter that is added to its gradient.
+        capturable: As in torch. It changes nothing.
+        maximize: Whether the objective is maximized.
+        differentiable: Whether steps are part of the graph; only False.
+
+    Examples:
+        >>> w = tg.tensor([1.0], requires_grad=True)
+        >>> optimizer = tg.optim.Adadelta([w])
+        >>> w.sum().backward()
+        >>> optimizer.step()
+    """
 
     def __init__(
         self,
@@ -57,7 +93,25 @@ class Adadelta(Optimizer, algorithm="adadelta"):
 
 
 class Rprop(Optimizer):
-    """Riedmiller and Braun 1993: step sizes grow by ``etas[1]`` or shrink by ``etas[0]``, by the gradient's sign."""
+    """Step sizes grow by ``etas[1]`` or shrink by ``etas[0]``, by the gradient's sign (Riedmiller and Braun 1993).
+
+    Args:
+        params: The parameters, or dicts of parameters (``params``) and options of their own.
+        lr: The first step size.
+        etas: The factors of a step size when the gradient's sign changes, and when it stays.
+        step_sizes: The least and the largest step size.
+        capturable: As in torch. It changes nothing.
+        maximize: Whether the objective is maximized.
+        differentiable: Whether steps are part of the graph; only False.
+
+    Examples:
+        >>> w = tg.tensor([1.0], requires_grad=True)
+        >>> optimizer = tg.optim.Rprop([w], lr=0.1)
+        >>> w.sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([0.9000])
+    """
 
     def __init__(
         self,
@@ -82,7 +136,26 @@ class Rprop(Optimizer):
 
 
 class RMSprop(Optimizer, algorithm="rmsprop"):
-    """Divide by the root mean square of recent gradients (Tieleman and Hinton 2012); ``centered``: Graves 2013."""
+    """Divide by the root mean square of recent gradients (Tieleman and Hinton 2012); ``centered``: Graves 2013.
+
+    Args:
+        params: The parameters, or dicts of parameters (``params``) and options of their own.
+        lr: The learning rate.
+        alpha: The decay rate of the average of squared gradients.
+        eps: A small number that is added to the divisor.
+        weight_decay: The factor of the parameter that is added to its gradient.
+        momentum: The decay rate of the average of updates; 0 keeps none.
+        centered: Whether the average of gradients is subtracted, so that the divisor is a deviation.
+        capturable: As in torch. It changes nothing.
+        maximize: Whether the objective is maximized.
+        differentiable: Whether steps are part of the graph; only False.
+
+    Examples:
+        >>> w = tg.tensor([1.0], requires_grad=True)
+        >>> optimizer = tg.optim.RMSprop([w])
+        >>> w.sum().backward()
+        >>> optimizer.step()
+    """
 
     def __init__(
         self,

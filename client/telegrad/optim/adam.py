@@ -13,7 +13,30 @@ from .optimizer import CHECKS, Optimizer, options_in, require, require_rate, set
 
 
 class Adam(Optimizer):
-    """Kingma and Ba 2015, algorithm 1; weight decay is added to the gradient, unless decoupled."""
+    """Steps by the averages of gradients and of their squares (Kingma and Ba 2015, algorithm 1).
+
+    Weight decay is added to the gradient, unless it is decoupled.
+
+    Args:
+        params: The parameters, or dicts of parameters (``params``) and options of their own.
+        lr: The learning rate.
+        betas: The decay rates of the averages of gradients and of squared gradients.
+        eps: A small number that is added to the divisor.
+        weight_decay: The factor of the parameter that is added to its gradient.
+        amsgrad: Whether the largest second moment so far is used (Reddi et al. 2018).
+        maximize: Whether the objective is maximized.
+        capturable: As in torch. It changes nothing.
+        differentiable: Whether steps are part of the graph; only False.
+        decoupled_weight_decay: Whether the weight decay is that of AdamW.
+
+    Examples:
+        >>> model = tg.nn.Linear(2, 1)
+        >>> optimizer = tg.optim.Adam(model.parameters(), lr=1e-2)
+        >>> loss = model(tg.ones(4, 2)).square().mean()
+        >>> loss.backward()
+        >>> optimizer.step()
+        >>> optimizer.zero_grad()
+    """
 
     def __init__(
         self,
@@ -43,7 +66,18 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Loshchilov and Hutter 2019, algorithm 2; weight decay shrinks the parameter directly."""
+    """Adam with decoupled weight decay, which shrinks the parameter directly (Loshchilov and Hutter 2019, algorithm 2).
+
+    The arguments are those of ``Adam``, with ``weight_decay`` 0.01.
+
+    Examples:
+        >>> w = tg.tensor([1.0], requires_grad=True)
+        >>> optimizer = tg.optim.AdamW([w], lr=0.1)
+        >>> w.sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([0.8990])
+    """
 
     def __init__(
         self,
@@ -64,7 +98,16 @@ class AdamW(Adam):
 
 
 class Adamax(Optimizer, algorithm="adamax"):
-    """Adam with the infinity norm of the gradients: Kingma and Ba 2015, algorithm 2."""
+    """Adam with the infinity norm of the gradients: Kingma and Ba 2015, algorithm 2.
+
+    The arguments are those of ``Adam``.
+
+    Examples:
+        >>> w = tg.tensor([1.0], requires_grad=True)
+        >>> optimizer = tg.optim.Adamax([w], lr=0.1)
+        >>> w.sum().backward()
+        >>> optimizer.step()
+    """
 
     def __init__(
         self,
@@ -83,7 +126,16 @@ class Adamax(Optimizer, algorithm="adamax"):
 
 
 class NAdam(Optimizer, algorithm="nadam"):
-    """Adam with Nesterov's momentum: Dozat 2016."""
+    """Adam with Nesterov's momentum: Dozat 2016.
+
+    ``momentum_decay`` is how fast the momentum approaches its limit; the other arguments are those of ``Adam``.
+
+    Examples:
+        >>> w = tg.tensor([1.0], requires_grad=True)
+        >>> optimizer = tg.optim.NAdam([w])
+        >>> w.sum().backward()
+        >>> optimizer.step()
+    """
 
     def __init__(
         self,
@@ -104,7 +156,16 @@ class NAdam(Optimizer, algorithm="nadam"):
 
 
 class RAdam(Optimizer, algorithm="radam"):
-    """Adam with a rectified adaptive learning rate: Liu et al. 2020."""
+    """Adam with a rectified adaptive learning rate: Liu et al. 2020.
+
+    The arguments are those of ``Adam``.
+
+    Examples:
+        >>> w = tg.tensor([1.0], requires_grad=True)
+        >>> optimizer = tg.optim.RAdam([w])
+        >>> w.sum().backward()
+        >>> optimizer.step()
+    """
 
     def __init__(
         self,
@@ -124,7 +185,14 @@ class RAdam(Optimizer, algorithm="radam"):
 
 
 class SparseAdam(Optimizer):
-    """Adam for sparse gradients. There are none here: ``step`` raises RuntimeError for dense ones, as in torch."""
+    """Adam for sparse gradients. There are none here: ``step`` raises RuntimeError for dense ones, as in torch.
+
+    The arguments are those of ``Adam``.
+
+    Examples:
+        >>> tg.optim.SparseAdam([tg.zeros(2, requires_grad=True)]).defaults["lr"]
+        0.001
+    """
 
     def __init__(
         self,
@@ -149,10 +217,25 @@ class SparseAdam(Optimizer):
 
 
 class Adafactor(Optimizer):
-    """Shazeer and Stern 2018: for a matrix, the state has one second moment per row and per column.
+    """Adam with one second moment per row and per column of a matrix as its state (Shazeer and Stern 2018).
 
     ``eps`` has the lower bounds of the variance (None: the dtype's epsilon) and of a parameter's scale; ``d`` is the
     threshold at which updates are clipped.
+
+    Args:
+        params: The parameters, or dicts of parameters (``params``) and options of their own.
+        lr: The learning rate.
+        beta2_decay: The exponent of the decay rate, below 0.
+        eps: The two lower bounds.
+        d: The threshold.
+        weight_decay: The factor by which parameters decay.
+        maximize: Whether the objective is maximized.
+
+    Examples:
+        >>> w = tg.ones(3, 2, requires_grad=True)
+        >>> optimizer = tg.optim.Adafactor([w])
+        >>> w.sum().backward()
+        >>> optimizer.step()
     """
 
     def __init__(

@@ -25,6 +25,28 @@ class LBFGS(Optimizer):
 
     ``step`` takes a closure that computes the gradients and returns the loss, and calls it up to ``max_eval``
     times in ``max_iter`` iterations. ``line_search_fn`` is None or "strong_wolfe". One group of parameters only.
+
+    Args:
+        params: The parameters, or dicts of parameters (``params``) and options of their own.
+        lr: The factor of a step.
+        max_iter: The largest number of iterations in a step.
+        max_eval: The largest number of evaluations in a step; None is 1.25 times ``max_iter``.
+        tolerance_grad: The gradient's largest element at which a step ends.
+        tolerance_change: The change of parameters or loss at which a step ends.
+        history_size: The number of changes that are kept.
+        line_search_fn: None or "strong_wolfe".
+
+    Examples:
+        >>> w = tg.tensor([1.0, 2.0], requires_grad=True)
+        >>> optimizer = tg.optim.LBFGS([w])
+        >>> def closure():
+        ...     optimizer.zero_grad()
+        ...     loss = (w * w).sum()
+        ...     loss.backward()
+        ...     return loss
+        >>> _ = optimizer.step(closure)
+        >>> bool(w.abs().max() < 1e-5)
+        True
     """
 
     def __init__(

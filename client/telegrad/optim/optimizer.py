@@ -18,6 +18,7 @@ from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidVal
 from telegrad_engine.graph.hooks import Handle, Hooks
 from telegrad_engine.optim import algorithms
 
+from .. import html_output
 from ..nn.parameter import type_name, zero_grads
 from ..tape.segment import Effect
 from ..tensor.handle import Tensor, functions, recorder_of, upload
@@ -83,6 +84,17 @@ class Optimizer:
 
     ``params`` is an iterable of leaf tensors, or of dicts with ``params`` and the options that differ
     from ``defaults``. Raises TypeError and ValueError, with torch's texts, for anything else.
+
+    The options ``foreach``, ``fused`` and ``capturable`` of its subclasses are torch's and change nothing.
+
+    ``step()`` moves the parameters, ``zero_grad()`` clears the gradients, and ``state_dict()`` and
+    ``load_state_dict()`` save and restore states and options.
+
+    Examples:
+        >>> w = tg.tensor([1.0], requires_grad=True)
+        >>> optimizer = tg.optim.SGD([{"params": [w], "lr": 0.5}], lr=0.1)
+        >>> optimizer.param_groups[0]["lr"]
+        0.5
     """
 
     unsaved: ClassVar[tuple[str, ...]] = ()
@@ -129,7 +141,17 @@ class Optimizer:
         return settings_of(self.algorithm_name, group)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group of parameters with its own options, for example for layers that are unfrozen."""
+        """Add a group of parameters with its own options, for example for layers that are unfrozen.
+
+        ``param_group`` is a dict with ``params`` and options.
+
+        Examples:
+            >>> first, second = tg.zeros(1, requires_grad=True), tg.zeros(1, requires_grad=True)
+            >>> optimizer = tg.optim.SGD([first], lr=0.1)
+            >>> optimizer.add_param_group({"params": [second], "lr": 0.01})
+            >>> [group["lr"] for group in optimizer.param_groups]
+            [0.1, 0.01]
+        """
         if not isinstance(param_group, dict):
             raise InvalidArgument(f"param_group must be a dict, but got {type(param_group)}")
         params = param_group["params"]
@@ -173,6 +195,16 @@ class Optimizer:
         """Update every parameter that has a gradient; the step is recorded, not sent.
 
         ``closure`` recomputes the gradients and returns the loss, which is then returned.
+
+        ``closure`` computes the loss and its gradients, and its result is returned; LBFGS needs one.
+
+        Examples:
+            >>> w = tg.tensor([1.0], requires_grad=True)
+            >>> optimizer = tg.optim.SGD([w], lr=0.1)
+            >>> w.sum().backward()
+            >>> optimizer.step()
+            >>> w.detach()
+            tensor([0.9000])
         """
         loss = None
         if closure is not None:
@@ -259,7 +291,17 @@ class Optimizer:
         return tensor
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients of all parameters, or fill them with zeros."""
+        """Clear the gradients of all parameters, or fill them with zeros.
+
+        ``set_to_none`` says that they are cleared.
+
+        Examples:
+            >>> w = tg.tensor([1.0], requires_grad=True)
+            >>> w.sum().backward()
+            >>> tg.optim.SGD([w]).zero_grad()
+            >>> w.grad is None
+            True
+        """
         zero_grads(self._params(), set_to_none)
 
     # Hooks -------------------------------------------------------------------------------
@@ -299,7 +341,13 @@ class Optimizer:
     # Saving ------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return ``{"state": {index: {name: tensor}}, "param_groups": […]}``, as in torch, without copying tensors."""
+        """Return ``{"state": {index: {name: tensor}}, "param_groups": […]}``, as in torch, without copying tensors.
+
+        Examples:
+            >>> w = tg.tensor([1.0], requires_grad=True)
+            >>> tg.optim.SGD([w], lr=0.1).state_dict()["param_groups"][0]["lr"]
+            0.1
+        """
         for hook in self._hooks_at("state_dict_pre"):
             hook(self)
         index = {param: i for i, param in enumerate(self._params())}
@@ -372,6 +420,17 @@ class Optimizer:
             for i, group in enumerate(self.param_groups)
         ]
         return f"{type(self).__name__} (\n" + "\n\n".join(groups) + "\n)"
+
+    def _repr_html_(self) -> str:
+        """Show the options of the groups side by side."""
+        groups = self.param_groups
+        parameters = [f"{sum(p.numel() for p in group['params']):,} in {len(group['params'])}" for group in groups]
+        names = sorted({name for group in groups for name in group} - {"params"})
+        rows = [("parameters", *parameters)]
+        rows += [(name, *(repr(group[name]) if name in group else "" for group in groups)) for name in names]
+        header = ("option", *(f"group {index}" for index in range(len(groups))))
+        title = html_output.properties(type(self).__name__, [("parameters with a state", str(len(self.state)))])
+        return html_output.block("optimizer", title, html_output.table(header, rows))
 
 
 def has_tensors(value: Any) -> bool:

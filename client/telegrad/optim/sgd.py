@@ -13,7 +13,26 @@ from .optimizer import CHECKS, STEP, Optimizer, options_in, require, require_rat
 
 
 class SGD(Optimizer):
-    """``p -= lr * grad``, with plain momentum (Sutskever et al. 2013, in torch's form) or Nesterov's."""
+    """``p -= lr * grad``, with plain momentum (Sutskever et al. 2013, in torch's form) or Nesterov's.
+
+    Args:
+        params: The parameters, or dicts of parameters (``params``) and options of their own.
+        lr: The learning rate.
+        momentum: The decay rate of the average of gradients; 0 keeps none.
+        dampening: 1 minus the weight of a new gradient in the average.
+        weight_decay: The factor of the parameter that is added to its gradient.
+        nesterov: Whether the step looks ahead, as in Nesterov's method.
+        maximize: Whether the objective is maximized.
+        differentiable: Whether steps are part of the graph; only False.
+
+    Examples:
+        >>> w = tg.tensor([1.0, 2.0], requires_grad=True)
+        >>> optimizer = tg.optim.SGD([w], lr=0.1)
+        >>> (w * w).sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([0.8000, 1.6000])
+    """
 
     # The step count marks the first step; torch marks it by a missing momentum buffer.
     unsaved = (STEP,)
@@ -48,7 +67,25 @@ class SGD(Optimizer):
 
 
 class ASGD(Optimizer, algorithm="asgd"):
-    """Averaged stochastic gradient descent: Polyak and Juditsky 1992. The state ``ax`` is the average."""
+    """Averaged stochastic gradient descent: Polyak and Juditsky 1992. The state ``ax`` is the average.
+
+    Args:
+        params: The parameters, or dicts of parameters (``params``) and options of their own.
+        lr: The learning rate.
+        lambd: The factor by which parameters decay with each step.
+        alpha: The exponent of the learning rate's decay.
+        t0: The step from which on parameters are averaged.
+        weight_decay: The factor of the parameter that is added to its gradient.
+        maximize: Whether the objective is maximized.
+        differentiable: Whether steps are part of the graph; only False.
+        capturable: As in torch. It changes nothing.
+
+    Examples:
+        >>> w = tg.tensor([1.0], requires_grad=True)
+        >>> optimizer = tg.optim.ASGD([w], lr=0.1)
+        >>> w.sum().backward()
+        >>> optimizer.step()
+    """
 
     def __init__(
         self,
@@ -67,10 +104,29 @@ class ASGD(Optimizer, algorithm="asgd"):
 
 
 class Muon(Optimizer):
-    """Jordan et al. 2024: the momentum of a matrix, orthogonalized by ``ns_steps`` Newton-Schulz steps in bfloat16.
+    """Steps by the momentum of a matrix, made orthogonal by ``ns_steps`` Newton-Schulz steps (Jordan et al. 2024).
+
+    The Newton-Schulz steps compute in bfloat16.
 
     ``adjust_lr_fn`` is "original", or "match_rms_adamw" for updates of AdamW's size. Raises ValueError for parameters
     that do not have 2 dimensions.
+
+    Args:
+        params: The parameters, or dicts of parameters (``params``) and options of their own.
+        lr: The learning rate.
+        weight_decay: The factor by which parameters decay.
+        momentum: The decay rate of the average of gradients.
+        nesterov: Whether the step looks ahead, as in Nesterov's method.
+        ns_coefficients: The coefficients of the polynomial of a Newton-Schulz step.
+        eps: The least norm of an update.
+        ns_steps: The number of Newton-Schulz steps.
+        adjust_lr_fn: How the learning rate is scaled by the sizes of the matrix.
+
+    Examples:
+        >>> w = tg.ones(3, 2, requires_grad=True)
+        >>> optimizer = tg.optim.Muon([w], lr=0.1)
+        >>> w.sum().backward()
+        >>> optimizer.step()
     """
 
     def __init__(

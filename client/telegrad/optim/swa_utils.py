@@ -32,6 +32,11 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
     """Return an exponential moving average: ``decay`` of the old value plus the rest of the new one.
 
     Raises ValueError for a decay outside [0, 1].
+
+    Examples:
+        >>> average = tg.optim.swa_utils.get_ema_avg_fn(0.9)
+        >>> average(tg.tensor(1.0), tg.tensor(2.0), 1)
+        tensor(1.1000)
     """
     _check_decay(decay)
 
@@ -43,7 +48,16 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAverage:
-    """Like :func:`get_ema_avg_fn`, for lists of parameters, in place."""
+    """Like :func:`get_ema_avg_fn`, for lists of parameters, in place.
+
+    ``decay`` is the weight of the old value.
+
+    Examples:
+        >>> averages = [tg.tensor(1.0)]
+        >>> tg.optim.swa_utils.get_ema_multi_avg_fn(0.9)(averages, [tg.tensor(2.0)], 1)
+        >>> averages
+        [tensor(1.1000)]
+    """
     _check_decay(decay)
 
     @no_grad()
@@ -58,7 +72,13 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAverage:
 
 
 def get_swa_avg_fn() -> Average:
-    """Return the average that weighs all models equally."""
+    """Return the average that weighs all models equally.
+
+    Examples:
+        >>> average = tg.optim.swa_utils.get_swa_avg_fn()
+        >>> average(tg.tensor(1.0), tg.tensor(2.0), 1)
+        tensor(1.5000)
+    """
 
     @no_grad()
     def swa_update(averaged_param: Tensor, current_param: Tensor, num_averaged: Any) -> Tensor:
@@ -69,7 +89,14 @@ def get_swa_avg_fn() -> Average:
 
 
 def get_swa_multi_avg_fn() -> MultiAverage:
-    """Like :func:`get_swa_avg_fn`, for lists of parameters, in place."""
+    """Like :func:`get_swa_avg_fn`, for lists of parameters, in place.
+
+    Examples:
+        >>> averages = [tg.tensor(1.0)]
+        >>> tg.optim.swa_utils.get_swa_multi_avg_fn()(averages, [tg.tensor(2.0)], tg.tensor(1))
+        >>> averages
+        [tensor(1.5000)]
+    """
     single = get_swa_avg_fn()
 
     @no_grad()
@@ -88,6 +115,15 @@ class AveragedModel(Module):
     ``avg_fn`` computes the new average of a parameter from the old average, the model's parameter and the number of
     models so far; ``multi_avg_fn`` updates lists of averages in place. Without either, all models weigh the same. With
     ``use_buffers`` buffers are averaged too, otherwise copied. Raises AssertionError if both functions are given.
+
+    ``use_buffers`` says that buffers are averaged, too; ``device`` is that of the session.
+
+    Examples:
+        >>> model = tg.nn.Linear(2, 1)
+        >>> average = tg.optim.swa_utils.AveragedModel(model)
+        >>> average.update_parameters(model)
+        >>> average(tg.ones(3, 2)).shape
+        telegrad.Size([3, 1])
     """
 
     n_averaged: Tensor
@@ -163,6 +199,14 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
     """Recompute the running statistics of a model's batch norms with one pass over the data.
 
     A batch of ``loader`` is a tensor, or a list or tuple whose first element is one.
+
+    ``device`` is that of the session.
+
+    Examples:
+        >>> model = tg.nn.Sequential(tg.nn.BatchNorm1d(1))
+        >>> tg.optim.swa_utils.update_bn([tg.tensor([[1.0], [3.0]])], model)
+        >>> model[0].running_mean
+        tensor([2.])
     """
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     if not norms:
@@ -190,7 +234,15 @@ def _cosine(t: float) -> float:
 
 
 class SWALR(LRScheduler):
-    """Move each group's rate to ``swa_lr`` in ``anneal_epochs``, along half a cosine ("cos") or a line ("linear")."""
+    """Move each group's rate to ``swa_lr`` in ``anneal_epochs``, along half a cosine ("cos") or a line ("linear").
+
+    ``anneal_strategy`` is "cos" or "linear"; ``optimizer`` and ``last_epoch`` are those of ``LRScheduler``.
+
+    Examples:
+        >>> optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=1.0)
+        >>> tg.optim.swa_utils.SWALR(optimizer, swa_lr=0.1).get_last_lr()
+        [1.0]
+    """
 
     _unsaved = ("optimizer", "anneal_func")
 

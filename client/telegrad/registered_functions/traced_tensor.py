@@ -282,6 +282,7 @@ def _without_value(what: str) -> Callable[..., Any]:
 for _name, _what in {
     "_fetch": "this",
     "numpy": "numpy()",
+    "value": "value()",
     "item": "item()",
     "__index__": "a conversion to int",
 }.items():

@@ -20,7 +20,7 @@ import numpy as np
 
 from telegrad_engine.context import no_grad, state
 from telegrad_engine.dtypes import from_numpy
-from telegrad_engine.errors import DataDependentShape, InvalidOperation, LimitExceeded
+from telegrad_engine.errors import DataDependentShape, InvalidArgument, InvalidOperation, LimitExceeded
 from telegrad_engine.program.json_codec import to_lists
 from telegrad_engine.program.registered_functions import WRITES_TO_INPUT, Applicable
 from telegrad_engine.program.registered_functions.limits import MAX_ITERATIONS
@@ -304,6 +304,12 @@ def while_loop(
 
     ``body_fn`` returns as many tensors as it takes, of the same shapes and dtypes. Raises LimitExceeded after
     ``max_iterations``.
+
+    ``carried_inputs`` are the first tensors; the last ones are returned.
+
+    Examples:
+        >>> tg.while_loop(lambda x: x < 100, lambda x: (x * 2,), [tg.tensor(3.0)])
+        (tensor(192.),)
     """
     carried, tracer = tuple(carried_inputs), active.tracer
     if tracer is not None:
@@ -325,6 +331,12 @@ def scan(body_fn: Callable[..., Any], init: Sequence[Any], xs: Sequence[Any]) ->
 
     ``body_fn`` returns the carried tensors, as many as ``init`` has, and optionally more, which are stacked. Returns
     the last carried tensors and the stacks.
+
+    Raises InvalidArgument if ``body_fn`` returns too few tensors.
+
+    Examples:
+        >>> tg.scan(lambda total, x: (total + x, total + x), [tg.tensor(0.0)], [tg.tensor([1.0, 2.0, 3.0])])
+        (tensor(6.), tensor([1., 3., 6.]))
     """
     carried, sequences, tracer = tuple(init), tuple(xs), active.tracer
     if tracer is not None:
@@ -333,6 +345,8 @@ def scan(body_fn: Callable[..., Any], init: Sequence[Any], xs: Sequence[Any]) ->
     rows = []
     for slices in zip(*[x.unbind(0) for x in sequences], strict=True):
         results = as_tuple(body_fn(*carried, *slices))
+        if len(results) < len(carried):
+            raise InvalidArgument(f"scan(): body_fn returned {len(results)} tensors, but {len(carried)} are carried")
         carried = results[: len(carried)]
         rows.append(results[len(carried) :])
     return (*carried, *[functions.stack(column) for column in zip(*rows, strict=True)])

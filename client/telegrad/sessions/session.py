@@ -21,11 +21,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from telegrad_engine import dtypes
-from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidValue, SessionExists
+from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidValue, SessionExists, TelegradError
 from telegrad_engine.program.compression import ENCODING
 from telegrad_engine.program.instructions import check_id
 from telegrad_engine.tensor.attributes import dtype_of_type
 
+from .. import html_output
 from ..late_bindings import bindings
 from ..tape.recorder import Recorder
 from ..transport.base import ID_PREFIX, Transport, Verify
@@ -74,6 +75,15 @@ class Session:
     """A connection to one session. Use it in a ``with`` block; otherwise it ends with its last tensor or the process.
 
     A session that was attached to by its id stays on its server when this connection ends.
+
+    ``keep()`` names tensors, ``named()`` finds them, and ``flush()``, ``fork()``, ``export()`` and ``close()`` act on
+    the whole session. ``transport`` is what ``connect`` makes.
+
+    Examples:
+        >>> with tg.connect("local://") as session:
+        ...     session.keep({"w": tg.ones(2)})
+        ...     print(session.named())
+        {'w': tensor([1., 1.])}
     """
 
     _previous: weakref.ref[Session] | None = None
@@ -91,7 +101,12 @@ class Session:
 
     @property
     def url(self) -> str:
-        """The server's address, or ``local://``."""
+        """The server's address, or ``local://``.
+
+        Examples:
+            >>> tg.current().url
+            'local://'
+        """
         return self.recorder.transport.url
 
     @property
@@ -101,7 +116,12 @@ class Session:
 
     @property
     def requests(self) -> int:
-        """The number of programs sent."""
+        """The number of programs sent.
+
+        Examples:
+            >>> tg.current().requests >= 0
+            True
+        """
         return self.recorder.requests
 
     @property
@@ -111,7 +131,7 @@ class Session:
 
     def compiled(self) -> list[dict[str, Any]]:
         """Reports on the programs that recur in the session: how often each ran, how many of these runs were planned,
-        and why the last one was not (docs/compiled.md).
+        and why the last one was not (docs/explanation/compiled.md).
 
         The last report, whose ``digest`` is None, is on the newest program: one that was sent for the first time. Its
         reason says how it differs from the most similar one, since a loop of new programs is never planned.
@@ -133,6 +153,14 @@ class Session:
         tensors until one of them writes to it. :meth:`copy_of` gives the fork's own tensors, modules and optimizers
         for those of this session. ``with session.fork() as other:`` makes it the current session in the block and ends
         it afterwards. Raises NotSupported while the session's profile runs, or if it is on a GPU.
+
+        Examples:
+            >>> with tg.connect("local://") as session:
+            ...     x = tg.ones(2)
+            ...     with session.fork() as fork:
+            ...         y = fork.copy_of(x)
+            ...         print(y.add_(1), x)
+            tensor([2., 2.]) tensor([1., 1.])
         """
         with self.recorder.lock:
             if self.recorder.open_checkpoints:
@@ -149,6 +177,13 @@ class Session:
         in one call: ``model, optimizer = fork.copy_of((model, optimizer))``. Tensors with a history cannot be taken:
         fork between training steps. Raises InvalidOperation for those, for tensors with hooks, if this session is not a
         fork, and if the forked session has gone on since the fork.
+
+        Examples:
+            >>> with tg.connect("local://") as session:
+            ...     x = tg.ones(2)
+            ...     fork = session.fork()
+            ...     print(fork.copy_of(x).sum().item())
+            2.0
         """
         origin = self._origin
         if origin is None:
@@ -186,6 +221,12 @@ class Session:
 
         ``tensors`` is such as ``model.state_dict()``. A name that is taken then names the new tensor. Raises
         MalformedRequest for what cannot be a tensor's id.
+
+        Examples:
+            >>> with tg.connect("local://") as session:
+            ...     session.keep({"w": tg.ones(2)})
+            ...     print(session.named())
+            {'w': tensor([1., 1.])}
         """
         recorder = self.recorder
         with recorder.lock:
@@ -210,7 +251,11 @@ class Session:
         return found
 
     def flush(self) -> None:
-        """Send what is recorded without asking for a value."""
+        """Send what is recorded without asking for a value.
+
+        Examples:
+            >>> tg.current().flush()
+        """
         self.recorder.flush()
 
     def close(self) -> None:
@@ -232,6 +277,31 @@ class Session:
         waiting = self.recorder.waiting
         status = "closed" if self.closed else f"{self.requests} programs sent, {waiting} instructions waiting"
         return f"<telegrad session {self.id} at {self.url}: {status}>"
+
+    def _repr_html_(self) -> str:
+        """Ask the session what it holds, unless it has ended or cannot be reached."""
+        return html_output.block("session", html_output.properties("Session", self._facts()))
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        transport = self.recorder.transport
+        yield "id", self.id
+        yield "at", self.url
+        if self.closed:
+            yield "state", "closed"
+            return
+        yield "device", transport.device
+        yield "dtype", dtypes.from_numpy(self.recorder.default_dtype).name
+        yield "programs sent", str(self.requests)
+        yield "instructions waiting", str(self.recorder.waiting)
+        try:
+            held = transport.status()
+        except TelegradError as error:
+            yield "state", str(error)
+            return
+        if held["name"] is not None:
+            yield "name", held["name"]
+        yield "tensors", str(held["tensors"])
+        yield "memory", f"{html_output.amount(held['used_bytes'])} of {html_output.amount(held['max_bytes'])}"
 
 
 def _open_one(session: Session | None) -> Session | None:
@@ -311,12 +381,12 @@ def connect(
     ``compress="zstd"``, for slow networks, long messages in both directions are compressed if that makes them shorter
     by a tenth; it needs the extra ``zstd``. ``verify`` is how a server's certificate is verified (``https://``): by the
     system's certificates (True), by those in a PEM file (its path), by an ``ssl.SSLContext``, or not at all (False).
-    ``api_key`` is the key of a server that requires one (docs/authentication.md); without it ``TELEGRAD_API_KEY`` is
-    used. It is sent to this server only. With ``direct``, programs go past a gateway to the worker that has the
-    session, if that can be reached from here (docs/explanation/cluster.md). A proxy that the environment names
-    (``HTTPS_PROXY``, ``NO_PROXY``) is used except for this machine; programs are sent through it as requests. A request
-    that the server refuses because it is busy, or because a quota is used up for now, is repeated for a minute, with
-    growing pauses; ``retry_s`` is another number of seconds, and 0 never repeats.
+    ``api_key`` is the key of a server that requires one (docs/how-to/authentication.md); without it
+    ``TELEGRAD_API_KEY`` is used. It is sent to this server only. With ``direct``, programs go past a gateway to the
+    worker that has the session, if that can be reached from here (docs/explanation/cluster.md). A proxy that the
+    environment names (``HTTPS_PROXY``, ``NO_PROXY``) is used except for this machine; programs are sent through it as
+    requests. A request that the server refuses because it is busy, or because a quota is used up for now, is repeated
+    for a minute, with growing pauses; ``retry_s`` is another number of seconds, and 0 never repeats.
 
     In a thread other than the main one, the session is that thread's; threads that have not connected share the main
     thread's. Likewise, an asyncio task has its own; there, :func:`telegrad.aconnect` does not block the event loop.
@@ -326,6 +396,12 @@ def connect(
     has attached to it closes it or ends.
     Raises ConnectionFailed if no server answers; UnknownSession if a session to attach to has ended; InvalidOperation
     if it belongs to a server of another version; Unauthenticated if the server requires a key and this is none of its.
+
+    Examples:
+        >>> session = tg.connect("local://")
+        >>> tg.ones(2).sum().item()
+        2.0
+        >>> session.close()
     """
     ways: dict[str, Any] = {"session": session, "stream": stream, "compress": compress}
     ways |= {"verify": verify, "api_key": api_key, "direct": direct}
@@ -336,9 +412,13 @@ def session(name: str, url: str | None = None, **options: Any) -> Session:
     """Open the durable session of this name on a server, or create it, and make it the current one.
 
     It stays when this client leaves it, and survives restarts of the server. Its tensors with names
-    (:attr:`Session.tensors`) are what a new process finds again. ``options`` are those of :func:`connect`; ``seed``,
+    (:meth:`Session.named`) are what a new process finds again. ``options`` are those of :func:`connect`; ``seed``,
     ``dtype``, ``device`` and ``ttl_s`` matter only if it is created.
-    Raises InvalidValue if the server keeps no durable sessions, and as :func:`connect`.
+    Raises InvalidValue for ``local://``, or if the server keeps no durable sessions, and as :func:`connect`.
+
+    Examples:
+        >>> with tg.session("digits", "http://127.0.0.1:8000") as session:  # doctest: +SKIP
+        ...     session.keep({"w": tg.ones(2)})
     """
     try:
         return connect(url, name=name, durable=True, **options)
@@ -361,6 +441,8 @@ def transport_to(url: str | None, **options: Any) -> Transport:
     if address.startswith("local:"):
         from ..transport.local import LocalTransport  # a client of a server does not need the engine's sessions
 
+        if settings.get("durable"):
+            raise InvalidValue("this process keeps no durable sessions; give the address of a server that does")
         return LocalTransport(**settings)
     if address.startswith(("http://", "https://")):
         key = ways.pop("api_key", None)
@@ -389,6 +471,17 @@ def import_session(path: str | os.PathLike[str], url: str | None = None, **optio
     ``url`` is as in :func:`connect`; ``options`` are ``stream``, ``compress``, ``verify`` and ``timeout`` of a server.
     ``named()`` of the session gives its tensors. Raises MalformedRequest if the file is damaged, TooLarge if the
     session would take too much memory, OSError if the file cannot be read.
+
+    ``path`` is that of the file.
+
+    Examples:
+        >>> import tempfile, os
+        >>> path = os.path.join(tempfile.mkdtemp(), "session.snapshot")
+        >>> with tg.connect("local://") as session:
+        ...     session.export(path, {"w": tg.tensor([1.0, 2.0])})
+        >>> with tg.import_session(path, "local://") as copy:
+        ...     print(copy.named()["w"])
+        tensor([1., 2.])
     """
     with open(path, "rb") as file:
         content = file.read()
@@ -422,7 +515,12 @@ def enter(session: Session) -> Session:
 
 
 def current() -> Session:
-    """The session that new tensors live in; opened on first use."""
+    """The session that new tensors live in; opened on first use.
+
+    Examples:
+        >>> tg.current().url
+        'local://'
+    """
     session = known()
     return session if session is not None else connect()
 
@@ -462,12 +560,26 @@ def standing_in(session: Any) -> Iterator[None]:
 
 
 def get_default_dtype() -> dtypes.DType:
-    """The current session's default floating dtype."""
+    """The current session's default floating dtype.
+
+    Examples:
+        >>> tg.get_default_dtype()
+        telegrad.float32
+    """
     return dtypes.from_numpy(current().recorder.default_dtype)
 
 
 def set_default_dtype(d: Any) -> None:
-    """Set the current session's default floating dtype. Raises TypeError for one that is not floating."""
+    """Set the current session's default floating dtype. Raises TypeError for one that is not floating.
+
+    ``d`` is the dtype.
+
+    Examples:
+        >>> tg.set_default_dtype(tg.float64)
+        >>> tg.tensor([1.0]).dtype
+        telegrad.float64
+        >>> tg.set_default_dtype(tg.float32)
+    """
     dtype = dtypes.parse(d)
     if not dtype.is_floating_point:
         raise InvalidArgument("only floating-point types are supported as the default type")
@@ -477,7 +589,16 @@ def set_default_dtype(d: Any) -> None:
 
 
 def set_default_tensor_type(t: Any) -> None:
-    """Set the current session's default dtype to that of a typed constructor, like ``FloatTensor``, or of its name."""
+    """Set the current session's default dtype to that of a typed constructor, like ``FloatTensor``, or of its name.
+
+    ``t`` is the constructor or its name.
+
+    Examples:
+        >>> tg.set_default_tensor_type("telegrad.DoubleTensor")
+        >>> tg.zeros(1).dtype
+        telegrad.float64
+        >>> tg.set_default_tensor_type(tg.FloatTensor)
+    """
     set_default_dtype(dtype_of_type(t))
 
 
@@ -488,6 +609,14 @@ def debug(enabled: bool = True) -> None:
     """Send every instruction as soon as it is recorded and wait for it, in all sessions; with False, stop doing so.
 
     Errors that only a session can detect are then raised on the line that caused them, at one message per instruction.
+
+    ``enabled`` says which.
+
+    Examples:
+        >>> tg.debug()
+        >>> tg.ones(2).sum()
+        tensor(2.)
+        >>> tg.debug(False)
     """
     Recorder.debug(enabled)
     for recorder in [*_open]:

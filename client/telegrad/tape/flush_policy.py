@@ -174,6 +174,8 @@ class InFlight:
 
     def __init__(self, transport: Transport) -> None:
         self.error: TelegradError | None = None
+        self.observed = False
+        """Whether the last answer said that somebody observes the session."""
         self._transport = transport
         self._sent: deque[Recording] = deque()
         self._room = min(FIRST_ROOM, transport.room)
@@ -232,6 +234,7 @@ class InFlight:
         """Wait for the oldest message's answer, and return both; None if the answer is an error."""
         try:
             answer = self._transport.receive()
+            self.observed = answer.observed
             return self._sent.popleft(), answer
         except TelegradError as error:
             self.error = error

@@ -29,6 +29,7 @@ from telegrad_engine.program.wire import Outgoing
 from ..call_site import users_line
 from ..transport.base import Transport
 from .flush_policy import FlushPolicy, InFlight, Recording, is_full
+from .origins import Origins
 from .poisoning import FailedTensors, Sharing, explain, poisoned_by, undo
 from .segment import FIELDS, Effect, Received, Recorded, Segment, Templates
 from .step import Block
@@ -102,6 +103,8 @@ class Recorder:
         self._end.atexit = False
         self.id_prefix = transport.id_prefix
         self._in_flight = InFlight(transport)
+        self._origins: Origins | None = None
+        """What is told about the user's lines; None if nobody observes the session."""
         self.flush_policy = FlushPolicy()
         self._to_free: list[str] = []
         """The ids that the next message frees after its segments."""
@@ -290,7 +293,7 @@ class Recorder:
         # Packed before the wait, while the server may still be busy with the previous message.
         calls = [segment.call() for segment in self.segments]
         texts = self.templates.unsent([segment.template for segment in self.segments])
-        packed = self.transport.pack(Outgoing(calls, self._to_free, texts))
+        packed = self.transport.pack(Outgoing(calls, self._to_free, texts, self._told_origins()))
         if self._in_flight.make_room(self._nbytes):
             self.requests += 1
             self._in_flight.send(self._take(), packed)
@@ -307,11 +310,28 @@ class Recorder:
         finally:
             del error  # it would keep this frame alive, and by its traceback the user's frames and their tensors
 
+    def _new_segment(self) -> Segment:
+        segment = Segment(self._watched)
+        if self._origins is not None:
+            segment.marks = self._origins.first_marks
+        return segment
+
+    def _told_origins(self) -> Mapping[str, Any] | None:
+        """What the next message tells a session that is observed about the user's lines and modules."""
+        if not self._in_flight.observed:
+            if self._origins is not None:
+                self._origins.stop()
+                self._origins = None
+            return None
+        if self._origins is None:
+            self._origins = Origins(self)
+        return self._origins.of(self.segments)
+
     def _take(self) -> Recording:
         """Take what is recorded, as one message that is about to be sent, and begin anew."""
         segments = [*self.segments, self.segment] if len(self.segment) else self.segments
         recording = Recording(segments, self._to_free)
-        self.segments, self.segment, self._to_free = list[Segment](), Segment(self._watched), list[str]()
+        self.segments, self.segment, self._to_free = list[Segment](), self._new_segment(), list[str]()
         self.flush_policy.end_message()
         return recording
 
@@ -328,7 +348,7 @@ class Recorder:
                 self._to_free += dead
                 return
             self._to_free += segment.end(self.templates, dead, fetch, values)
-            ended, after = [*self.segments, segment], Segment(self._watched)
+            ended, after = [*self.segments, segment], self._new_segment()
             # In one statement, so that a Ctrl-C neither loses a segment nor has it sent twice.
             self.segments, self.segment = ended, after
 
@@ -358,6 +378,8 @@ class Recorder:
     def end(self) -> None:
         """End the session at once, whatever is in flight."""
         self.closed = True
+        if self._origins is not None:
+            self._origins.stop()
         self.segment.watch(True)
         # Not by calling the finalizer: at exit, weakref's own hook comes first, and then finalizers do nothing.
         if self._end.detach() is not None:

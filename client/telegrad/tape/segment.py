@@ -112,6 +112,8 @@ class Segment:
         """Their size in bytes."""
         self.effects: dict[int, Effect] = {}
         """The effects on the shadow graph, by the instruction's index."""
+        self.marks: list[tuple[int, str | None]] | None = None
+        """Where modules were entered and left, if that is tracked (:mod:`.origins`)."""
         self.training_steps = 0
         """The number of training steps that have ended in it."""
         self.lazy: LazyGraph | None = None
@@ -171,6 +173,12 @@ class Segment:
     def steps(self) -> list[Any]:
         """The steps and blocks."""
         return self.recorded[::FIELDS]
+
+    @property
+    def positions(self) -> list[Position | None]:
+        """The user's line that recorded each instruction, without those of the ending."""
+        entries = zip(self.steps, self.recorded[1::FIELDS], self.recorded[2::FIELDS], strict=True)
+        return [position for step, places, own in entries for _, _, position in step.expanded(places, own)]
 
     @property
     def key(self) -> Key:

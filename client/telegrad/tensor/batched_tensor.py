@@ -159,7 +159,7 @@ class Batched(Tensor):
 
     # Conversions that need the value of one sample -------------------------------------------------------
 
-    _fetch = numpy = tolist = _refusing(NO_STORAGE)
+    _fetch = numpy = tolist = value = _refusing(NO_STORAGE)
     item = __float__ = __int__ = __index__ = _refusing(ITEM)
     __bool__ = _refusing(CONTROL_FLOW)
 

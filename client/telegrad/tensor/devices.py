@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Any
+from typing import Any, Self
 
 from telegrad_engine.amp.autocast import DEVICE_TYPES
 from telegrad_engine.arrays import is_on
@@ -23,6 +23,12 @@ class device:
     """A device type and an optional index: ``device("cuda:0")``, ``device("cuda", 0)``; ``device("gpu")`` is any GPU.
 
     Equal only to a device of the same type and index, as in torch. Raises RuntimeError for an unknown name.
+
+    ``type`` is the name, with or without an index, and ``index`` the index.
+
+    Examples:
+        >>> tg.device("cuda:0").index, tg.device("cpu")
+        (0, device(type='cpu'))
     """
 
     __slots__ = ("index", "type")
@@ -104,3 +110,89 @@ def check_device(wanted: Any) -> device:
     if found.type != "cpu" and not is_on(str(found), present):
         raise InvalidOperation(f"device {str(found)!r} is not available; available: {present}")
     return found
+
+
+class OnDevice:
+    """Methods of a tensor about the device that its session computes on."""
+
+    _recorder: Any
+
+    def cpu(self, memory_format: Any = None) -> Self:
+        """Return the tensor itself: values are fetched on request.
+
+        ``memory_format`` has no effect.
+
+        Examples:
+            >>> tg.ones(2).cpu()
+            tensor([1., 1.])
+        """
+        return self
+
+    @property
+    def device(self) -> device:
+        """The device that the session computes on.
+
+        Examples:
+            >>> tg.ones(2).device.type in ("cpu", "cuda")
+            True
+        """
+        return device(self._recorder.transport.device)
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the session computes on a GPU.
+
+        Examples:
+            >>> x = tg.ones(2)
+            >>> x.is_cpu != x.is_cuda
+            True
+        """
+        return self.device.type == "cuda"
+
+    def cuda(self, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Self:
+        """Return the tensor itself if it is on a GPU. Raises AssertionError otherwise, RuntimeError for another GPU.
+
+        ``device`` is the GPU, and ``non_blocking`` and ``memory_format`` have no effect.
+
+        Examples:
+            >>> x = tg.ones(2)
+            >>> x.cuda() is x if x.is_cuda else True
+            True
+        """
+        require_cuda(self._recorder.transport.device, device)
+        return self
+
+    def get_device(self) -> int:
+        """Return the index of the GPU that the session computes on, or -1 without one.
+
+        Examples:
+            >>> tg.ones(2).get_device() >= -1
+            True
+        """
+        place = self.device
+        return (place.index or 0) if place.type != "cpu" else -1
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the session computes on the CPU.
+
+        Examples:
+            >>> x = tg.ones(2)
+            >>> x.is_cpu != x.is_cuda
+            True
+        """
+        return self.device.type == "cpu"
+
+    def pin_memory(self, device: Any = None) -> Self:
+        """Return the tensor itself if its session computes on a GPU. Raises RuntimeError otherwise.
+
+        ``device`` has no effect.
+
+        Examples:
+            >>> x = tg.ones(2)
+            >>> x.pin_memory() is x if x.is_cuda else True
+            True
+        """
+        if not self.is_cuda:
+            raise InvalidOperation("Cannot access accelerator device when none is available.")
+        return self

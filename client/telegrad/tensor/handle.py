@@ -7,7 +7,7 @@ Shape, dtype, history and errors are known at once. The value is in the session,
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -42,35 +42,33 @@ from ..tape.recorder import Recorder
 from ..tape.segment import change_of
 from ..tape.shadow import RecordedGraphValues, ShadowValues
 from ..tape.thread_state import active, refuse_captured
-from ..transport.base import Transport
-from .devices import check_device, device, require_cuda
+from .devices import OnDevice, check_device
 from .host_values import HostValues, host_array
-from .nodes import shown
+from .nodes import NON_LEAF_GRAD, shown
 from .notebook import show_values, tensor_html
+from .references import recorder_of, refs
 
 _new = object.__new__
 
 
-async def in_worker_thread(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Call a function in a worker thread, so that the event loop keeps running."""
-    from asyncio import to_thread  # takes a tenth of the time to import Telegrad, and most programs have no event loop
-
-    return await to_thread(function, *args, **options)
-
-
 ONLY_FLOATING = "Only Tensors of floating point and complex dtype can require gradients"
 """torch's text for creating a tensor; ``requires_grad_`` has its own text."""
-NON_LEAF_GRAD = (
-    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
-    "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, "
-    "use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access the "
-    "leaf Tensor instead. See github.com/pytorch/pytorch/pull/30531 for more information."
-)
 
 
 @explain_missing
-class Tensor(HostValues, TensorBase):
-    """A tensor in a session, created by :func:`telegrad.tensor` or by an op."""
+class Tensor(HostValues, OnDevice, TensorBase):
+    """A tensor in a session, created by :func:`telegrad.tensor` or by an op.
+
+    Shape, dtype, graph and errors are known at once; the value stays in the session until it is read. Arguments
+    (``args``) are those of torch's legacy constructor: a shape, values or another tensor, in the default dtype.
+
+    Examples:
+        >>> x = tg.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+        >>> (x * x).sum().backward()
+        >>> x.shape, x.dtype, x.grad
+        (telegrad.Size([2, 2]), telegrad.float32, tensor([[2., 4.],
+                [6., 8.]]))
+    """
 
     __module__ = "telegrad"  # the public module, as in torch
 
@@ -104,20 +102,6 @@ class Tensor(HostValues, TensorBase):
     def _fetch(self) -> Any:
         return self._recorder.fetch([self._id])[self._id].array
 
-    def numpy(self, *, force: bool = False) -> Any:
-        """Return the value as a new NumPy array. Raises for tensors that require grad, unless ``force``."""
-        if self.requires_grad and not force:
-            raise InvalidOperation(
-                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
-            )
-        array = self._fetch()
-        # A local session returns its own array, which is copied; a server's array belongs to this call alone.
-        return array if self._recorder.transport.remote and array.flags.writeable else np.array(array)
-
-    async def value(self) -> Any:
-        """Return the value as a new NumPy array, without blocking the event loop."""
-        return (await in_worker_thread(self._recorder.fetch, [self._id]))[self._id].array.copy()
-
     def __format__(self, spec: str) -> str:
         if self.dim() == 0 and type(self) is Tensor:
             return format(self.item(), spec)
@@ -133,65 +117,59 @@ class Tensor(HostValues, TensorBase):
     def _repr_html_(self) -> str:
         return tensor_html(self)
 
-    def cpu(self, memory_format: Any = None) -> Tensor:
-        """Return the tensor itself: values are fetched on request."""
-        return self
-
-    @property
-    def device(self) -> device:
-        """The device that the session computes on."""
-        return device(self._recorder.transport.device)
-
-    @property
-    def is_cuda(self) -> bool:
-        """Whether the session computes on a GPU."""
-        return self.device.type == "cuda"
-
-    def cuda(self, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
-        """Return the tensor itself if it is on a GPU. Raises AssertionError otherwise, RuntimeError for another GPU."""
-        require_cuda(self._recorder.transport.device, device)
-        return self
-
     def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-        """Return a new tensor from ``data`` in this tensor's session, by default with its dtype."""
+        """Return a new tensor from ``data`` in this tensor's session, by default with its dtype.
+
+        ``dtype`` None is this tensor's; ``device`` can only be that of the session; ``requires_grad`` is that of the
+        result.
+
+        Examples:
+            >>> tg.ones(2, dtype=tg.float64).new_tensor([1, 2])
+            tensor([1., 2.], dtype=telegrad.float64)
+        """
         if device is not None:
             check_device(device)
         return upload(self._recorder, data, self.dtype if dtype is None else dtype, requires_grad)
 
     def new(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Like ``telegrad.Tensor(…)``, with this tensor's dtype."""
+        """Like ``telegrad.Tensor(…)``, with this tensor's dtype.
+
+        Examples:
+            >>> tg.tensor([1, 2]).new([3])
+            tensor([3])
+        """
         made: Tensor = bindings.legacy_tensor(self.dtype, args, kwargs)
         return made
 
     def as_subclass(self, cls: type[Any]) -> Any:
-        """Return this tensor as an object of a subclass of Tensor, with the same history."""
+        """Return this tensor as an object of a subclass of Tensor, with the same history.
+
+        ``cls`` is the subclass. Raises TypeError for another class.
+
+        Examples:
+            >>> class Named(tg.Tensor):
+            ...     pass
+            >>> type(tg.ones(2).as_subclass(Named)).__name__
+            'Named'
+        """
         if not (isinstance(cls, type) and issubclass(cls, Tensor)):
             raise TypeError(f"as_subclass(): argument 'cls' (position 1) must be type, not {type(cls).__name__}")
         result: Any = self.view(tuple(self.shape)) if self.requires_grad else self.detach()
         result.__class__ = cls
         return result
 
-    def get_device(self) -> int:
-        """Return the index of the GPU that the session computes on, or -1 without one."""
-        place = self.device
-        return (place.index or 0) if place.type != "cpu" else -1
-
-    @property
-    def is_cpu(self) -> bool:
-        """Whether the session computes on the CPU."""
-        return self.device.type == "cpu"
-
-    def pin_memory(self, device: Any = None) -> Tensor:
-        """Return the tensor itself if its session computes on a GPU. Raises RuntimeError otherwise."""
-        if not self.is_cuda:
-            raise InvalidOperation("Cannot access accelerator device when none is available.")
-        return self
-
     # Gradients ---------------------------------------------------------------------------
 
     @property
     def grad(self) -> Tensor | None:
-        """The accumulated gradient, or None. Assign None or a tensor of the same shape and dtype."""
+        """The accumulated gradient, or None. Assign None or a tensor of the same shape and dtype.
+
+        Examples:
+            >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+            >>> (x * x).sum().backward()
+            >>> x.grad
+            tensor([2., 4.])
+        """
         if not self._has_grad:
             if self._requires_grad and self._node is not None and not self.is_leaf and not self.retains_grad:
                 warnings.warn(NON_LEAF_GRAD, stacklevel=2)
@@ -218,7 +196,12 @@ class Tensor(HostValues, TensorBase):
 
     @property
     def grad_fn(self) -> Any:
-        """The node that made this tensor, or None for a leaf."""
+        """The node that made this tensor, or None for a leaf.
+
+        Examples:
+            >>> (tg.ones(2, requires_grad=True) * 2).grad_fn.name()
+            'MulBackward0'
+        """
         node = TensorBase.grad_fn.fget(self)  # type: ignore[attr-defined]
         return None if node is None else shown(node, self)
 
@@ -247,12 +230,29 @@ class Tensor(HostValues, TensorBase):
         """Accumulate the gradients of this tensor into the leaves' ``grad``, or only into that of ``inputs``.
 
         Nothing is sent: errors about the graph are raised at once, and the session computes the gradients.
+
+        ``gradient`` is this tensor's gradient, None for 1 if it has one element; the graph is freed unless
+        ``retain_graph``, and with ``create_graph`` gradients have a graph themselves. Raises RuntimeError without a
+        graph, or if it is freed.
+
+        Examples:
+            >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+            >>> (x * x).sum().backward()
+            >>> x.grad
+            tensor([2., 4.])
         """
         given = None if gradient is None else [gradient]
         bindings.backward([self], given, retain_graph, create_graph, inputs=inputs)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Set whether gradients are computed. Raises for non-leaves and integer dtypes."""
+        """Set whether gradients are computed. Raises for non-leaves and integer dtypes.
+
+        ``requires_grad`` says whether. The tensor is returned.
+
+        Examples:
+            >>> tg.ones(2).requires_grad_()
+            tensor([1., 1.], requires_grad=True)
+        """
         before = self._requires_grad
         super().requires_grad_(requires_grad)
         if self._requires_grad != before:
@@ -260,7 +260,16 @@ class Tensor(HostValues, TensorBase):
         return self
 
     def retain_grad(self) -> None:
-        """Make ``backward`` also set ``grad`` of this non-leaf tensor."""
+        """Make ``backward`` also set ``grad`` of this non-leaf tensor.
+
+        Examples:
+            >>> x = tg.ones(2, requires_grad=True)
+            >>> y = x * 2
+            >>> y.retain_grad()
+            >>> y.sum().backward()
+            >>> y.grad
+            tensor([1., 1.])
+        """
         super().retain_grad()
         self._recorder.emit("retain_grad", [self._id])
 
@@ -269,15 +278,40 @@ class Tensor(HostValues, TensorBase):
 
         The hook runs on the client, so a backward that reaches it waits for the session once. Returns a handle whose
         ``remove()`` removes the hook.
+
+        ``hook`` takes the gradient, and returns another one or None. Raises RuntimeError for a tensor that does not
+        require gradients.
+
+        Examples:
+            >>> x = tg.ones(2, requires_grad=True)
+            >>> handle = x.register_hook(lambda grad: 10 * grad)
+            >>> x.sum().backward()
+            >>> x.grad
+            tensor([10., 10.])
         """
         return bindings.register_hook(self, hook)
 
     def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
-        """Call ``hook(self)`` each time this leaf's gradient has been accumulated; otherwise like ``register_hook``."""
+        """Call ``hook(self)`` each time this leaf's gradient has been accumulated; otherwise like ``register_hook``.
+
+        ``hook`` takes the leaf. Raises RuntimeError for a tensor that is not a leaf.
+
+        Examples:
+            >>> x = tg.ones(2, requires_grad=True)
+            >>> handle = x.register_post_accumulate_grad_hook(lambda leaf: print(leaf.grad))
+            >>> x.sum().backward()
+            tensor([1., 1.])
+        """
         return bindings.register_post_accumulate_grad_hook(self, hook)
 
     def detach(self) -> Tensor:
-        """Return a tensor outside the graph that shares the memory."""
+        """Return a tensor outside the graph that shares the memory.
+
+        Examples:
+            >>> x = tg.ones(2, requires_grad=True)
+            >>> x.detach().requires_grad
+            False
+        """
         result = handle(self._recorder, self._data)
         result._show_memory_of(self)
         self._recorder.emit("detach", [self._id], [result._id])
@@ -290,7 +324,12 @@ class Tensor(HostValues, TensorBase):
         return result
 
     def detach_(self) -> Tensor:
-        """Detach this tensor from the graph in place."""
+        """Detach this tensor from the graph in place.
+
+        Examples:
+            >>> (tg.ones(2, requires_grad=True) * 2).detach_().is_leaf
+            True
+        """
         super().detach_()
         self._recorder.emit("detach_", [self._id])
         return self
@@ -300,6 +339,11 @@ class Tensor(HostValues, TensorBase):
         """The tensor outside the graph, sharing the memory; assigning a tensor makes this one share its memory.
 
         The result has its own version counter: autograd does not notice in-place changes through it.
+
+        Examples:
+            >>> x = tg.ones(2, requires_grad=True)
+            >>> x.data.requires_grad
+            False
         """
         result = result_of(self._recorder, "detach", [self._id], self._data, {"shares_version": False})
         result._show_memory_of(self)
@@ -485,46 +529,6 @@ def upload(recorder: Recorder, data: Any, dtype: Any = None, requires_grad: bool
     return tensor
 
 
-def refs(inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """Return inputs as an instruction has them: tensors as ids, other values unchanged."""
-    return tuple([_ref(x) for x in inputs])
-
-
-def _ref(x: Any) -> Any:
-    if isinstance(x, Tensor):
-        return x._id
-    return tuple([_ref(v) for v in x]) if isinstance(x, tuple) else x
-
-
-def recorder_of(inputs: Sequence[Any]) -> Recorder:
-    """Return the inputs' recorder, or the current session's. Raises InvalidOperation for tensors of two sessions."""
-    found: Recorder | None = None
-    for x in inputs:
-        if isinstance(x, tuple):
-            if not any(isinstance(v, Tensor) for v in x):
-                continue
-            recorder = recorder_of(x)
-        elif isinstance(x, Tensor):
-            recorder = x._recorder
-        else:
-            continue
-        if found is not None and recorder is not found:
-            raise _of_two_sessions(found.transport, recorder.transport)
-        found = recorder
-    return found if found is not None else current().recorder
-
-
-def _of_two_sessions(one: Transport, other: Transport) -> InvalidOperation:
-    names = [f"{transport.session_id} at {transport.url}" for transport in (one, other)]
-    if names[0] == names[1]:
-        return InvalidOperation(
-            f"Expected all tensors to be of the same client, but found two clients of session {names[0]}"
-        )
-    return InvalidOperation(
-        f"Expected all tensors to be in the same session, but found at least two: {names[0]} and {names[1]}"
-    )
-
-
 # Recording ------------------------------------------------------------------------------------
 
 
@@ -591,5 +595,5 @@ remember(Tensor, OPS, preparing_calls(handle, apply), KINDS, recording)
 _changes = preparing_calls(handle, apply, in_place=True)
 for _name, _resolve in in_place_methods():
     setattr(Tensor, _name, recording(getattr(Tensor, _name), _resolve, _changes, KINDS, in_place=True))
-__all__ = ["OPS", "Tensor", "apply", "functions", "handle", "in_worker_thread"]
+__all__ = ["OPS", "Tensor", "apply", "functions", "handle"]
 __all__ += ["recorder_of", "refs", "result_of", "upload"]

@@ -9,7 +9,15 @@ from typing import Any, Self
 import ml_dtypes
 import numpy as np
 
+from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.tensor.eager import item, one_number, truth
+
+
+async def in_worker_thread(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Call a function in a worker thread, so that the event loop keeps running."""
+    from asyncio import to_thread  # takes a tenth of the time to import Telegrad, and most programs have no event loop
+
+    return await to_thread(function, *args, **options)
 
 
 def host_array(tensor: Any) -> Any:
@@ -23,14 +31,58 @@ def host_array(tensor: Any) -> Any:
 
 
 class HostValues:
-    """Methods that return values to Python."""
+    """Methods that return values to Python. Only tensors of sessions have them."""
+
+    _id: str
+    _recorder: Any
+
+    def numpy(self: Any, *, force: bool = False) -> Any:
+        """Return the value as a new NumPy array. Raises for tensors that require grad, unless ``force``.
+
+        It waits for the session.
+
+        Examples:
+            >>> tg.tensor([1.0, 2.0]).numpy()
+            array([1., 2.], dtype=float32)
+        """
+        if self.requires_grad and not force:
+            raise InvalidOperation(
+                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+            )
+        array = self._fetch()
+        # A local session returns its own array, which is copied; a server's array belongs to this call alone.
+        return array if self._recorder.transport.remote and array.flags.writeable else np.array(array)
+
+    async def value(self: Any) -> Any:
+        """Return the value as a new NumPy array, without blocking the event loop.
+
+        Examples:
+            >>> import asyncio
+            >>> asyncio.run(tg.tensor([1.0, 2.0]).value())
+            array([1., 2.], dtype=float32)
+        """
+        return (await in_worker_thread(self._recorder.fetch, [self._id]))[self._id].array.copy()
 
     def tolist(self: Any) -> Any:
-        """Return the value as nested lists of Python numbers."""
+        """Return the value as nested lists of Python numbers.
+
+        It waits for the session. A 0-dim tensor gives a number.
+
+        Examples:
+            >>> tg.tensor([[1, 2], [3, 4]]).tolist()
+            [[1, 2], [3, 4]]
+        """
         return self._fetch().tolist()
 
     def item(self: Any) -> Any:
-        """Return the value of a one-element tensor as a Python number."""
+        """Return the value of a one-element tensor as a Python number.
+
+        Raises RuntimeError for a tensor of another number of elements. It waits for the session.
+
+        Examples:
+            >>> tg.tensor([2.5]).item()
+            2.5
+        """
         return item(self._one())
 
     def _one(self: Any) -> Any:
@@ -70,15 +122,36 @@ class HostValues:
     # A Python function of each element: all raise TypeError for a tensor that requires grad.
 
     def apply_(self, callable: Callable[[Any], Any]) -> Self:
-        """Replace each element by ``callable(element)``."""
+        """Replace each element by ``callable(element)``.
+
+        ``callable`` takes and returns a number. The values are fetched and sent back; it works only outside a graph.
+
+        Examples:
+            >>> tg.tensor([1.0, 2.0]).apply_(lambda x: x + 0.5)
+            tensor([1.5000, 2.5000])
+        """
         return self._map(callable)
 
     def map_(self, tensor: Any, callable: Callable[[Any, Any], Any]) -> Self:
-        """Replace each element by ``callable(element, other)``, with the element of ``tensor`` at the same index."""
+        """Replace each element by ``callable(element, other)``, with the element of ``tensor`` at the same index.
+
+        ``callable`` takes two numbers and returns one. The values are fetched and sent back.
+
+        Examples:
+            >>> tg.tensor([1.0, 2.0]).map_(tg.ones(2), lambda a, b: a - b)
+            tensor([0., 1.])
+        """
         return self._map(callable, tensor)
 
     def map2_(self, x: Any, y: Any, callable: Callable[[Any, Any, Any], Any]) -> Self:
-        """Replace each element by a function of it and of the elements of ``x`` and ``y`` at the same index."""
+        """Replace each element by a function of it and of the elements of ``x`` and ``y`` at the same index.
+
+        ``callable`` takes three numbers and returns one. The values are fetched and sent back.
+
+        Examples:
+            >>> tg.tensor([1.0, 2.0]).map2_(tg.ones(2), tg.ones(2), lambda a, b, c: a + b + c)
+            tensor([3., 4.])
+        """
         return self._map(callable, x, y)
 
     def _map(self, function: Callable[..., Any], *others: Any) -> Self:

@@ -16,21 +16,41 @@ from .host_values import host_array
 
 
 def from_torch(tensor: Any) -> Tensor:
-    """Return a tensor in the current session with the values and dtype of a torch tensor, outside any graph."""
+    """Return a tensor in the current session with the values and dtype of a torch tensor, outside any graph.
+
+    ``tensor`` is torch's. Raises TypeError for anything else.
+
+    Examples:
+        >>> import torch
+        >>> tg.from_torch(torch.ones(2))
+        tensor([1., 1.])
+    """
     if not (hasattr(tensor, "detach") and hasattr(tensor, "numpy")):
         raise InvalidArgument(f"expected a torch.Tensor (got {type(tensor).__name__})")
     return upload(current().recorder, host_array(tensor))
 
 
 def from_numpy(array: Any) -> Tensor:
-    """Return a tensor with a copy of an array's values, and its dtype."""
+    """Return a tensor with a copy of an array's values, and its dtype.
+
+    Examples:
+        >>> import numpy as np
+        >>> tg.from_numpy(np.array([1.0, 2.0]))
+        tensor([1., 2.], dtype=telegrad.float64)
+    """
     if not isinstance(array, np.ndarray):
         raise InvalidArgument(f"expected np.ndarray (got {type(array).__name__})")
     return upload(current().recorder, array)
 
 
 def from_dlpack(data: Any) -> Tensor:
-    """Return a tensor with a copy of the values of a ``__dlpack__`` object whose memory this process can read."""
+    """Return a tensor with a copy of the values of ``data``, a ``__dlpack__`` object with memory of this process.
+
+    Examples:
+        >>> import numpy as np
+        >>> tg.from_dlpack(np.arange(3))
+        tensor([0, 1, 2])
+    """
     if isinstance(data, Tensor):
         return data.detach().clone()
     return upload(current().recorder, np.from_dlpack(data))
@@ -43,6 +63,13 @@ def asarray(
 
     Raises ValueError if ``copy`` is False and a copy is needed: for a tensor of another dtype, and for anything but a
     tensor, since the session owns the memory of tensors.
+
+    ``dtype`` None keeps that of ``obj``; ``device`` can only be that of the session; ``requires_grad`` is that of the
+    result.
+
+    Examples:
+        >>> tg.asarray([1.0, 2.0])
+        tensor([1., 2.])
     """
     wanted = None if dtype is None else parse(dtype)
     if device is not None:
@@ -66,6 +93,12 @@ def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, req
     """Return a tensor with a copy of ``count`` numbers from a buffer, after ``offset`` bytes; -1 means all.
 
     Raises ValueError for a buffer that is too short, or whose rest is not a multiple of the dtype's size.
+
+    ``dtype`` is that of the numbers, and ``requires_grad`` that of the result.
+
+    Examples:
+        >>> tg.frombuffer(bytes([1, 2, 3]), dtype=tg.uint8)
+        tensor([1, 2, 3], dtype=telegrad.uint8)
     """
     kind = parse(dtype)
     length = len(memoryview(buffer).cast("B"))

@@ -20,6 +20,7 @@ from telegrad_engine.dtypes import can_cast
 from telegrad_engine.errors import DTypeMismatch, InvalidArgument, InvalidOperation
 from telegrad_engine.schema.op import CATALOGUE, PREFIXES, choose
 from telegrad_engine.shapes import Spec
+from telegrad_engine.tensor.documentation import document_added, option
 from telegrad_engine.tensor.memory import check_overlap
 from telegrad_engine.tensor.namespace import Functions
 
@@ -100,7 +101,7 @@ def taking_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
                 _write(value, target)
         return type(result)(*targets) if hasattr(result, "_fields") else out
 
-    return call
+    return document_added(call, option("out"))
 
 
 def _targets(name: str, out: Any) -> Sequence[Tensor]:
@@ -225,7 +226,7 @@ def taking_generator(function: Callable[..., Any]) -> Callable[..., Any]:
         with from_generator(recorder_of(args), generator):
             return function(*args, **kwargs)
 
-    return draw
+    return document_added(draw, option("generator"))
 
 
 def install_generators(cls: type[Tensor], functions: Functions) -> None:

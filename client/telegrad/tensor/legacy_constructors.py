@@ -102,10 +102,12 @@ class TypedConstructor(type):
 
 
 def _typed(dtype: DType) -> TypedConstructor:
-    doc = f"Tensors of {dtype.name}: ``{dtype.kernel_name}{LEGACY}(2, 3)``, ``([1, 2])``, ``isinstance``."
-    return TypedConstructor(
-        f"{dtype.kernel_name}{LEGACY}", (), {"dtype": dtype, "__doc__": doc, "__module__": "telegrad"}
+    name = f"{dtype.kernel_name}{LEGACY}"
+    doc = (
+        f"Tensors of {dtype.name}: of a shape, of values or of another tensor's, and for ``isinstance``.\n\n"
+        f"Examples:\n    >>> isinstance(tg.{name}([1, 0]), tg.{name})\n    True\n"
     )
+    return TypedConstructor(name, (), {"dtype": dtype, "__doc__": doc, "__module__": "telegrad"})
 
 
 TYPED: dict[str, Any] = {f"{dtype.kernel_name}{LEGACY}": _typed(dtype) for dtype in ALL if dtype not in WIDE_UNSIGNED}

@@ -24,6 +24,13 @@ GONE = (
     "gone or was changed in place; keep it, or make the hook or the edge before"
 )
 
+NON_LEAF_GRAD = (
+    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
+    "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, "
+    "use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access the "
+    "leaf Tensor instead. See github.com/pytorch/pytorch/pull/30531 for more information."
+)
+
 
 def shown(node: Any, tensor: Any, path: Path = ()) -> Any:
     """Return a node of the client graph for the user, with its path of edges from a tensor."""

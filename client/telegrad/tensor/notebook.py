@@ -6,7 +6,6 @@ The output is plain HTML and SVG, without scripts or external resources; all tex
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from html import escape
 from typing import Any
 
 from telegrad_engine.context import no_grad
@@ -14,27 +13,24 @@ from telegrad_engine.dtypes import int64
 from telegrad_engine.tensor.formatting import indices_shown
 from telegrad_engine.visualization import Drawing, draw, to_dot, to_mermaid, to_svg
 
+from .. import html_output
+
 MAX_DRAWN = 200
 """The default limit of operations in a picture."""
-_CELL = "padding:0 1.2em 0 0;text-align:left;border:none"
 
 
 def tensor_html(tensor: Any) -> str:
     """Return a tensor's printed values and its properties as HTML."""
-    cells = "".join(
-        f'<td style="{_CELL}"><span style="opacity:0.6">{name}</span> {escape(value)}</td>'
-        for name, value in _facts(tensor)
-    )
-    kind = escape(type(tensor).__name__)
-    return (
-        f'<div class="telegrad-tensor"><table style="border:none"><tr><td style="{_CELL}"><b>{kind}</b></td>{cells}'
-        f'</tr></table><pre style="margin:0.3em 0">{escape(repr(tensor))}</pre></div>'
+    return html_output.block(
+        "tensor",
+        html_output.properties(type(tensor).__name__, _facts(tensor)),
+        html_output.preformatted(repr(tensor)),
     )
 
 
 def _facts(tensor: Any) -> Iterator[tuple[str, str]]:
     node = tensor._last_grad_fn
-    yield "shape", " × ".join(map(str, tensor.shape)) or "a single number"
+    yield "shape", html_output.dimensions(tensor.shape)
     yield "dtype", tensor.dtype.name
     yield "device", str(tensor.device)
     yield "requires_grad", str(tensor.requires_grad)
@@ -89,6 +85,12 @@ def graph(*tensors: Any, names: Mapping[str, Any] | None = None, limit: int | No
 
     ``names`` maps names to tensors, such as ``dict(model.named_parameters())``. At most ``limit`` operations are drawn,
     the newest ones; None draws all. Nothing is fetched from the session.
+
+    Examples:
+        >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+        >>> drawn = tg.graph((x * x).sum(), names={"x": x})
+        >>> type(drawn).__name__
+        'Graph'
     """
     return Graph(draw(tensors, dict(names or {}), limit))
 

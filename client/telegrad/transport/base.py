@@ -9,6 +9,7 @@ from telegrad_engine.dtypes import DType
 from telegrad_engine.program.registered_functions import Applicable
 from telegrad_engine.program.result import Answer
 from telegrad_engine.program.wire import Outgoing
+from telegrad_engine.visualization import Drawing
 
 if TYPE_CHECKING:
     import ssl  # needed by connections to servers alone
@@ -73,6 +74,13 @@ class Transport(Protocol):
 
     def devices(self) -> list[dict[str, Any]]:
         """The devices that sessions can be opened on there, as ``GET /v1/devices`` describes them."""
+
+    def status(self) -> dict[str, Any]:
+        """The session as ``GET /v1/sessions/{session}`` describes it, at least its ``name`` or
+        None, the number of its ``tensors``, and ``used_bytes`` of at most ``max_bytes``."""
+
+    def graph(self) -> Drawing:
+        """The graph of all tensors of the session, with their ids as names."""
 
     def another(self) -> Transport:
         """Open a new session with the same options, in the same place."""

@@ -118,6 +118,8 @@ class Reply(NamedTuple):
     body: bytes | memoryview
     labels: Mapping[str, str] = {}
     """The labels that the answer's metadata must have."""
+    observed: bool = False
+    """Whether a header says that somebody observes the session."""
     refusal: Refusal | None = None
     """The refusal of a request that had no effect and may be repeated; None for any other answer."""
 
@@ -173,7 +175,7 @@ def repeated(attempt: Callable[[], T], refused: Callable[[T], Refusal | None], w
 
     It is repeated for at most ``seconds``, or at most ``QUOTA_S`` seconds if a quota of the user's own is used up. The
     pauses are at least as long as the refusal says, and longer by a random time that grows exponentially. While it
-    waits, a progress line says so.
+    waits, a progress bar says so.
     """
     result = attempt()
     if refused(result) is None:

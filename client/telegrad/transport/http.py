@@ -20,6 +20,7 @@ from telegrad_engine.program import compression
 from telegrad_engine.program.registered_functions import Applicable, from_entry
 from telegrad_engine.program.result import Answer
 from telegrad_engine.program.wire import SAFETENSORS, Outgoing, decode_answer
+from telegrad_engine.visualization import Drawing, from_json
 
 from . import progress
 from .base import ID_PREFIX, TensorInfo, Verify
@@ -235,9 +236,10 @@ class HTTPTransport:
         """Wait for a program's answer. If the server has forgotten the program, send it again in full."""
         packed = self._unanswered.popleft()
         message = packed.message
-        status, body, labels, _ = self._receive(packed)
+        status, body, labels, observed, _ = self._receive(packed)
         if status < 400:
-            return decode_answer(body, labels)
+            answer = decode_answer(body, labels)
+            return answer._replace(observed=True) if observed else answer
         problem = problem_to_error(self.url, status, body)
         if not isinstance(problem, errors.UnknownProgram) or message.is_whole:
             try:
@@ -280,6 +282,14 @@ class HTTPTransport:
     def devices(self) -> list[dict[str, Any]]:
         """The devices of the server."""
         return list(self._request("GET", "/v1/devices?limit=100")["items"])
+
+    def status(self) -> dict[str, Any]:
+        """The server's description of the session."""
+        return dict(self._request("GET", f"/v1/sessions/{self.session_id}"))
+
+    def graph(self) -> Drawing:
+        """The graph of all tensors of the session."""
+        return from_json(self._get("graph"))
 
     def another(self) -> HTTPTransport:
         """Open a new session with the same options on the same server."""

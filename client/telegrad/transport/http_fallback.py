@@ -25,6 +25,7 @@ from .stream import DELAYS_S
 
 HEADER = "telegrad-sequence"
 SENDER_HEADER = "telegrad-sender"
+OBSERVED_HEADER = "telegrad-observed"
 PIECE = 2**18
 """Bytes of a body that are sent at a time."""
 
@@ -116,7 +117,9 @@ class HttpFallback:
                 parts.append(part)
                 tell(response.num_bytes_downloaded)
         body = b"".join(parts)
-        return Reply(response.status_code, body, refusal=refusal(response.status_code, response.headers, body))
+        observed = OBSERVED_HEADER in response.headers
+        refused = refusal(response.status_code, response.headers, body)
+        return Reply(response.status_code, body, observed=observed, refusal=refused)
 
     def forget(self) -> None:
         """Do nothing: the next :meth:`send` posts a program that is unanswered, and drops its answer."""

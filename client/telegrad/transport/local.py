@@ -17,6 +17,7 @@ from telegrad_engine.program.result import Answer, describe
 from telegrad_engine.program.wire import Call, Message, Outgoing
 from telegrad_engine.session import snapshot
 from telegrad_engine.session.session import Session
+from telegrad_engine.visualization import Drawing, draw
 
 from .base import ID_PREFIX, TensorInfo
 
@@ -85,6 +86,17 @@ class LocalTransport:
     def devices(self) -> list[dict[str, Any]]:
         """The devices of this machine."""
         return [info.described(os.cpu_count() or 1) for info in available()]
+
+    def status(self) -> dict[str, Any]:
+        """What the session holds."""
+        accounts = self.session.accounts
+        held = {"used_bytes": accounts.used_bytes, "max_bytes": accounts.max_bytes}
+        return {"name": None, "tensors": len(self.session.tensors), **held}
+
+    def graph(self) -> Drawing:
+        """The graph of all tensors of the session."""
+        tensors = dict(self.session.tensors)
+        return draw([tensor for tensor in tensors.values() if tensor._last_grad_fn is not None], tensors)
 
     def another(self) -> LocalTransport:
         """Open a new session with the same options in this process."""

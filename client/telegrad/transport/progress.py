@@ -1,7 +1,7 @@
-"""A progress line on the terminal, or under a notebook's cell, for transfers that take longer than a moment.
+"""A progress bar of tqdm's, on the terminal or in a notebook, for transfers and waits that take longer than a moment.
 
-It is written to stderr if that is a terminal or a notebook's, not if it is a file or a pipe. ``TELEGRAD_PROGRESS=0``
-turns it off, and ``1`` turns it on everywhere.
+On a terminal it is written to stderr, beside the bars of the user's own loops. It is not written to a file or a pipe.
+``TELEGRAD_PROGRESS=0`` turns it off, and ``1`` turns it on everywhere.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 AFTER_S = 2.0
 """Shorter operations show no progress."""
@@ -19,7 +21,8 @@ EVERY_S = 0.2
 MIB = 2**20
 LARGE = MIB
 """Transfers of fewer bytes show no progress."""
-_CLEAR = "\r\x1b[K"
+_WAIT = "{desc}, {elapsed}"
+"""The format of a wait of unknown length."""
 
 
 def wanted() -> bool:
@@ -30,56 +33,69 @@ def wanted() -> bool:
     return "ipykernel" in sys.modules or bool(getattr(sys.stderr, "isatty", bool)())
 
 
-class Line:
-    """One progress line: the operation, its duration, and how much is done if that is known."""
+class Bar:
+    """The progress of one operation: its duration, and how many of ``total`` bytes are done if that is known."""
 
     def __init__(self, what: str, total: int | None = None) -> None:
         self.what, self.total = what, total
-        self._begun = self._written = time.monotonic()
-        self._shown = False
+        self._begun = self._drawn = time.monotonic()
+        self._bar: Any = None
 
     def update(self, done: int = 0) -> None:
-        """Write the line, unless it is too early or the line was written just now; ``done`` counts bytes."""
+        """Draw the bar, unless it is too early or it was drawn just now; ``done`` counts bytes."""
         now = time.monotonic()
-        if now - self._begun < AFTER_S or (self._shown and now - self._written < EVERY_S):
+        if now - self._begun < AFTER_S or (self._bar is not None and now - self._drawn < EVERY_S):
             return
-        self._shown, self._written = True, now
-        print(_CLEAR + self._text(done, now - self._begun), end="", file=sys.stderr, flush=True)
-
-    def _text(self, done: int, seconds: float) -> str:
-        if self.total is None or not done:
-            return f"telegrad: {self.what}, {seconds:.0f} s"
-        rate = done / max(seconds, 1e-3)
-        amount = f"{done / MIB:.1f} of {self.total / MIB:.1f} MiB, {rate / MIB:.1f} MiB/s"
-        return f"telegrad: {self.what}, {amount}, {(self.total - done) / rate:.0f} s left"
+        if self._bar is None:
+            self._bar = _tqdm()(
+                desc=f"telegrad: {self.what}",
+                total=self.total,
+                bar_format=_WAIT if self.total is None else None,
+                unit="B",
+                unit_scale=True,
+                unit_divisor=1024,
+                dynamic_ncols=True,
+                leave=False,
+            )
+            self._bar.start_t -= now - self._begun
+        self._drawn, self._bar.n = now, done
+        self._bar.refresh()
 
     def close(self) -> None:
-        """Erase the line."""
-        if self._shown:
-            print(_CLEAR, end="", file=sys.stderr, flush=True)
+        """Erase the bar."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _tqdm() -> Any:
+    """The class of bars that suits the terminal or notebook; imported here, as most processes never need it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # in a notebook without ipywidgets it is a line of text, which is fine
+        from tqdm.auto import tqdm
+    return tqdm
 
 
 @contextmanager
 def moving(what: str, size: int, watched: bool) -> Iterator[Callable[[int], None]]:
-    """Show a line while the block moves ``size`` bytes and reports to the yielded function how many are done."""
+    """Show a bar while the block moves ``size`` bytes and reports to the yielded function how many are done."""
     if not watched or size < LARGE:
         yield lambda done: None
         return
-    line = Line(what, size)
+    bar = Bar(what, size)
     try:
-        yield line.update
+        yield bar.update
     finally:
-        line.close()
+        bar.close()
 
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Show a line while the block waits in a call that reports no progress."""
+    """Show a bar while the block waits in a call that reports no progress."""
     if not wanted():
         yield
         return
     done = threading.Event()
-    thread = threading.Thread(target=_tick, args=(Line(what), done), name="telegrad-progress", daemon=True)
+    thread = threading.Thread(target=_tick, args=(Bar(what), done), name="telegrad-progress", daemon=True)
     try:
         thread.start()  # where Ctrl-C may arrive
         yield
@@ -89,7 +105,7 @@ def waiting(what: str) -> Iterator[None]:
             thread.join()
 
 
-def _tick(line: Line, done: threading.Event) -> None:
+def _tick(bar: Bar, done: threading.Event) -> None:
     while not done.wait(EVERY_S):
-        line.update()
-    line.close()
+        bar.update()
+    bar.close()

@@ -1,7 +1,8 @@
 """Sends a session's programs over a WebSocket: several in flight, answered in order, and a lost connection is reopened.
 
 Programs are numbered. When a connection breaks, it is reopened; the server reports the last number that it ran, and
-unanswered programs are sent again: each is answered from the server's record, or runs now. See docs/stream.md.
+unanswered programs are sent again: each is answered from the server's record, or runs now
+(docs/reference/stream.md).
 """
 
 from __future__ import annotations

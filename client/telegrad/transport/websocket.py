@@ -37,7 +37,7 @@ MASKED_PIECE = 2**16
 FIRST = 2**16
 """The most bytes to receive while the length of a frame is unknown. The rest is received into its own memory."""
 REPORTED = 2**20
-"""The most bytes to receive between two updates of the progress line."""
+"""The most bytes to receive between two updates of the progress bar."""
 MAX_SIZE = 2**40
 """The most bytes of a payload that is received. A longer one exceeds any memory, so it must be a mistake."""
 SPIN_S = 1e-3
@@ -312,14 +312,14 @@ class WebSocket:
         return bool(self._selector.select(seconds))
 
     def _watch(self) -> None:
-        """Wait until something arrives, and show a line if that takes long."""
-        line = progress.Line(f"waiting for {self._where}")
+        """Wait until something arrives, and show a bar if that takes long."""
+        bar = progress.Bar(f"waiting for {self._where}")
         deadline = time.monotonic() + (self._socket.gettimeout() or 0)
         try:
             while not self._readable(progress.EVERY_S) and time.monotonic() < deadline:
-                line.update()
+                bar.update()
         finally:
-            line.close()
+            bar.close()
 
     def close(self) -> None:
         """Send a close frame if that is possible at once, and close the socket.

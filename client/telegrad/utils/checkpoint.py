@@ -40,6 +40,10 @@ class CheckpointPolicy(enum.Enum):
     """The treatment of an op's result: SAVE and CPU_OFFLOAD save it, RECOMPUTE computes it again.
 
     MUST and PREFER are equivalent here.
+
+    Examples:
+        >>> tg.utils.checkpoint.CheckpointPolicy.MUST_SAVE.name
+        'MUST_SAVE'
     """
 
     MUST_SAVE = 0
@@ -54,7 +58,14 @@ RECOMPUTED = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE
 
 
 class SelectiveCheckpointContext:
-    """The first argument of a policy. ``is_recompute`` is False: policies are called only in the forward pass."""
+    """The first argument of a policy. ``is_recompute`` is False: policies are called only in the forward pass.
+
+    ``op_output`` is None.
+
+    Examples:
+        >>> tg.utils.checkpoint.SelectiveCheckpointContext(is_recompute=False).is_recompute
+        False
+    """
 
     def __init__(self, *, is_recompute: bool, op_output: Any = None) -> None:
         self.is_recompute = is_recompute
@@ -109,10 +120,19 @@ def create_selective_checkpoint_contexts(
 ) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
     """Return the contexts for ``checkpoint``'s ``context_fn``: results that the policy saves are not recomputed.
 
-    The policy is ``policy(ctx, op, *args, **kwargs)``, which returns a CheckpointPolicy, or a list of ops to save, such
-    as ``telegrad.ops.aten.mm.default``. Views, in-place ops and random draws are always recomputed. If a saved result
-    is modified in place, backward raises RuntimeError, or recomputes it with ``allow_cache_entry_mutation``. Raises
-    ValueError for anything but ops in a list, TypeError for anything but a policy.
+    The policy, ``policy_fn_or_list``, is ``policy(ctx, op, *args, **kwargs)``, which returns a CheckpointPolicy, or a
+    list of ops to save, such as ``telegrad.ops.aten.mm.default``. Views, in-place ops and random draws are always
+    recomputed. If a saved result is modified in place, backward raises RuntimeError, or recomputes it with
+    ``allow_cache_entry_mutation``. Raises ValueError for anything but ops in a list, TypeError for anything but a
+    policy.
+
+    Examples:
+        >>> import functools
+        >>> save = [tg.ops.aten.mm.default]
+        >>> contexts = functools.partial(tg.utils.checkpoint.create_selective_checkpoint_contexts, save)
+        >>> x = tg.ones(2, 2, requires_grad=True)
+        >>> y = tg.utils.checkpoint.checkpoint(lambda x: (x @ x).exp(), x, use_reentrant=False, context_fn=contexts)
+        >>> y.sum().backward()
     """
     if isinstance(policy_fn_or_list, list):
         for op in policy_fn_or_list:

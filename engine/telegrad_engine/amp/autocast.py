@@ -185,6 +185,13 @@ class autocast:
     ``dtype`` defaults to bfloat16 on "cpu" and float16 on "cuda". ``enabled=False`` switches autocast off inside
     another block; ``cache_enabled`` reuses the cast of a parameter. A dtype that torch does not support gives a
     warning and disables autocast. Backward needs no autocast: gradients have the dtypes of the forward pass.
+
+    ``device_type`` is "cpu" or "cuda".
+
+    Examples:
+        >>> with tg.autocast("cpu"):
+        ...     print((tg.ones(2, 2) @ tg.ones(2, 2)).dtype)
+        telegrad.bfloat16
     """
 
     def __init__(
@@ -250,22 +257,45 @@ def autocast_dtype_on(device: str) -> DType | None:
 
 
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
-    """Whether autocast is enabled on this device type."""
+    """Whether autocast is enabled on this device type.
+
+    ``device_type`` is "cpu" or "cuda". Raises RuntimeError for another one.
+
+    Examples:
+        >>> tg.is_autocast_enabled("cpu")
+        False
+    """
     return _setting(device_type).enabled
 
 
 def get_autocast_dtype(device_type: str) -> DType:
-    """The autocast dtype of this device type, whether or not autocast is enabled."""
+    """The autocast dtype of this device type, whether or not autocast is enabled.
+
+    ``device_type`` is "cpu" or "cuda". Raises RuntimeError for another one.
+
+    Examples:
+        >>> tg.get_autocast_dtype("cpu")
+        telegrad.bfloat16
+    """
     return _setting(device_type).dtype
 
 
 def is_autocast_cache_enabled() -> bool:
-    """Whether casts of parameters are cached."""
+    """Whether casts of parameters are cached.
+
+    Examples:
+        >>> tg.is_autocast_cache_enabled()
+        True
+    """
     return state.autocast is None or state.autocast.caching
 
 
 def clear_autocast_cache() -> None:
-    """Clear the cached casts of parameters, for example after modifying one inside a block."""
+    """Clear the cached casts of parameters, for example after modifying one inside a block.
+
+    Examples:
+        >>> tg.clear_autocast_cache()
+    """
     if state.autocast is not None:
         state.autocast.casts.clear()
 
@@ -278,6 +308,18 @@ def custom_fwd(fwd: Method | None = None, *, device_type: str, cast_inputs: Any 
 
     If ``cast_inputs`` is given and autocast is on, the floating inputs are cast to that dtype, and forward runs
     without autocast.
+
+    ``fwd`` is the method, and ``device_type`` "cpu" or "cuda".
+
+    Examples:
+        >>> class Twice(tg.autograd.Function):
+        ...     @staticmethod
+        ...     @tg.amp.custom_fwd(device_type="cpu", cast_inputs=tg.float32)
+        ...     def forward(ctx, x):
+        ...         return 2 * x
+        >>> with tg.autocast("cpu"):
+        ...     print(Twice.apply(tg.ones(2, dtype=tg.bfloat16)))
+        tensor([2., 2.])
     """
     device = check_device(device_type)
     if fwd is None:
@@ -298,7 +340,23 @@ def custom_fwd(fwd: Method | None = None, *, device_type: str, cast_inputs: Any 
 
 
 def custom_bwd(bwd: Method | None = None, *, device_type: str) -> Any:
-    """Decorate a Function's backward to run under the autocast state of its forward."""
+    """Decorate a Function's backward to run under the autocast state of its forward.
+
+    ``bwd`` is the method, and ``device_type`` "cpu" or "cuda".
+
+    Examples:
+        >>> class Twice(tg.autograd.Function):
+        ...     @staticmethod
+        ...     @tg.amp.custom_fwd(device_type="cpu")
+        ...     def forward(ctx, x):
+        ...         return 2 * x
+        ...     @staticmethod
+        ...     @tg.amp.custom_bwd(device_type="cpu")
+        ...     def backward(ctx, grad):
+        ...         return 2 * grad
+        >>> Twice.apply(tg.ones(2))
+        tensor([2., 2.])
+    """
     device = check_device(device_type)
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)

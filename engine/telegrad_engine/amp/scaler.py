@@ -49,6 +49,18 @@ class GradScaler:
     A step whose gradients contain an infinity or a NaN is skipped, and the scale is multiplied by ``backoff_factor``;
     after ``growth_interval`` consecutive steps without one it is multiplied by ``growth_factor``. If ``enabled`` is
     False, the scaler does nothing. Misuse raises torch's errors.
+
+    ``device`` is accepted as in torch; ``init_scale`` is the first scale.
+
+    Examples:
+        >>> scaler = tg.GradScaler("cpu", init_scale=4.0)
+        >>> w = tg.tensor([1.0], requires_grad=True)
+        >>> optimizer = tg.optim.SGD([w], lr=0.5)
+        >>> scaler.scale(w.sum()).backward()
+        >>> scaler.step(optimizer)
+        >>> scaler.update()
+        >>> w.detach(), scaler.get_scale()
+        (tensor([0.5000]), 4.0)
     """
 
     def __init__(

@@ -3,7 +3,7 @@
 OpenBLAS packs matrices before it multiplies them, which takes a third of the time for a batch and a layer's weight. Its
 AVX-512 kernels skip packing for small matrices; kernel/x86_64/sgemm_small_kernel_permit_skylakex.c in its sources has
 the limits. The NumPy backend's ``dot`` is :func:`dot_whole`, or :func:`dot_in_blocks` if the server finds such kernels
-(docs/explanation/tuning.md).
+(docs/maintainers/tuning.md).
 """
 
 from __future__ import annotations

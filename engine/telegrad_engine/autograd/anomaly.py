@@ -47,6 +47,13 @@ class set_detect_anomaly:
     """Switch anomaly mode on or off at once; as a context manager, until the end of the block.
 
     With ``check_nan`` a derivative that returns NaN raises: "Function 'SqrtBackward0' returned nan values …".
+
+    ``mode`` says which.
+
+    Examples:
+        >>> with tg.set_anomaly_enabled(True):
+        ...     print(tg.is_anomaly_enabled())
+        True
     """
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
@@ -60,7 +67,16 @@ class set_detect_anomaly:
 
 
 class detect_anomaly:
-    """Switch anomaly mode on until the end of the block, and warn that it is slow."""
+    """Switch anomaly mode on until the end of the block, and warn that it is slow.
+
+    With ``check_nan``, a derivative that returns NaN raises an error.
+
+    Examples:
+        >>> import warnings; warnings.simplefilter("ignore")
+        >>> with tg.autograd.detect_anomaly():
+        ...     print(tg.is_anomaly_enabled())
+        True
+    """
 
     def __init__(self, check_nan: bool = True) -> None:
         self._check_nan = check_nan
@@ -78,12 +94,22 @@ class detect_anomaly:
 
 
 def is_anomaly_enabled() -> bool:
-    """Whether anomaly mode is on."""
+    """Whether anomaly mode is on.
+
+    Examples:
+        >>> tg.is_anomaly_enabled()
+        False
+    """
     return state.anomaly is not None
 
 
 def is_anomaly_check_nan_enabled() -> bool:
-    """Whether anomaly mode checks for NaNs, or would if it were on."""
+    """Whether anomaly mode checks for NaNs, or would if it were on.
+
+    Examples:
+        >>> tg.is_anomaly_check_nan_enabled()
+        True
+    """
     return state.anomaly_check_nan
 
 

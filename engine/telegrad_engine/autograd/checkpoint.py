@@ -162,7 +162,7 @@ def checkpoint_reentrant(function: Callable[..., Any], preserve: bool, args: tup
     result = CheckpointFunction.apply(function, preserve, *args)
     for output in result if isinstance(result, tuple) else (result,):
         if is_tensor(output) and isinstance(output.grad_fn, FunctionNode):
-            output.grad_fn.__class__ = _WholePassNode
+            output.grad_fn.__class__ = WholePassNode
     return result
 
 
@@ -198,7 +198,7 @@ class CheckpointFunction(Function):
         return None, None, *[a.grad if is_tensor(a) else None for a in args]
 
 
-class _WholePassNode(FunctionNode):
+class WholePassNode(FunctionNode):
     """The node of a reentrant checkpoint, which rejects passes with ``inputs``: the inner pass fills all leaves."""
 
     def evaluate(self, run: Any, grads: Sequence[Any]) -> None:
@@ -218,7 +218,11 @@ _early_stop: list[bool] = []
 
 
 def noop_context_fn() -> Contexts:
-    """Return null contexts for the function and for its recomputation."""
+    """Return null contexts for the function and for its recomputation.
+
+    Examples:
+        >>> first, second = tg.utils.checkpoint.noop_context_fn()
+    """
     return nullcontext(), nullcontext()
 
 
@@ -250,6 +254,12 @@ class Checkpointing:
         ``determinism_check`` "default" compares their shapes and dtypes, "none" only their number. Raises NotSupported
         with ``debug``. With ``use_reentrant``, backward must be called without ``inputs``, and keyword arguments are
         rejected.
+
+        Examples:
+            >>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+            >>> tg.utils.checkpoint.checkpoint(lambda x: x.exp().exp(), x, use_reentrant=False).sum().backward()
+            >>> x.grad
+            tensor([   41.1936, 11956.8027])
         """
         if use_reentrant is None:
             _warn_unset(
@@ -287,6 +297,13 @@ class Checkpointing:
 
         The last segment is not checkpointed, because backward begins with it. Raises ValueError if there are more
         segments than functions.
+
+        ``use_reentrant`` and ``kwargs`` are as in ``checkpoint``.
+
+        Examples:
+            >>> model = tg.nn.Sequential(tg.nn.Linear(2, 2), tg.nn.ReLU(), tg.nn.Linear(2, 1))
+            >>> tg.utils.checkpoint.checkpoint_sequential(model, 2, tg.ones(3, 2), use_reentrant=False).shape
+            telegrad.Size([3, 1])
         """
         if use_reentrant is None:
             _warn_unset(
@@ -335,7 +352,14 @@ def _warn_unset(text: str) -> None:
 
 @contextmanager
 def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
-    """Set whether the recomputation stops early for all checkpoints made inside the block."""
+    """Set whether the recomputation stops early for all checkpoints made inside the block.
+
+    ``enable`` is the setting.
+
+    Examples:
+        >>> with tg.utils.checkpoint.set_checkpoint_early_stop(False):
+        ...     y = tg.utils.checkpoint.checkpoint(tg.exp, tg.ones(2, requires_grad=True), use_reentrant=False)
+    """
     _early_stop.append(enable)
     try:
         yield

@@ -222,6 +222,11 @@ def vjp(
 
     ``v`` has the outputs' shapes; it may be omitted for an output of one element. An input that the outputs do
     not depend on gets zeros or, with ``strict``, raises. ``create_graph`` makes both results differentiable.
+
+    Examples:
+        >>> x, v = tg.tensor([1.0, 2.0]), tg.tensor([1.0, 0.0])
+        >>> tg.autograd.functional.vjp(lambda x: x * x, x, v)
+        (tensor([1., 4.]), tensor([2., 0.]))
     """
     with enable_grad():
         several_in, inputs = as_tensors(inputs, "inputs", "vjp")
@@ -246,8 +251,13 @@ def jvp(
 ) -> tuple[Any, Any]:
     """Return ``func(*inputs)``, and the product of its Jacobian with ``v``, in the outputs' shapes.
 
-    ``v`` has the inputs' shapes; it may be omitted for an input of one element. The other arguments are those of
-    :func:`vjp`.
+    ``v`` has the inputs' shapes; it may be omitted for an input of one element. ``create_graph`` and ``strict`` are as
+    in :func:`vjp`.
+
+    Examples:
+        >>> x, v = tg.tensor([1.0, 2.0]), tg.tensor([1.0, 0.0])
+        >>> tg.autograd.functional.jvp(lambda x: x * x, x, v)
+        (tensor([1., 4.]), tensor([2., 0.]))
     """
     with enable_grad():
         several_in, inputs = as_tensors(inputs, "inputs", "jvp")
@@ -266,7 +276,15 @@ def jvp(
 def vhp(
     func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """Return ``func(*inputs)``, one number, and the product of ``v`` with its Hessian, in the inputs' shapes."""
+    """Return ``func(*inputs)``, one number, and the product of ``v`` with its Hessian, in the inputs' shapes.
+
+    The arguments are those of ``hvp``: see ``vjp``.
+
+    Examples:
+        >>> x, v = tg.tensor([1.0, 2.0]), tg.tensor([1.0, 0.0])
+        >>> tg.autograd.functional.vhp(lambda x: (x**3).sum(), x, v)[1]
+        tensor([6., 0.])
+    """
     return _hessian_product("vhp", func, inputs, v, create_graph, strict)
 
 
@@ -276,6 +294,13 @@ def hvp(
     """Return ``func(*inputs)``, one number, and the product of its Hessian with ``v``, in the inputs' shapes.
 
     For a twice continuously differentiable function, :func:`vhp` gives the same result and is faster.
+
+    ``create_graph`` and ``strict`` are as in ``vjp``.
+
+    Examples:
+        >>> x, v = tg.tensor([1.0, 2.0]), tg.tensor([1.0, 0.0])
+        >>> tg.autograd.functional.hvp(lambda x: (x**3).sum(), x, v)[1]
+        tensor([6., 0.])
     """
     return _hessian_product("hvp", func, inputs, v, create_graph, strict)
 
@@ -316,6 +341,14 @@ def jacobian(
     It is a tuple for a tuple of inputs, and a tuple of these for a tuple of outputs. ``strategy`` "forward-mode"
     computes columns, which suits few inputs and many outputs. Rows are computed together if that is faster;
     ``vectorize`` affects only which arguments raise torch's errors.
+
+    ``func`` takes ``inputs``, a tensor or a tuple. ``create_graph`` makes the result differentiable; ``strict``
+    raises RuntimeError if the outputs do not depend on an input.
+
+    Examples:
+        >>> tg.autograd.functional.jacobian(lambda x: x * x, tg.tensor([1.0, 2.0]))
+        tensor([[2., 0.],
+                [0., 4.]])
     """
     if strategy not in STRATEGIES:
         raise InvalidChoice(
@@ -389,6 +422,15 @@ def hessian(
     """Return the second derivatives of a function that returns one number: (*input.shape, *input.shape).
 
     For a tuple of inputs it is a tuple of tuples, with a block for each pair of inputs.
+
+    ``func`` takes ``inputs``, a tensor or a tuple. ``create_graph`` makes the result differentiable; ``strict``
+    raises RuntimeError if ``func`` does not depend on an input; ``vectorize`` and ``outer_jacobian_strategy`` are as
+    in ``jacobian``.
+
+    Examples:
+        >>> tg.autograd.functional.hessian(lambda x: (x**3).sum(), tg.tensor([1.0, 2.0]))
+        tensor([[ 6.,  0.],
+                [ 0., 12.]])
     """
     several, inputs = as_tensors(inputs, "inputs", "hessian")
     if outer_jacobian_strategy not in STRATEGIES:

@@ -346,6 +346,16 @@ def gradcheck(
     all derivatives instead of each. ``check_grad_dtypes`` has no effect, because every gradient is cast to its
     input's dtype, and neither has ``masked``, which is for sparse tensors. On a mismatch it raises GradcheckError,
     or returns False without ``raise_exception``. Raises ValueError if no input requires grad.
+
+    ``func`` takes ``inputs`` and returns a tensor, or a tuple. ``atol`` and ``rtol`` are the tolerances, and
+    ``nondet_tol`` that of two evaluations of the gradient. ``check_backward_ad`` and ``check_forward_ad`` check the two
+    modes, ``check_batched_grad`` and ``check_batched_forward_grad`` many gradients in one pass, and
+    ``check_undefined_grad`` gradients that are None.
+
+    Examples:
+        >>> x = tg.tensor([1.0, 2.0], dtype=tg.float64, requires_grad=True)
+        >>> tg.autograd.gradcheck(tg.sin, (x,))
+        True
     """
     if not (check_forward_ad or check_backward_ad):
         raise InvalidChoice("Expected at least one of check_forward_ad or check_backward_ad to be True")
@@ -389,6 +399,14 @@ def gradgradcheck(
 
     If ``grad_outputs`` are not given, they are random numbers between -1 and 1. ``gen_non_contig_grad_outputs``
     has no effect: the memory layout does not matter.
+
+    ``check_fwd_over_rev`` and ``check_rev_over_rev`` check forward and reverse mode over the reverse pass. The other
+    arguments are as for ``gradcheck``.
+
+    Examples:
+        >>> x = tg.tensor([1.0, 2.0], dtype=tg.float64, requires_grad=True)
+        >>> tg.autograd.gradgradcheck(tg.sin, (x,))
+        True
     """
     if not (check_fwd_over_rev or check_rev_over_rev):
         raise InvalidChoice("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")

@@ -22,6 +22,7 @@ from ..arrays.symbolic import TensorScalar
 from ..context import state
 from ..dtypes import FLOATING
 from ..errors import DTypeMismatch, InvalidArgument, InvalidValue, UnknownOp
+from ..schema.descriptions import describe
 from ..schema.parameters import BoolKind, Kind, NumberKind, NumbersKind
 from ..schema.signature import Param
 
@@ -74,6 +75,10 @@ class Optimizer(NamedTuple):
     def params(self) -> list[Param]:
         """Its settings, as parameters."""
         return [Param(name, _kind(default), default, True) for name, default in self.defaults.items()]
+
+    def describe(self, setting: Param) -> str:
+        """What a setting means."""
+        return describe(__name__, (self.name,), setting.name)
 
     @property
     def doc(self) -> str:

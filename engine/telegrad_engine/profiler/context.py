@@ -19,7 +19,12 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class ProfilerActivity(Enum):
-    """The activity that is timed: CPU work only."""
+    """The activity that is timed: CPU work only.
+
+    Examples:
+        >>> tg.profiler.ProfilerActivity.CPU.name
+        'CPU'
+    """
 
     CPU = 0
 

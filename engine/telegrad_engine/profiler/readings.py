@@ -186,7 +186,17 @@ def render(columns: Mapping[str, Sequence[str]], header: str | None, footer: str
 
 
 class FunctionEventAvg(Totals):
-    """The totals and averages of all ranges of one name, or of one name and input shapes."""
+    """The totals and averages of all ranges of one name, or of one name and input shapes.
+
+    ``key`` is the name, ``category`` says what it is, and ``input_shapes`` are those of its inputs. Times are in
+    microseconds.
+
+    Examples:
+        >>> with tg.profiler.profile() as profile:
+        ...     _ = tg.ones(2).sum().item()
+        >>> [event.count for event in profile.key_averages() if event.key == "aten::sum"]
+        [1]
+    """
 
     def __init__(self, key: str, category: str, input_shapes: list[Any]) -> None:
         super().__init__()
@@ -215,7 +225,16 @@ class FunctionEventAvg(Totals):
 
 
 class AveragedEvents(list[FunctionEventAvg]):
-    """The averages of a profile."""
+    """The averages of a profile.
+
+    ``averages`` are the averages; ``memory`` and ``shapes`` add columns to the table.
+
+    Examples:
+        >>> with tg.profiler.profile() as profile:
+        ...     _ = tg.ones(2).sum().item()
+        >>> type(profile.key_averages()).__name__
+        'AveragedEvents'
+    """
 
     def __init__(
         self, averages: Iterable[FunctionEventAvg] = (), *, memory: bool = False, shapes: bool = False
@@ -282,7 +301,16 @@ class AveragedEvents(list[FunctionEventAvg]):
 
 
 class EventList(list[FunctionEvent]):
-    """The ranges of a profile, in the order in which they began."""
+    """The ranges of a profile, in the order in which they began.
+
+    ``iterable`` has the ranges.
+
+    Examples:
+        >>> with tg.profiler.profile() as profile:
+        ...     _ = tg.ones(2).sum().item()
+        >>> type(profile.events()).__name__
+        'EventList'
+    """
 
     @property
     def self_cpu_time_total(self) -> float:

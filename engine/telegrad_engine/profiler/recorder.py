@@ -78,7 +78,17 @@ class Totals:
 
 
 class FunctionEvent(Totals):
-    """One range: an op, a node of a backward pass, a user's label or a session's instruction."""
+    """One range: an op, a node of a backward pass, a user's label or a session's instruction.
+
+    ``id`` is its number, ``name`` and ``category`` say what it is, ``input_shapes`` are those of its inputs, and
+    ``stack`` are the user's lines. Times are in microseconds.
+
+    Examples:
+        >>> with tg.profiler.profile() as profile:
+        ...     _ = tg.ones(2).sum().item()
+        >>> "aten::sum" in [event.name for event in profile.events()]
+        True
+    """
 
     __slots__ = ("category", "cpu_parent", "end_ns", "id", "input_shapes", "name", "stack", "start_ns", "thread")
 

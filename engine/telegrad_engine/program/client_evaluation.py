@@ -1,5 +1,5 @@
-"""Functions and hooks that the client evaluates during a backward pass (docs/client-evaluated.md): their verbs, and the
-passes of a session that wait for its client.
+"""Functions and hooks that the client evaluates during a backward pass: their verbs, and the passes of a session that
+wait for its client (docs/how-to/client-evaluated.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Strict JSON for programs, values and descriptions, with NaN and infinities as strings.
 
 Numbers in programs and values are parsed like Python numbers, with integers of any length. The headers and ids of
-containers are parsed with a faster library (docs/explanation/tuning.md).
+containers are parsed with a faster library (docs/maintainers/tuning.md).
 
 Python's parser holds the GIL until it is done, and so does NumPy while it converts a list: for seconds with the longest
 body that a server accepts. So long texts are parsed in pieces, between which other threads run: Python's parser reads

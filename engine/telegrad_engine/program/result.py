@@ -27,6 +27,8 @@ class Answer(NamedTuple):
     values: dict[str, Value]
     pending: dict[str, Any] | None = None
     """The call that the client must evaluate, if a backward pass waits for it: no later instruction has run."""
+    observed: bool = False
+    """Whether somebody observes the session, and wants to know the user's lines (``inspection.observation``)."""
 
 
 def describe(name: str, tensor: Tensor) -> dict[str, Any]:

@@ -63,6 +63,7 @@ class Verb(Signature):
         """The deprecated names of attributes, each with the current one."""
         self._members = Members(self.name, [p.name for p in self.attr_params], deprecated)
         self.handler = handler
+        self.module = handler.__module__
         self.doc = inspect.getdoc(handler) or ""
 
     def check_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:

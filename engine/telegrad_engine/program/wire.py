@@ -23,6 +23,10 @@ JSON, SAFETENSORS = "application/json", safetensors.MEDIA_TYPE
 Container = safetensors.Container
 MAX_CALLS = 64
 """The maximum number of calls in a message."""
+ORIGINS = "origins"
+"""The metadata key of the user's lines and modules, which a client sends while its session is observed."""
+OBSERVED = "observed"
+"""The metadata key of answers while somebody observes the session."""
 TEXT = "template."
 """The prefix of the metadata keys of templates' texts; the digest follows it."""
 CALL_KEYS = frozenset({"template", "ids", "operands", "fetch", "values", "free"})
@@ -49,11 +53,18 @@ class Call(NamedTuple):
 class Outgoing:
     """A message to send: calls, and ids that are freed after all of them have run.
 
-    ``texts`` are the digests of the templates whose text is sent, because the server does not have it.
+    ``texts`` are the digests of the templates whose text is sent, because the server does not have it. ``origins`` has
+    for each digest the module and the user's line of each instruction, for a session that is observed.
     """
 
-    def __init__(self, calls: Sequence[Call], free: Sequence[str] = (), texts: Collection[str] = ()) -> None:
-        self.calls, self.free, self._texts = calls, free, texts
+    def __init__(
+        self,
+        calls: Sequence[Call],
+        free: Sequence[str] = (),
+        texts: Collection[str] = (),
+        origins: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.calls, self.free, self._texts, self._origins = calls, free, texts, origins
 
     @property
     def is_whole(self) -> bool:
@@ -69,6 +80,8 @@ class Outgoing:
         metadata = {**labels, "calls": json_codec.dumps_plain([*map(_call_data, self.calls)]).decode()}
         if self.free:
             metadata["free"] = json_codec.dumps_plain(self.free).decode()
+        if self._origins is not None:
+            metadata[ORIGINS] = json_codec.dumps(self._origins).decode()
         arrays: dict[str, Any] = {}
         for index, call in enumerate(self.calls):
             if call.template.digest in self._texts:
@@ -105,6 +118,8 @@ class Message(NamedTuple):
     free: Sequence[str] = ()
     rollback: bool = False
     """Whether a failure undoes all that the message did (``session.snapshot.undone_on_error``)."""
+    origins: str | None = None
+    """Where the client's program has the instructions of templates, as JSON (``inspection.observation``)."""
 
     def run(self, session: Any, within: float | None = None, progress: Progress | None = None) -> Answer:
         """Run the programs that ``progress`` does not include yet in a session. Return the answer to all programs.
@@ -112,6 +127,8 @@ class Message(NamedTuple):
         The instruction index of an error counts from the start of the message; nothing after that instruction runs.
         With ``within``, raises NotAtOnce before a program that may take more than that many seconds.
         """
+        if self.origins is not None and session.observation is not None:
+            session.observation.add_origins(_loads(self.origins, ORIGINS))
         done = progress or Progress()
         while done.calls < len(self.programs):
             program = self.programs[done.calls]
@@ -230,7 +247,7 @@ def _parse_message(metadata: Mapping[str, str], arrays: Mapping[str, Any], max_d
         programs.append(template.with_ending(ending).bind(ids, own, operands))
     if sum(map(len, programs)) > MAX_INSTRUCTIONS:
         raise LimitExceeded(f"the calls of a message have at most {MAX_INSTRUCTIONS} instructions together")
-    return Message(programs, free)
+    return Message(programs, free, origins=metadata.get(ORIGINS))
 
 
 def _by_call(arrays: Mapping[str, Any], calls: int) -> list[dict[str, Any]]:
@@ -312,4 +329,4 @@ def decode_answer(body: bytes | memoryview, labels: Mapping[str, str] = NO_LABEL
         raise MalformedRequest('safetensors: the metadata has no "answer"')
     data = json_codec.loads_plain(metadata["answer"].encode())
     values = {name: Value(description, arrays.get(name)) for name, description in data["values"].items()}
-    return Answer(values, data.get("pending"))
+    return Answer(values, data.get("pending"), OBSERVED in metadata)

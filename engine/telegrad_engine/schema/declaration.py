@@ -14,6 +14,8 @@ FUNCTION: Variants = frozenset({"function"})
 """``torch.softmax(x)``"""
 METHOD: Variants = frozenset({"method"})
 """``x.softmax()``, if the op takes a tensor."""
+METHOD_OF_TORCH: Variants = FUNCTION | METHOD | {"method of torch"}
+"""``x.view(2, 3)``, for which torch has no function."""
 INPLACE: Variants = frozenset({"inplace"})
 """``x.relu_()``"""
 LINALG_FUNCTION: Variants = frozenset({"linalg function"})

@@ -31,6 +31,7 @@ from .declaration import (
     INPLACE_ARGUMENT,
     LINALG_FUNCTION,
     METHOD,
+    METHOD_OF_TORCH,
     NN_FUNCTION,
     PRIVATE,
     RESULT,
@@ -41,6 +42,7 @@ from .declaration import (
     Variants,
 )
 from .derivative_plan import DerivativePlan, Rule, plan_derivative
+from .descriptions import RETURNS, describe
 from .promotion import COMMON, UNCAST, Autocast, Promotion
 from .signature import Signature, given, parameter_names, read_params
 
@@ -91,6 +93,7 @@ class Op(Signature):
         self.public = self.name.removeprefix(prefix or FUNCTIONAL)
         """The op's name in its namespace."""
         self.raw = kernel
+        self.module = kernel.__module__
         self.kernel = _by_position(kernel, self, self.random)
         self.composite = rule is None
         """Whether the kernel calls other ops, on a namespace ``F``."""
@@ -100,6 +103,8 @@ class Op(Signature):
         """Whether torch.nn.functional has the op; with ``takes_inplace``, the function has a parameter ``inplace``."""
         self.takes_inplace = variants >= INPLACE_ARGUMENT
         self.method = variants >= METHOD and bool(self.tensor_params)
+        self.method_of_torch = variants >= METHOD_OF_TORCH - METHOD
+        """Whether torch has only the method."""
         self.inplace = variants >= INPLACE
         self.internal = variants.isdisjoint(FUNCTIONS)
         """Whether it is used only by other ops or tensor methods, and is not a function of torch."""
@@ -124,6 +129,7 @@ class Op(Signature):
         self.may_copy, self.may_alias, self.repeats = memory.may_copy, memory.may_alias, memory.repeats
         self.overlap = overlap
         self.autocast, self.batching = autocast, batching
+        self.promotion = promotion
         self.common = None if promotion is None else promotion.computed()
         self.unpromoted = 0 if promotion is None else promotion.unpromoted
         self.nondifferentiable_inputs: Callable[..., Sequence[str]] | None = None
@@ -149,6 +155,29 @@ class Op(Signature):
             found: Callable[..., Any] | None = self.prepare(xp, *inputs, **attrs)
             return found
         return getattr(xp, self.calls) if self.calls and not attrs else None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key and the name, which overloads share."""
+        return self.key, self.name
+
+    @property
+    def torch_name(self) -> str:
+        """Torch's name of the function or, for an internal op, of the in-place method; "" if torch has neither."""
+        if self.internal:
+            return f"torch.Tensor.{self.name}_" if self.inplace else ""
+        if self.method_of_torch:
+            return f"torch.Tensor.{self.name}" if self.method else f"torch.Tensor.__{self.name}__"
+        return f"{self.namespace}.{self.public}"
+
+    @cached_property
+    def returns(self) -> str:
+        """The shapes and dtypes of the results."""
+        if not self.pointwise or self.promotion is None:
+            return describe(self.module, self.keys, RETURNS)
+        *rest, last = [f"``{param.name}``" for param in self.tensor_params]
+        shape = f"the broadcast shape of {', '.join(rest)} and {last}" if rest else f"the shape of {last}"
+        return f"A tensor of {shape}. Its dtype is {self.promotion.words}."
 
     @cached_property
     def doc(self) -> str:

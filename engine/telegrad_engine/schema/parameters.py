@@ -46,6 +46,11 @@ class Kind:
     splats = False
     """Whether the value may be given as several positional arguments: ``view(2, 3)``."""
 
+    @property
+    def label(self) -> str:
+        """The kind in ``parameters.toml``: ``Ints``."""
+        return type(self).__name__.removesuffix("Kind")
+
     def takes_splat(self, rest: Sequence[Any]) -> bool:
         """Whether these last positional arguments form the value together."""
         if len(rest) == 1 and hasattr(type(rest[0]), "is_symbolic"):

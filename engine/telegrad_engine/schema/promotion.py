@@ -62,6 +62,15 @@ class Promotion(NamedTuple):
             return lambda inputs: dtypes.bool_.numpy
         return (lambda inputs: common(inputs[lead:])) if lead else common
 
+    @property
+    def words(self) -> str:
+        """The dtype of the result, for documentation."""
+        if self.to_bool:
+            return "bool"
+        if self.common is common_float:
+            return "the promoted dtype, or the default dtype for integers and bools"
+        return "the promoted dtype, or int64 for bools" if self.common is common_count else "the promoted dtype"
+
     def computed(self) -> Choose:
         """The function that returns the dtype to compute in."""
         common, lead = self.common, self.unpromoted

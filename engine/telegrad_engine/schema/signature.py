@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ..dtypes import COMPLEX_TEXT
 from ..errors import DTypeMismatch, InvalidArgument, TelegradError
+from .descriptions import describe
 from .parameters import ArgumentMismatch, Kind, Take, TensorKind, TensorListKind
 
 REQUIRED: Any = inspect.Parameter.empty
@@ -38,6 +39,9 @@ class Param(NamedTuple):
 class Signature:
     """A name and its parameters; it sorts and checks the arguments of a call."""
 
+    module = ""
+    """The module that declares it; "" for a function that a client has registered, which has no descriptions."""
+
     def __init__(self, name: str, params: tuple[Param, ...]) -> None:
         self.name = name
         self.params = params
@@ -63,6 +67,15 @@ class Signature:
             default = "" if p.default is REQUIRED else f" = {p.default!r}"
             parts.append(f"{p.kind.word} {p.name}{default}")
         return f"{self.name}({', '.join(parts)})"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names that its descriptions are found by, the most specific first."""
+        return (self.name,)
+
+    def describe(self, param: Param) -> str:
+        """What a parameter means; "" if that is unknown."""
+        return describe(self.module, self.keys, param.name, param.kind.label) if self.module else ""
 
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], exact: bool = False

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -16,7 +18,7 @@ import numpy as np
 
 from .. import dtypes
 from ..cancellation import CancellationToken, check_cancelled, running
-from ..context import state
+from ..context import observed_by, state
 from ..devices import device as device_of
 from ..errors import (
     InternalError,
@@ -29,6 +31,8 @@ from ..errors import (
     UnknownTensor,
 )
 from ..graph.node import count_nodes, next_sequence
+from ..inspection.observation import Observation
+from ..instrumentation import Observer
 from ..profiler import profile, record_function
 from ..program.checkpoint_sections import Sections
 from ..program.client_evaluation import Suspended, Suspensions
@@ -128,6 +132,8 @@ class Session:
         """Where programs come from, by which the statistics count them; the owner of the session sets it."""
         self.on_instruction: OnInstruction | None = None
         """Called around each instruction that the interpreter runs; set by the owner to trace a program."""
+        self.observation: Observation | None = None
+        """The observation of its programs, while somebody listens; set by the owner."""
         self.profile: profile | None = None
         """The running profile, if any, which records every program from the next one on."""
         self.profiled: profile | None = None
@@ -166,8 +172,13 @@ class Session:
         if within is not None:
             if self.lent or self._is_overhead_due or self.compiler is None or not isinstance(program, BoundProgram):
                 raise NotAtOnce
+            if self.observation is None:
+                with self.environment.stream:
+                    return self.compiler.run(self, program, within)
+            if self.observation.observer_of(program) is not None:
+                raise NotAtOnce
             with self.environment.stream:
-                return self.compiler.run(self, program, within)
+                return self.observation.run_planned(program, partial(self.compiler.run, self, program, within))
         if self._is_overhead_due:
             self.note_overhead()
         if self.lent:
@@ -184,6 +195,8 @@ class Session:
             token.limit(self.max_program_s, self.max_program_instructions)
         try:
             with self.environment.stream:
+                if self.observation is not None:
+                    return self.observation.run(self, program, self._run)
                 return self._run(program)
         finally:
             running.token = outer
@@ -220,6 +233,14 @@ class Session:
         except Exception as error:
             raise self._locate(self.explained(error, instruction), 0, instruction) from None
         return [found[name] for name in names]
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Within the block, tensors and the graph can be read outside of a program. Raises as :meth:`check_intact`."""
+        self.flush()
+        self.check_intact()
+        with self.environment.stream, self.environment.entered(self.accounts.max_bytes, self.accounts):
+            yield
 
     def defer(self, rest: Callable[[], None]) -> None:
         """Defer the rest of the running program to :meth:`flush`; it cannot fail for lack of memory."""
@@ -265,8 +286,8 @@ class Session:
         if not self._intact:
             raise InternalError(NOT_INTACT)
 
-    def run_instructions(self, program: Sequence[Instruction]) -> Answer:
-        """Run any program one instruction at a time, like :meth:`run`."""
+    def run_instructions(self, program: Sequence[Instruction], observer: Observer | None = None) -> Answer:
+        """Run any program one instruction at a time, like :meth:`run`, observed by ``observer`` if there is one."""
         if state.memory is self.accounts:  # a nested program: the environment is entered, and the profile runs
             return self._run_each(program)
         self.programs += 1
@@ -276,7 +297,10 @@ class Session:
             if self.profile is not None:
                 self.profile.start()
             try:
-                return self._run_each(program)
+                if observer is None:
+                    return self._run_each(program)
+                with observed_by(observer):
+                    return self._run_each(program)
             finally:
                 if self.profile is not None:
                     self.profile.pause()
@@ -432,6 +456,7 @@ class Session:
             NODE_BYTES * (self._nodes + max(0, now - self._census_at - FREE_NODES))
             + EVENT_BYTES * (0 if profile is None else profile.size)
             + WEIGHT_BYTES * self.functions.weight
+            + (0 if self.observation is None else self.observation.nbytes)
         )
 
     # Errors -------------------------------------------------------------------------------

@@ -60,27 +60,59 @@ class TensorAttributes:
     layout = strided
 
     def is_complex(self) -> bool:
-        """Whether the dtype is complex; always False."""
+        """Whether the dtype is complex; always False.
+
+        Examples:
+            >>> tg.ones(2).is_complex()
+            False
+        """
         return self._dtype.is_complex
 
     def is_conj(self) -> bool:
-        """Whether the conjugate bit is set; always False."""
+        """Whether the conjugate bit is set; always False.
+
+        Examples:
+            >>> tg.ones(2).is_conj()
+            False
+        """
         return False
 
     def is_neg(self) -> bool:
-        """Whether the negative bit is set; always False."""
+        """Whether the negative bit is set; always False.
+
+        Examples:
+            >>> tg.ones(2).is_neg()
+            False
+        """
         return False
 
     def is_distributed(self) -> bool:
-        """Whether the tensor is spread over several devices; always False."""
+        """Whether the tensor is spread over several devices; always False.
+
+        Examples:
+            >>> tg.ones(2).is_distributed()
+            False
+        """
         return False
 
     def is_pinned(self, device: Any = None) -> bool:
-        """Whether the memory is page-locked; always False."""
+        """Whether the memory is page-locked; always False.
+
+        ``device`` has no effect.
+
+        Examples:
+            >>> tg.ones(2).is_pinned()
+            False
+        """
         return False
 
     def is_shared(self) -> bool:
-        """Whether the memory is shared with other processes; always False."""
+        """Whether the memory is shared with other processes; always False.
+
+        Examples:
+            >>> tg.ones(2).is_shared()
+            False
+        """
         return False
 
     # Facts about the dtype -------------------------------------------------------------------
@@ -90,18 +122,34 @@ class TensorAttributes:
         return from_numpy(self._data.dtype)
 
     def is_signed(self) -> bool:
-        """Whether the dtype has negative numbers."""
+        """Whether the dtype has negative numbers.
+
+        Examples:
+            >>> tg.ones(2).is_signed()
+            True
+        """
         return self._dtype.is_signed
 
     @property
     def grad_dtype(self) -> DType:
-        """The dtype of this tensor's gradient, which is the tensor's own."""
+        """The dtype of this tensor's gradient, which is the tensor's own.
+
+        Examples:
+            >>> tg.ones(2).grad_dtype
+            telegrad.float32
+        """
         return self._dtype
 
     def type(self, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
         """Return the tensor in a dtype or a typed constructor's dtype; without an argument, the legacy type name.
 
         Raises ValueError for an unknown name and TypeError for an argument that is not a type.
+
+        ``dtype`` is the dtype, the constructor or its name; ``non_blocking`` and ``kwargs`` have no effect.
+
+        Examples:
+            >>> tg.ones(2).type(), tg.ones(2).type(tg.int64)
+            ('telegrad.FloatTensor', tensor([1, 1]))
         """
         if dtype is None:
             return legacy_name(self._dtype)
@@ -118,23 +166,48 @@ class TensorAttributes:
     # Facts about the shape ---------------------------------------------------------------------
 
     def ndimension(self) -> int:
-        """Number of dimensions."""
+        """Number of dimensions.
+
+        Examples:
+            >>> tg.ones(2, 3).ndimension()
+            2
+        """
         return len(self._data.shape)
 
     def nelement(self) -> int:
-        """Number of elements."""
+        """Number of elements.
+
+        Examples:
+            >>> tg.ones(2, 3).nelement()
+            6
+        """
         return Size(self._data.shape).numel()
 
     def dense_dim(self) -> int:
-        """Number of dense dimensions, which is all of them for a strided tensor."""
+        """Number of dense dimensions, which is all of them for a strided tensor.
+
+        Examples:
+            >>> tg.ones(2, 3).dense_dim()
+            2
+        """
         return len(self._data.shape)
 
     def sparse_dim(self) -> int:
-        """Number of sparse dimensions: 0."""
+        """Number of sparse dimensions: 0.
+
+        Examples:
+            >>> tg.ones(2, 3).sparse_dim()
+            0
+        """
         return 0
 
     def is_same_size(self, other: Any) -> bool:
-        """Whether ``other`` has the same shape."""
+        """Whether ``other`` has the same shape.
+
+        Examples:
+            >>> tg.ones(2).is_same_size(tg.zeros(2))
+            True
+        """
         if not hasattr(other, "_data"):
             raise InvalidArgument(
                 f"is_same_size(): argument 'other' (position 1) must be Tensor, not {type(other).__name__}"
@@ -144,22 +217,44 @@ class TensorAttributes:
     # Memory ------------------------------------------------------------------------------------
 
     def stride(self, dim: int | None = None) -> Any:
-        """Return the strides in elements, or the stride of dimension ``dim``."""
+        """Return the strides in elements, or the stride of dimension ``dim``.
+
+        Examples:
+            >>> tg.ones(2, 3).stride(), tg.ones(2, 3).stride(0)
+            ((3, 1), 3)
+        """
         if dim is not None and (isinstance(dim, bool) or not hasattr(dim, "__index__")):
             raise InvalidArgument(f"stride(): argument 'dim' (position 1) must be int, not {type(dim).__name__}")
         strides = geometry_of(self).strides
         return strides if dim is None else strides[wrap_dim(dim, len(strides))]
 
     def storage_offset(self) -> int:
-        """Return the offset of the first element in the memory, in elements."""
+        """Return the offset of the first element in the memory, in elements.
+
+        Examples:
+            >>> tg.arange(4)[1:].storage_offset()
+            1
+        """
         return geometry_of(self).offset
 
     def is_contiguous(self, *, memory_format: Any = contiguous_format) -> bool:
-        """Whether the elements are stored in the order of ``memory_format``, without gaps."""
+        """Whether the elements are stored in the order of ``memory_format``, without gaps.
+
+        Examples:
+            >>> tg.ones(2, 3).t().is_contiguous()
+            False
+        """
         return in_order(geometry_of(self), memory_format)
 
     def dim_order(self, ambiguity_check: Any = False) -> tuple[int, ...]:
-        """Return the dimensions in order of decreasing stride."""
+        """Return the dimensions in order of decreasing stride.
+
+        ``ambiguity_check`` has no effect.
+
+        Examples:
+            >>> tg.ones(2, 3).t().dim_order()
+            (1, 0)
+        """
         strides = geometry_of(self).strides
         return tuple(sorted(range(len(strides)), key=lambda d: -strides[d]))
 
@@ -168,6 +263,11 @@ class TensorAttributes:
 
         Two tensors have the same number exactly if their first elements share memory. It is not an address that can
         be read.
+
+        Examples:
+            >>> x = tg.ones(2)
+            >>> x.data_ptr() == x.view(2).data_ptr()
+            True
         """
         if not self.nelement():
             return 0
@@ -176,7 +276,13 @@ class TensorAttributes:
     const_data_ptr = data_ptr
 
     def is_set_to(self, tensor: Any) -> bool:
-        """Whether ``tensor`` has the same memory, offset, shape and strides."""
+        """Whether ``tensor`` has the same memory, offset, shape and strides.
+
+        Examples:
+            >>> x = tg.ones(2)
+            >>> x.is_set_to(x.view(2))
+            True
+        """
         if not hasattr(tensor, "_data"):
             raise InvalidArgument(
                 f"is_set_to(): argument 'tensor' (position 1) must be Tensor, not {type(tensor).__name__}"
@@ -190,16 +296,35 @@ class TensorAttributes:
     # Identities, because all tensors are real, dense and in ordinary memory ---------------------
 
     def share_memory_(self) -> Any:
-        """Return the tensor itself: memory is not shared with other processes."""
+        """Return the tensor itself: memory is not shared with other processes.
+
+        Examples:
+            >>> x = tg.ones(2)
+            >>> x.share_memory_() is x
+            True
+        """
         return self
 
     def to_dense(self, dtype: Any = None, *, masked_grad: bool = True) -> Any:
-        """Return the tensor itself, which is dense already, or the tensor in ``dtype``."""
+        """Return the tensor itself, which is dense already, or the tensor in ``dtype``.
+
+        ``masked_grad`` has no effect.
+
+        Examples:
+            >>> tg.ones(2).to_dense()
+            tensor([1., 1.])
+        """
         return self if dtype is None else self._as(dtype)
 
     @property
     def H(self) -> Any:
-        """The transpose of a matrix. Raises RuntimeError unless the tensor has 0 or 2 dimensions."""
+        """The transpose of a matrix. Raises RuntimeError unless the tensor has 0 or 2 dimensions.
+
+        Examples:
+            >>> tg.tensor([[1, 2], [3, 4]]).H
+            tensor([[1, 3],
+                    [2, 4]])
+        """
         ndim = len(self._data.shape)
         if ndim not in (0, 2):
             raise ShapeMismatch(f"tensor.H is only supported on matrices (2-D tensors). Got {ndim}-D tensor.")
@@ -207,17 +332,32 @@ class TensorAttributes:
 
     @property
     def mH(self) -> Any:
-        """The tensor with its last two dimensions swapped. Raises RuntimeError for a 1-D tensor."""
+        """The tensor with its last two dimensions swapped. Raises RuntimeError for a 1-D tensor.
+
+        Examples:
+            >>> tg.ones(5, 2, 3).mH.shape
+            telegrad.Size([5, 3, 2])
+        """
         return _transposed(self, "tensor.mH")
 
     @property
     def real(self) -> Any:
-        """The tensor itself, which is real."""
+        """The tensor itself, which is real.
+
+        Examples:
+            >>> tg.ones(2).real
+            tensor([1., 1.])
+        """
         return self
 
     @property
     def imag(self) -> Any:
-        """Raise RuntimeError: only complex tensors have an imaginary part."""
+        """Raise RuntimeError: only complex tensors have an imaginary part.
+
+        Examples:
+            >>> tg.ones(2).is_complex()  # so that there is no imaginary part
+            False
+        """
         raise InvalidOperation("imag is not implemented for tensors with non-complex dtypes.")
 
 

@@ -56,6 +56,10 @@ class TensorBase(TensorInPlace):
         """Whether gradients are computed for this tensor. It can be changed only for a leaf.
 
         A view of a base that requires grad always requires grad, even if it was made under ``no_grad``.
+
+        Examples:
+            >>> tg.ones(2).requires_grad
+            False
         """
         base = self._base
         if base is not None:
@@ -82,7 +86,13 @@ class TensorBase(TensorInPlace):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether no recorded operation made this tensor."""
+        """Whether no recorded operation made this tensor.
+
+        Examples:
+            >>> x = tg.ones(2, requires_grad=True)
+            >>> x.is_leaf, (x * 2).is_leaf
+            (True, False)
+        """
         return self.grad_fn is None
 
     @property
@@ -102,7 +112,13 @@ class TensorBase(TensorInPlace):
 
     @property
     def output_nr(self) -> int:
-        """The index of this tensor among the outputs of ``grad_fn``."""
+        """The index of this tensor among the outputs of ``grad_fn``.
+
+        Examples:
+            >>> values, indices = tg.tensor([3.0, 1.0], requires_grad=True).sort()
+            >>> values.output_nr
+            0
+        """
         return self._output_nr
 
     @property
@@ -113,7 +129,13 @@ class TensorBase(TensorInPlace):
         return self._version_counter[0]
 
     def is_inference(self) -> bool:
-        """Whether this tensor was made under inference_mode."""
+        """Whether this tensor was made under inference_mode.
+
+        Examples:
+            >>> with tg.inference_mode():
+            ...     print(tg.ones(2).is_inference())
+            True
+        """
         return is_inference_tensor(self)
 
     @property
@@ -171,7 +193,14 @@ class TensorBase(TensorInPlace):
 
     @property
     def retains_grad(self) -> bool:
-        """Whether ``backward`` sets the ``grad`` of this non-leaf; False for a leaf."""
+        """Whether ``backward`` sets the ``grad`` of this non-leaf; False for a leaf.
+
+        Examples:
+            >>> y = tg.ones(2, requires_grad=True) * 2
+            >>> y.retain_grad()
+            >>> y.retains_grad
+            True
+        """
         return self._node is not None and hooks.is_retained(self)
 
     def register_hook(self, hook: Callable[[Any], Any]) -> hooks.Handle:

@@ -43,7 +43,18 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Set the print options. ``profile`` is "default", "short" or "full"; ``sci_mode`` lasts until the next call."""
+    """Set the print options. ``profile`` is "default", "short" or "full"; ``sci_mode`` lasts until the next call.
+
+    ``precision`` is the number of digits after the point, ``threshold`` the number of elements from which on a tensor
+    is summarized, ``edgeitems`` how many of them are shown at each end, and ``linewidth`` the number of characters in
+    a line. None leaves an option as it is.
+
+    Examples:
+        >>> tg.set_printoptions(precision=2)
+        >>> tg.tensor([1 / 3])
+        tensor([0.33])
+        >>> tg.set_printoptions(profile="default")
+    """
     global _options
     base = PROFILES.get(profile, _options) if profile is not None else _options
     given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}

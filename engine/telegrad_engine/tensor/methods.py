@@ -19,6 +19,7 @@ from ..schema.parameters import OperandKind
 from ..shapes import Size, wrap_dim
 from ._op_methods import OpMethods
 from .attributes import TensorAttributes
+from .documentation import Documentation, Form, document, documentation_of
 from .indexing import getitem, setitem
 from .namespace import make_function, named
 
@@ -34,17 +35,32 @@ class TensorMethods(TensorAttributes, OpMethods):
 
     @property
     def shape(self) -> Size:
-        """The size of each dimension."""
+        """The size of each dimension.
+
+        Examples:
+            >>> tg.ones(2, 3).shape
+            telegrad.Size([2, 3])
+        """
         return Size(self._data.shape)
 
     @property
     def dtype(self) -> DType:
-        """The element type."""
+        """The element type.
+
+        Examples:
+            >>> tg.ones(2).dtype
+            telegrad.float32
+        """
         return from_numpy(self._data.dtype)
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions."""
+        """Number of dimensions.
+
+        Examples:
+            >>> tg.ones(2, 3).ndim
+            2
+        """
         return len(self._data.shape)
 
     @staticmethod
@@ -81,24 +97,51 @@ class TensorMethods(TensorAttributes, OpMethods):
         raise InvalidArgument("Tensor does not support deleting items")
 
     def size(self, dim: int | None = None) -> Any:
-        """The shape, or the size of one dimension."""
+        """The shape, or the size of one dimension.
+
+        ``dim`` is the dimension; None gives the whole shape. Raises IndexError for a dimension that there is not.
+
+        Examples:
+            >>> tg.ones(2, 3).size(), tg.ones(2, 3).size(-1)
+            (telegrad.Size([2, 3]), 3)
+        """
         shape = self.shape
         return shape if dim is None else shape[wrap_dim(dim, len(shape))]
 
     def dim(self) -> int:
-        """Number of dimensions."""
+        """Number of dimensions.
+
+        Examples:
+            >>> tg.ones(2, 3).dim()
+            2
+        """
         return len(self._data.shape)
 
     def numel(self) -> int:
-        """Number of elements."""
+        """Number of elements.
+
+        Examples:
+            >>> tg.ones(2, 3).numel()
+            6
+        """
         return self.shape.numel()
 
     def is_floating_point(self) -> bool:
-        """Whether the dtype is a floating one."""
+        """Whether the dtype is a floating one.
+
+        Examples:
+            >>> tg.ones(2).is_floating_point()
+            True
+        """
         return self.dtype.is_floating_point
 
     def element_size(self) -> int:
-        """Bytes per element."""
+        """Bytes per element.
+
+        Examples:
+            >>> tg.ones(2).element_size()
+            4
+        """
         return self.dtype.itemsize
 
     def _places_of_true(self) -> list[Any]:
@@ -106,56 +149,121 @@ class TensorMethods(TensorAttributes, OpMethods):
         return list(self.nonzero().unbind(1))
 
     def where(self, condition: Any, other: Any) -> Any:
-        """Return this tensor where ``condition`` holds, else ``other``."""
+        """Return this tensor where ``condition`` holds, else ``other``.
+
+        ``condition`` is a bool tensor, and ``other`` a tensor or a number; all broadcast.
+
+        Examples:
+            >>> tg.tensor([1.0, 2.0]).where(tg.tensor([True, False]), 0.0)
+            tensor([1., 0.])
+        """
         op = CATALOGUE.get("where")
         inputs, attrs = op.bind((condition, self, other), {})
         return self._apply(op, inputs, attrs)
 
     @property
     def T(self) -> Any:
-        """The tensor with its dimensions reversed."""
+        """The tensor with its dimensions reversed.
+
+        Examples:
+            >>> tg.ones(2, 3).T.shape
+            telegrad.Size([3, 2])
+        """
         return self.permute(tuple(range(self.dim()))[::-1])
 
     @property
     def mT(self) -> Any:
-        """The tensor with its last two dimensions swapped."""
+        """The tensor with its last two dimensions swapped.
+
+        Examples:
+            >>> tg.ones(5, 2, 3).mT.shape
+            telegrad.Size([5, 3, 2])
+        """
         return self.transpose(-2, -1)
 
     @property
     def itemsize(self) -> int:
-        """Bytes per element."""
+        """Bytes per element.
+
+        Examples:
+            >>> tg.ones(2).itemsize
+            4
+        """
         return self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        """Size of the value in bytes."""
+        """Size of the value in bytes.
+
+        Examples:
+            >>> tg.ones(2, 3).nbytes
+            24
+        """
         return self.numel() * self.dtype.itemsize
 
     def is_nonzero(self) -> bool:
-        """The truth value of a one-element tensor. Raises RuntimeError for any other."""
+        """The truth value of a one-element tensor. Raises RuntimeError for any other.
+
+        Examples:
+            >>> tg.tensor([2.0]).is_nonzero()
+            True
+        """
         return bool(self)
 
     def new_empty(self, *size: Any, **options: Any) -> Any:
-        """Like ``new_zeros``, so that uninitialised memory is never exposed."""
+        """Like ``new_zeros``, so that uninitialised memory is never exposed.
+
+        ``size`` and ``options`` are those of ``new_zeros``.
+
+        Examples:
+            >>> tg.tensor([1, 2]).new_empty(3).shape
+            telegrad.Size([3])
+        """
         return self.new_zeros(*size, **options)
 
     def new_empty_strided(self, size: Any, stride: Any, **options: Any) -> Any:
-        """Return zeros of shape ``size`` with strides ``stride``, in elements."""
+        """Return zeros of shape ``size`` with strides ``stride``, in elements.
+
+        The ``options`` are those of ``new_zeros``.
+
+        Examples:
+            >>> tg.ones(2).new_empty_strided((2, 3), (1, 2)).stride()
+            (1, 2)
+        """
         room = 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if 0 not in tuple(size) else 0
         return self.new_zeros((room,), **options).as_strided(size, stride)
 
     def polygamma(self, n: Any) -> Any:
-        """The derivative of order ``n`` of ``digamma``."""
+        """The derivative of order ``n`` of ``digamma``.
+
+        Examples:
+            >>> tg.tensor([1.0]).polygamma(1)
+            tensor([1.6449])
+        """
         op = CATALOGUE.get("polygamma")
         inputs, attrs = op.bind((n, self), {})
         return self._apply(op, inputs, attrs)
 
     def polygamma_(self, n: Any) -> Any:
-        """``polygamma``, in place."""
+        """``polygamma``, in place.
+
+        ``n`` is the order of the derivative.
+
+        Examples:
+            >>> tg.tensor([1.0]).polygamma_(1)
+            tensor([1.6449])
+        """
         return self.copy_(self.polygamma(n))
 
     def float_power_(self, exponent: Any) -> Any:
-        """``float_power``, in place. Raises RuntimeError unless the dtype is float64, the dtype of the result."""
+        """``float_power``, in place. Raises RuntimeError unless the dtype is float64, the dtype of the result.
+
+        ``exponent`` is a number or a tensor.
+
+        Examples:
+            >>> tg.tensor([2.0], dtype=tg.float64).float_power_(3)
+            tensor([8.], dtype=telegrad.float64)
+        """
         if self.dtype is not float64:
             raise DTypeMismatch(
                 f"the base given to float_power_ has dtype {self.dtype.kernel_name} but the operation's result "
@@ -164,7 +272,12 @@ class TensorMethods(TensorAttributes, OpMethods):
         return self.pow_(exponent)
 
     def type_as(self, other: Any) -> Any:
-        """The tensor in the dtype of ``other``."""
+        """The tensor in the dtype of ``other``.
+
+        Examples:
+            >>> tg.ones(2).type_as(tg.tensor([1]))
+            tensor([1, 1])
+        """
         return self.to(dtype=other.dtype)
 
 
@@ -320,7 +433,10 @@ def _conversion(name: str, dtype: str) -> Callable[..., Any]:
         return self._as(dtype, memory_format)
 
     method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"The tensor as {dtype}."
+    method.__doc__ = (
+        f"The tensor as {dtype}, in a memory order ``memory_format``, by default its own.\n\n"
+        f"Examples:\n    >>> tg.tensor([1, 0]).{name}().dtype\n    telegrad.{dtype}\n"
+    )
     return method
 
 
@@ -332,7 +448,7 @@ def _plain_method(op: Op) -> Callable[..., Any]:
             op.bind((self, *args), kwargs)
         return self._apply(op, (self,))
 
-    return named(method, op.name, [op])
+    return named(method, op.name, [op], Form.METHOD)
 
 
 def _method(name: str) -> Callable[..., Any]:
@@ -340,7 +456,12 @@ def _method(name: str) -> Callable[..., Any]:
         first = inputs[0] if hasattr(inputs[0], "_data") else next(x for x in inputs if hasattr(x, "_data"))
         return first._apply(op, inputs, attrs)
 
-    return make_function(name, apply)
+    function = make_function(name, apply)
+    known = documentation_of(function)
+    if known is not None:
+        overloads = [op for op in known.overloads if op.method and not op.internal]
+        document(function, Documentation(overloads or known.overloads, Form.METHOD, known.added))
+    return function
 
 
 def _inplace_method(name: str, overloads: list[Op]) -> Callable[..., Any]:
@@ -348,4 +469,4 @@ def _inplace_method(name: str, overloads: list[Op]) -> Callable[..., Any]:
         op, inputs, attrs = choose(name, overloads, (self, *args), kwargs)
         return self._inplace(op, inputs, attrs)
 
-    return named(method, f"{name}_", overloads, ", in place")
+    return named(method, f"{name}_", overloads, Form.IN_PLACE_METHOD)

@@ -12,12 +12,19 @@ from typing import Any
 from .. import memory_layout
 from ..errors import InvalidOperation, LinAlgError
 from ..schema.op import CATALOGUE, FUNCTIONAL, NO_ATTRS, PREFIXES, Op, unknown_op
+from .documentation import Documentation, Form, document, document_added, option
 
 Apply = Callable[[Op, tuple[Any, ...], Mapping[str, Any]], Any]
 Wrapper = Callable[[str, Callable[..., Any]], Callable[..., Any]]
 """Returns a function with more behavior, given its name and the function; the function itself if it adds none."""
 Resolve = Callable[[Sequence[Any], Mapping[str, Any]], tuple[Op, tuple[Any, ...], Mapping[str, Any]] | None]
 """Binds arguments to an op, its inputs and its attributes; None if the call does not apply a single op."""
+
+OPTIONS = (
+    option("requires_grad", False), option("device"), option("layout"), option("pin_memory", False),
+    option("memory_format"),
+)  # fmt: skip
+"""The options of factory functions besides the parameters of their op."""
 
 
 class Functions:
@@ -70,8 +77,8 @@ def make_function(name: str, apply: Apply) -> Callable[..., Any]:
     """Return the function that calls op ``name`` (a public name, or a key with ``_`` for ``.``) through ``apply``."""
     overloads = _overloads(name)
     if overloads is None:
-        if any(other.inplace for other in CATALOGUE.overloads.get(name[:-1], ())):
-            return _in_place(name)
+        if changing := [other for other in CATALOGUE.overloads.get(name[:-1], ()) if other.inplace]:
+            return _in_place(name, changing)
         raise unknown_op(name, CATALOGUE.overloads)
     function = _choosing(name, apply) if len(overloads) > 1 else _direct(overloads[0], apply)
     if overloads[0].truth:
@@ -97,14 +104,13 @@ def _overloads(name: str) -> list[Op] | None:
     return overloads
 
 
-def _in_place(name: str) -> Callable[..., Any]:
+def _in_place(name: str, overloads: Sequence[Op]) -> Callable[..., Any]:
     """Return the in-place method ``name`` as a function, such as ``torch.exp_(x)``."""
 
     def change(input: Any, *args: Any, **kwargs: Any) -> Any:
         return getattr(input, name)(*args, **kwargs)
 
-    change.__name__ = change.__qualname__ = name
-    return change
+    return named(change, name, overloads, Form.IN_PLACE_FUNCTION)
 
 
 def _answering(function: Callable[..., Any]) -> Callable[..., bool]:
@@ -141,7 +147,7 @@ def _factory(function: Callable[..., Any]) -> Callable[..., Any]:
             result = result.contiguous(memory_format=memory_format)
         return result.requires_grad_() if requires_grad else result
 
-    return make
+    return document_added(make, *OPTIONS)
 
 
 def _direct(op: Op, apply: Apply) -> Callable[..., Any]:
@@ -170,11 +176,12 @@ def _choosing(name: str, apply: Apply) -> Callable[..., Any]:
     return named(function, name, CATALOGUE.overloads[name])
 
 
-def named(function: Callable[..., Any], name: str, overloads: Sequence[Op], how: str = "") -> Callable[..., Any]:
-    """Give a function the name and the documentation of ops; ``how`` says what it does differently."""
+def named(
+    function: Callable[..., Any], name: str, overloads: Sequence[Op], form: Form = Form.FUNCTION
+) -> Callable[..., Any]:
+    """Give a function the name and the documentation of ops."""
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = "\n\n".join(f"{op.signature}{how}\n\n{op.doc}" for op in overloads)
-    return function
+    return document(function, Documentation(overloads, form))
 
 
 def public_names(namespace: str) -> list[str]:

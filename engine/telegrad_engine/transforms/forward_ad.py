@@ -14,7 +14,14 @@ from .tangents import push_tangents as push_tangents
 
 
 class UnpackedDualTensor(NamedTuple):
-    """The parts of a dual tensor; ``tangent`` is None if it has none."""
+    """The parts of a dual tensor; ``tangent`` is None if it has none.
+
+    ``primal`` is the value.
+
+    Examples:
+        >>> tg.autograd.forward_ad.unpack_dual(tg.ones(2)).tangent is None
+        True
+    """
 
     primal: Any
     tangent: Any
@@ -30,6 +37,11 @@ def enter_dual_level() -> int:
     """Begin forward mode on this thread, and return the level, which is 0.
 
     Raises InvalidOperation inside a level.
+
+    Examples:
+        >>> tg.autograd.forward_ad.enter_dual_level()
+        0
+        >>> tg.autograd.forward_ad.exit_dual_level()
     """
     if thread.level is not None:
         raise InvalidOperation("Nested forward mode AD is not supported at the moment")
@@ -39,7 +51,14 @@ def enter_dual_level() -> int:
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
-    """End forward mode and discard all tangents. Raises InvalidOperation if no level was entered."""
+    """End forward mode and discard all tangents. Raises InvalidOperation if no level was entered.
+
+    ``level`` can only be the current one.
+
+    Examples:
+        >>> level = tg.autograd.forward_ad.enter_dual_level()
+        >>> tg.autograd.forward_ad.exit_dual_level(level=level)
+    """
     if level is not None and level != (-1 if thread.level is None else 0):
         raise InvalidOperation(
             "Trying to exit a forward AD level that was not the last one that was created. This is not supported."
@@ -56,6 +75,14 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
 
     Raises InvalidOperation outside a level or if a tensor already has a tangent, InvalidValue for dtypes without a
     derivative, and ShapeMismatch for a tangent of another shape.
+
+    ``level`` can only be the current one.
+
+    Examples:
+        >>> with tg.autograd.forward_ad.dual_level():
+        ...     x = tg.autograd.forward_ad.make_dual(tg.tensor([3.0]), tg.tensor([1.0]))
+        ...     print(tg.autograd.forward_ad.unpack_dual(x.exp().log()).tangent)
+        tensor([1.])
     """
     entered = thread.level
     if (entered is None and level is None) or (level is not None and level < 0):
@@ -87,6 +114,12 @@ def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
     """Return the value of ``tensor`` without its tangent, and its tangent or None.
 
     Inside a level, raises InvalidArgument unless ``tensor`` is a tensor.
+
+    ``level`` can only be the current one.
+
+    Examples:
+        >>> tg.autograd.forward_ad.unpack_dual(tg.ones(2)).primal
+        tensor([1., 1.])
     """
     entered = thread.level
     if entered is None:
@@ -111,7 +144,14 @@ def _is_fwd_grad_enabled() -> bool:
 
 
 class dual_level(Mode):
-    """Context manager or decorator that enters a level; a ``with`` statement binds the level."""
+    """Context manager or decorator that enters a level; a ``with`` statement binds the level.
+
+    Examples:
+        >>> with tg.autograd.forward_ad.dual_level():
+        ...     x = tg.autograd.forward_ad.make_dual(tg.tensor([3.0]), tg.tensor([1.0]))
+        ...     print(tg.autograd.forward_ad.unpack_dual(x * x).tangent)
+        tensor([6.])
+    """
 
     def __enter__(self) -> int:  # type: ignore[override]
         return enter_dual_level()

@@ -65,7 +65,15 @@ def _packing(pair: tuple[Pack, Pack]) -> Iterator[None]:
 
 @contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
-    """Within the block, using :class:`saved_tensors_hooks` raises RuntimeError with this text."""
+    """Within the block, using :class:`saved_tensors_hooks` raises RuntimeError with this text.
+
+    ``error_message`` is the text.
+
+    Examples:
+        >>> with tg.autograd.graph.disable_saved_tensors_hooks("not here"):
+        ...     print(tg.ones(2).sum())
+        tensor(2.)
+    """
     before = state.saved_hooks_refused, state.saved_hooks
     if observer_of(Packing) is not None:
         raise InvalidOperation(error_message)

@@ -27,55 +27,125 @@ class _InplaceActivation(FunctionModule):
 
 
 class ReLU(_InplaceActivation, function="relu"):
-    """``max(input, 0)``; written into the input if ``inplace``."""
+    """``max(input, 0)``; written into the input if ``inplace``.
+
+    Examples:
+        >>> tg.nn.ReLU()(tg.tensor([-1.0, 2.0]))
+        tensor([0., 2.])
+    """
 
 
 class SiLU(_InplaceActivation, function="silu"):
-    """``input * sigmoid(input)``; also called swish."""
+    """``input * sigmoid(input)``; also called swish.
+
+    With ``inplace``, the result is written to the input.
+
+    Examples:
+        >>> tg.nn.SiLU()(tg.tensor([-1.0, 2.0]))
+        tensor([-0.2689,  1.7616])
+    """
 
 
 class SELU(_InplaceActivation, function="selu"):
-    """``scale * elu(input, alpha)``, whose constants keep mean 0 and variance 1 (Klambauer et al. 2017)."""
+    """``scale * elu(input, alpha)``, whose constants keep mean 0 and variance 1 (Klambauer et al. 2017).
+
+    With ``inplace``, the result is written to the input.
+
+    Examples:
+        >>> tg.nn.SELU()(tg.tensor([-1.0, 2.0]))
+        tensor([-1.1113,  2.1014])
+    """
 
 
 class Mish(_InplaceActivation, function="mish"):
-    """``input * tanh(softplus(input))`` (Misra 2019)."""
+    """``input * tanh(softplus(input))`` (Misra 2019).
+
+    With ``inplace``, the result is written to the input.
+
+    Examples:
+        >>> tg.nn.Mish()(tg.tensor([-1.0, 2.0]))
+        tensor([-0.3034,  1.9440])
+    """
 
 
 class Hardsigmoid(_InplaceActivation, function="hardsigmoid"):
-    """A piecewise linear logistic function: ``clamp(input / 6 + 1/2, 0, 1)``."""
+    """A piecewise linear logistic function: ``clamp(input / 6 + 1/2, 0, 1)``.
+
+    With ``inplace``, the result is written to the input.
+
+    Examples:
+        >>> tg.nn.Hardsigmoid()(tg.tensor([-4.0, 0.0, 1.5]))
+        tensor([0.0000, 0.5000, 0.7500])
+    """
 
     _shown = ()
 
 
 class Hardswish(_InplaceActivation, function="hardswish"):
-    """``input * hardsigmoid(input)`` (Howard et al. 2019)."""
+    """``input * hardsigmoid(input)`` (Howard et al. 2019).
+
+    With ``inplace``, the result is written to the input.
+
+    Examples:
+        >>> tg.nn.Hardswish()(tg.tensor([-4.0, 0.0, 3.0]))
+        tensor([-0., 0., 3.])
+    """
 
     _shown = ()
 
 
 class Tanh(FunctionModule, function="tanh"):
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent.
+
+    Examples:
+        >>> tg.nn.Tanh()(tg.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.7616])
+    """
 
 
 class Sigmoid(FunctionModule, function="sigmoid"):
-    """The logistic function: ``1 / (1 + exp(-input))``."""
+    """The logistic function: ``1 / (1 + exp(-input))``.
+
+    Examples:
+        >>> tg.nn.Sigmoid()(tg.tensor([0.0, 1.0]))
+        tensor([0.5000, 0.7311])
+    """
 
 
 class LogSigmoid(FunctionModule, function="logsigmoid"):
-    """The logarithm of the logistic function: ``-log(1 + exp(-input))``."""
+    """The logarithm of the logistic function: ``-log(1 + exp(-input))``.
+
+    Examples:
+        >>> tg.nn.LogSigmoid()(tg.tensor([0.0, 1.0]))
+        tensor([-0.6931, -0.3133])
+    """
 
 
 class Softsign(FunctionModule, function="softsign"):
-    """``input / (1 + |input|)``."""
+    """``input / (1 + |input|)``.
+
+    Examples:
+        >>> tg.nn.Softsign()(tg.tensor([-1.0, 3.0]))
+        tensor([-0.5000,  0.7500])
+    """
 
 
 class Tanhshrink(FunctionModule, function="tanhshrink"):
-    """``input - tanh(input)``."""
+    """``input - tanh(input)``.
+
+    Examples:
+        >>> tg.nn.Tanhshrink()(tg.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.2384])
+    """
 
 
 class GELU(FunctionModule, function="gelu"):
-    """``input * Φ(input)``, with Φ approximated for ``approximate="tanh"`` (Hendrycks and Gimpel 2016)."""
+    """``input * Φ(input)``, with Φ approximated for ``approximate="tanh"`` (Hendrycks and Gimpel 2016).
+
+    Examples:
+        >>> tg.nn.GELU()(tg.tensor([-1.0, 2.0]))
+        tensor([-0.1587,  1.9545])
+    """
 
     _keywords = _shown = ("approximate",)
 
@@ -85,7 +155,14 @@ class GELU(FunctionModule, function="gelu"):
 
 
 class LeakyReLU(FunctionModule, function="leaky_relu"):
-    """``max(input, 0) + negative_slope * min(input, 0)``."""
+    """``max(input, 0) + negative_slope * min(input, 0)``.
+
+    With ``inplace``, the result is written to the input.
+
+    Examples:
+        >>> tg.nn.LeakyReLU(0.1)(tg.tensor([-1.0, 2.0]))
+        tensor([-0.1000,  2.0000])
+    """
 
     _arguments = _shown = ("negative_slope", "inplace")
 
@@ -98,6 +175,12 @@ class RReLU(FunctionModule, function="rrelu"):
     """``LeakyReLU`` with slopes drawn between ``lower`` and ``upper`` in training mode (Xu et al. 2015).
 
     In evaluation mode the slope is their mean.
+
+    With ``inplace``, the result is written to the input.
+
+    Examples:
+        >>> tg.nn.RReLU().eval()(tg.tensor([-1.0, 2.0]))
+        tensor([-0.2292,  2.0000])
     """
 
     _arguments = ("lower", "upper", "training", "inplace")
@@ -109,7 +192,14 @@ class RReLU(FunctionModule, function="rrelu"):
 
 
 class ELU(FunctionModule, function="elu"):
-    """The input where it is positive, else ``alpha * (exp(input) - 1)`` (Clevert et al. 2015)."""
+    """The input where it is positive, else ``alpha * (exp(input) - 1)`` (Clevert et al. 2015).
+
+    With ``inplace``, the result is written to the input.
+
+    Examples:
+        >>> tg.nn.ELU()(tg.tensor([-1.0, 2.0]))
+        tensor([-0.6321,  2.0000])
+    """
 
     _arguments = _shown = ("alpha", "inplace")
 
@@ -119,7 +209,14 @@ class ELU(FunctionModule, function="elu"):
 
 
 class CELU(ELU, function="celu"):
-    """The input where positive, else ``alpha * (exp(input / alpha) - 1)`` (Barron 2017): smooth for every ``alpha``."""
+    """The input where positive, else ``alpha * (exp(input / alpha) - 1)`` (Barron 2017): smooth for every ``alpha``.
+
+    With ``inplace``, the result is written to the input.
+
+    Examples:
+        >>> tg.nn.CELU()(tg.tensor([-1.0, 2.0]))
+        tensor([-0.6321,  2.0000])
+    """
 
 
 class PReLU(FunctionModule, function="prelu"):
@@ -127,6 +224,12 @@ class PReLU(FunctionModule, function="prelu"):
 
     ``num_parameters`` is 1 for a weight shared by all channels (dim 1), or the number of channels for one weight each.
     All weights start as ``init``.
+
+    ``device`` and ``dtype`` are those of the weight.
+
+    Examples:
+        >>> tg.nn.PReLU()(tg.tensor([-1.0, 2.0])).detach()
+        tensor([-0.2500,  2.0000])
     """
 
     _arguments, _shown = ("weight",), ("num_parameters",)
@@ -144,7 +247,15 @@ class PReLU(FunctionModule, function="prelu"):
 
 
 class Hardtanh(FunctionModule, function="hardtanh"):
-    """``clamp(input, min_val, max_val)``. Raises AssertionError unless ``max_val`` is greater than ``min_val``."""
+    """``clamp(input, min_val, max_val)``. Raises AssertionError unless ``max_val`` is greater than ``min_val``.
+
+    With ``inplace``, the result is written to the input. ``min_value`` and ``max_value`` are deprecated names of the
+    bounds.
+
+    Examples:
+        >>> tg.nn.Hardtanh()(tg.tensor([-2.0, 0.5]))
+        tensor([-1.0000,  0.5000])
+    """
 
     _arguments = ("min_val", "max_val", "inplace")
     _shown: ClassVar[tuple[str, ...]] = _arguments
@@ -174,7 +285,14 @@ def _renamed(old: str, given: float | None, new: str, value: float) -> float:
 
 
 class ReLU6(Hardtanh):
-    """``clamp(input, 0, 6)``."""
+    """``clamp(input, 0, 6)``.
+
+    With ``inplace``, the result is written to the input.
+
+    Examples:
+        >>> tg.nn.ReLU6()(tg.tensor([-1.0, 8.0]))
+        tensor([0., 6.])
+    """
 
     _shown = ("inplace",)
 
@@ -183,7 +301,14 @@ class ReLU6(Hardtanh):
 
 
 class Threshold(FunctionModule, function="threshold"):
-    """The input where it is above ``threshold``, else ``value``."""
+    """The input where it is above ``threshold``, else ``value``.
+
+    With ``inplace``, the result is written to the input.
+
+    Examples:
+        >>> tg.nn.Threshold(0.0, 9.0)(tg.tensor([-1.0, 2.0]))
+        tensor([9., 2.])
+    """
 
     _arguments = _shown = ("threshold", "value", "inplace")
 
@@ -193,7 +318,12 @@ class Threshold(FunctionModule, function="threshold"):
 
 
 class Softplus(FunctionModule, function="softplus"):
-    """A smooth ReLU: ``log(1 + exp(beta * input)) / beta``; the input where ``beta * input`` exceeds ``threshold``."""
+    """A smooth ReLU: ``log(1 + exp(beta * input)) / beta``; the input where ``beta * input`` exceeds ``threshold``.
+
+    Examples:
+        >>> tg.nn.Softplus()(tg.tensor([0.0, 30.0]))
+        tensor([ 0.6931, 30.0000])
+    """
 
     _arguments = _shown = ("beta", "threshold")
 
@@ -214,11 +344,21 @@ class _Shrink(FunctionModule):
 
 
 class Hardshrink(_Shrink, function="hardshrink"):
-    """The input where its magnitude exceeds ``lambd``, else 0."""
+    """The input where its magnitude exceeds ``lambd``, else 0.
+
+    Examples:
+        >>> tg.nn.Hardshrink()(tg.tensor([-1.0, 0.25]))
+        tensor([-1.,  0.])
+    """
 
 
 class Softshrink(_Shrink, function="softshrink"):
-    """``sign(input) * max(|input| - lambd, 0)``."""
+    """``sign(input) * max(|input| - lambd, 0)``.
+
+    Examples:
+        >>> tg.nn.Softshrink()(tg.tensor([-1.0, 0.25]))
+        tensor([-0.5000,  0.0000])
+    """
 
 
 class _AlongDim(FunctionModule):
@@ -241,19 +381,39 @@ class _AlongDim(FunctionModule):
 
 
 class Softmax(_AlongDim, function="softmax"):
-    """``exp(input) / sum(exp(input))``, summed along ``dim``."""
+    """``exp(input) / sum(exp(input))``, summed along ``dim``.
+
+    Examples:
+        >>> tg.nn.Softmax(dim=0)(tg.tensor([0.0, 1.0]))
+        tensor([0.2689, 0.7311])
+    """
 
 
 class LogSoftmax(_AlongDim, function="log_softmax"):
-    """The logarithm of the softmax along ``dim``: ``input - logsumexp(input)``."""
+    """The logarithm of the softmax along ``dim``: ``input - logsumexp(input)``.
+
+    Examples:
+        >>> tg.nn.LogSoftmax(dim=0)(tg.tensor([0.0, 1.0]))
+        tensor([-1.3133, -0.3133])
+    """
 
 
 class Softmin(_AlongDim, function="softmin"):
-    """``softmax(-input)`` along ``dim``."""
+    """``softmax(-input)`` along ``dim``.
+
+    Examples:
+        >>> tg.nn.Softmin(dim=0)(tg.tensor([0.0, 1.0]))
+        tensor([0.7311, 0.2689])
+    """
 
 
 class Softmax2d(Module):
-    """The softmax over the channels of images (N, C, H, W) or (C, H, W)."""
+    """The softmax over the channels of images (N, C, H, W) or (C, H, W).
+
+    Examples:
+        >>> tg.nn.Softmax2d()(tg.zeros(2, 1, 1)).flatten()
+        tensor([0.5000, 0.5000])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the softmax along dim -3. Raises ValueError for other inputs."""
@@ -266,6 +426,10 @@ class GLU(FunctionModule, function="glu"):
     """The first half along ``dim`` times the logistic function of the second half; the size of ``dim`` must be even.
 
     Dauphin et al. 2016.
+
+    Examples:
+        >>> tg.nn.GLU()(tg.tensor([1.0, 2.0, 0.0, 0.0]))
+        tensor([0.5000, 1.0000])
     """
 
     _arguments = _shown = ("dim",)

@@ -28,6 +28,15 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 
     Cluster i, where the head is cluster 0, has ``in_features / div_value**i`` features. Raises ValueError unless the
     cutoffs are increasing integers between 1 and ``n_classes - 1``.
+
+    ``forward`` takes an input (N, in_features) and classes (N), and returns the log-probability of each class and the
+    mean loss (Grave et al. 2017). ``head_bias`` adds a bias to the head; ``device`` and ``dtype`` are those of the
+    parameters.
+
+    Examples:
+        >>> loss = tg.nn.AdaptiveLogSoftmaxWithLoss(4, 10, cutoffs=[3])
+        >>> loss(tg.ones(2, 4), tg.tensor([0, 9])).output.shape
+        telegrad.Size([2])
     """
 
     def __init__(

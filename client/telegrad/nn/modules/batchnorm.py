@@ -110,15 +110,52 @@ class _BatchNorm(_NormBase):
 
 
 class BatchNorm1d(_BatchNorm, dims=(2, 3)):
-    """Batch normalization of inputs (N, C) or (N, C, L)."""
+    """Batch normalization of inputs (N, C) or (N, C, L).
+
+    The arguments are those of ``BatchNorm2d``.
+
+    Examples:
+        >>> tg.nn.BatchNorm1d(1)(tg.tensor([[1.0], [3.0]])).detach()
+        tensor([[-1.0000],
+                [ 1.0000]])
+    """
 
 
 class BatchNorm2d(_BatchNorm, dims=(4,)):
-    """Batch normalization of images (N, C, H, W)."""
+    """Batch normalization of images (N, C, H, W).
+
+    In training, each channel is brought to mean 0 and variance 1 over the batch, and the running statistics are
+    updated; in evaluation, by the running statistics (Ioffe and Szegedy 2015). Raises ValueError for an input of
+    other dimensions, or, in training, with one value per channel.
+
+    Args:
+        num_features: The number of channels.
+        eps: A small number that is added to the variance.
+        momentum: The weight of the current batch in the running statistics; None averages all batches.
+        affine: Whether there are a learned factor and summand for each channel.
+        track_running_stats: Whether running statistics are kept, for use in evaluation.
+        device: The device of the parameters: only that of the session.
+        dtype: The dtype of the parameters; None is the default dtype.
+        bias: Whether, if ``affine``, there is a summand.
+
+    Examples:
+        >>> norm = tg.nn.BatchNorm2d(3)
+        >>> norm(tg.ones(2, 3, 4, 4)).shape
+        telegrad.Size([2, 3, 4, 4])
+        >>> norm.running_mean
+        tensor([0.1000, 0.1000, 0.1000])
+    """
 
 
 class BatchNorm3d(_BatchNorm, dims=(5,)):
-    """Batch normalization of volumes (N, C, D, H, W)."""
+    """Batch normalization of volumes (N, C, D, H, W).
+
+    The arguments are those of ``BatchNorm2d``.
+
+    Examples:
+        >>> tg.nn.BatchNorm3d(3)(tg.ones(2, 3, 4, 4, 4)).shape
+        telegrad.Size([2, 3, 4, 4, 4])
+    """
 
 
 class _InstanceNorm(_NormBase):
@@ -170,12 +207,34 @@ class _InstanceNorm(_NormBase):
 
 
 class InstanceNorm1d(_InstanceNorm, dims=(2, 3)):
-    """Instance normalization of sequences (N, C, L) or (C, L)."""
+    """Instance normalization of sequences (N, C, L) or (C, L).
+
+    Each channel of each sample is brought to mean 0 and variance 1. The arguments are those of ``BatchNorm2d``; by
+    default there are neither a learned factor and summand nor running statistics.
+
+    Examples:
+        >>> tg.nn.InstanceNorm1d(1)(tg.tensor([[1.0, 3.0]]))
+        tensor([[-1.0000,  1.0000]])
+    """
 
 
 class InstanceNorm2d(_InstanceNorm, dims=(3, 4)):
-    """Instance normalization of images (N, C, H, W) or (C, H, W)."""
+    """Instance normalization of images (N, C, H, W) or (C, H, W).
+
+    The arguments are those of ``InstanceNorm1d``: see ``BatchNorm2d``.
+
+    Examples:
+        >>> tg.nn.InstanceNorm2d(3)(tg.ones(2, 3, 4, 4)).shape
+        telegrad.Size([2, 3, 4, 4])
+    """
 
 
 class InstanceNorm3d(_InstanceNorm, dims=(4, 5)):
-    """Instance normalization of volumes (N, C, D, H, W) or (C, D, H, W)."""
+    """Instance normalization of volumes (N, C, D, H, W) or (C, D, H, W).
+
+    The arguments are those of ``InstanceNorm1d``: see ``BatchNorm2d``.
+
+    Examples:
+        >>> tg.nn.InstanceNorm3d(3)(tg.ones(2, 3, 4, 4, 4)).shape
+        telegrad.Size([2, 3, 4, 4, 4])
+    """

@@ -14,7 +14,12 @@ from .module import Module
 
 
 class Container(Module):
-    """A module with submodules given as keyword arguments; deprecated in torch."""
+    """A module with submodules given as keyword arguments; deprecated in torch.
+
+    Examples:
+        >>> tg.nn.Container(first=tg.nn.Linear(2, 2)).first
+        Linear(in_features=2, out_features=2, bias=True)
+    """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__()
@@ -91,7 +96,17 @@ class _ModuleContainer(Module):
 
 
 class Sequential(_ModuleContainer):
-    """A chain of modules, given as arguments or as a mapping of names to modules."""
+    """A chain of modules, given as arguments or as a mapping of names to modules.
+
+    ``forward`` passes the input through all of them. Raises TypeError for what is not a module.
+
+    Examples:
+        >>> model = tg.nn.Sequential(tg.nn.Linear(4, 8), tg.nn.ReLU(), tg.nn.Linear(8, 2))
+        >>> model(tg.ones(3, 4)).shape
+        telegrad.Size([3, 2])
+        >>> model[1]
+        ReLU()
+    """
 
     @overload
     def __init__(self, *modules: Module) -> None: ...
@@ -144,7 +159,15 @@ class Sequential(_ModuleContainer):
 
 
 class ModuleList(_ModuleContainer):
-    """A list of modules that registers them as submodules; it has no ``forward``."""
+    """A list of modules that registers them as submodules; it has no ``forward``.
+
+    Raises TypeError for an element that is not a module.
+
+    Examples:
+        >>> layers = tg.nn.ModuleList([tg.nn.Linear(4, 4) for _ in range(3)])
+        >>> len(layers), len(list(layers.parameters()))
+        (3, 6)
+    """
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
@@ -183,7 +206,15 @@ class ModuleList(_ModuleContainer):
 
 
 class ModuleDict(Module):
-    """A dict of modules that registers them as submodules; it has no ``forward``."""
+    """A dict of modules that registers them as submodules; it has no ``forward``.
+
+    Raises TypeError for a value that is not a module, KeyError for a name that a module cannot have.
+
+    Examples:
+        >>> layers = tg.nn.ModuleDict({"first": tg.nn.Linear(4, 2), "act": tg.nn.ReLU()})
+        >>> layers["act"]
+        ReLU()
+    """
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()
@@ -290,7 +321,15 @@ class _Holder(Module):
 
 
 class ParameterList(_Holder):
-    """A list that registers its parameters."""
+    """A list that registers its parameters.
+
+    Tensors become parameters, other values are kept as they are.
+
+    Examples:
+        >>> weights = tg.nn.ParameterList([tg.zeros(2), tg.zeros(3)])
+        >>> [len(w) for w in weights]
+        [2, 3]
+    """
 
     def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
@@ -326,7 +365,15 @@ class ParameterList(_Holder):
 
 
 class ParameterDict(_Holder):
-    """A dict that registers its parameters."""
+    """A dict that registers its parameters.
+
+    Tensors become parameters, other values are kept as they are.
+
+    Examples:
+        >>> weights = tg.nn.ParameterDict({"w": tg.zeros(2)})
+        >>> weights["w"].requires_grad
+        True
+    """
 
     dtype_name = staticmethod(lambda dtype: f"torch.{dtype.kernel_name}Tensor")
 

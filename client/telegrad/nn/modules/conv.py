@@ -133,15 +133,56 @@ class _Conv(_ConvNd):
 
 
 class Conv1d(_Conv, dims=1):
-    """The convolution of sequences (N, C, L) or (C, L)."""
+    """The convolution of sequences (N, C, L) or (C, L).
+
+    The arguments are those of ``Conv2d``. The result is (N, O, L') or (O, L'), the weight (O, C / groups, K).
+
+    Examples:
+        >>> tg.nn.Conv1d(3, 8, kernel_size=5, stride=2)(tg.ones(1, 3, 15)).shape
+        telegrad.Size([1, 8, 6])
+    """
 
 
 class Conv2d(_Conv, dims=2):
-    """The convolution of images (N, C, H, W) or (C, H, W)."""
+    """The convolution of images (N, C, H, W) or (C, H, W).
+
+    The result is (N, O, H', W') or (O, H', W'), with H' = floor((H + 2 * padding - dilation * (kernel_size - 1) - 1)
+    / stride) + 1. The weight is (O, C / groups, KH, KW), the bias (O); both start as uniform numbers within ±1/√(C /
+    groups * KH * KW). Raises ValueError unless ``groups`` divides both numbers of channels, or for a padding that is
+    not possible.
+
+    Args:
+        in_channels: The number of channels of the input.
+        out_channels: The number of channels of the result.
+        kernel_size: The size of a window: one int, or one for each dimension.
+        stride: The distance between windows: one int, or one for each dimension.
+        padding: What is added on both sides: one int, or one for each dimension; or "valid" (nothing) or "same".
+        dilation: The distance between neighbours in a window: one int, or one for each dimension.
+        groups: The number of groups of channels, each with weights of its own; it divides both numbers of channels.
+        bias: Whether there is a bias that is added.
+        padding_mode: "zeros", "reflect", "replicate" or "circular".
+        device: The device of the parameters: only that of the session.
+        dtype: The dtype of the parameters; None is the default dtype.
+
+    Examples:
+        >>> conv = tg.nn.Conv2d(3, 8, kernel_size=3, padding=1)
+        >>> conv(tg.ones(1, 3, 16, 16)).shape
+        telegrad.Size([1, 8, 16, 16])
+        >>> conv.weight.shape
+        telegrad.Size([8, 3, 3, 3])
+    """
 
 
 class Conv3d(_Conv, dims=3):
-    """The convolution of volumes (N, C, D, H, W) or (C, D, H, W)."""
+    """The convolution of volumes (N, C, D, H, W) or (C, D, H, W).
+
+    The arguments are those of ``Conv2d``. The result is (N, O, D', H', W') or (O, D', H', W'), the weight (O, C /
+    groups, KD, KH, KW).
+
+    Examples:
+        >>> tg.nn.Conv3d(3, 8, kernel_size=3)(tg.ones(1, 3, 8, 8, 8)).shape
+        telegrad.Size([1, 8, 6, 6, 6])
+    """
 
 
 class _ConvTransposeNd(_ConvNd):
@@ -203,12 +244,51 @@ class _ConvTransposeNd(_ConvNd):
 
 
 class ConvTranspose1d(_ConvTransposeNd, dims=1):
-    """The transposed convolution of sequences (N, C, L) or (C, L)."""
+    """The transposed convolution of sequences (N, C, L) or (C, L).
+
+    The arguments are those of ``ConvTranspose2d``. The result is (N, O, L') or (O, L'), the weight (C, O / groups,
+    K).
+
+    Examples:
+        >>> tg.nn.ConvTranspose1d(8, 3, kernel_size=4, stride=2)(tg.ones(1, 8, 15)).shape
+        telegrad.Size([1, 3, 32])
+    """
 
 
 class ConvTranspose2d(_ConvTransposeNd, dims=2):
-    """The transposed convolution of images (N, C, H, W) or (C, H, W)."""
+    """The transposed convolution of images (N, C, H, W) or (C, H, W).
+
+    The result is (N, O, H', W') or (O, H', W'), with H' = (H - 1) * stride - 2 * padding + dilation * (kernel_size -
+    1) + output_padding + 1. The weight is (C, O / groups, KH, KW). Raises ValueError as ``Conv2d`` does.
+
+    Args:
+        in_channels: The number of channels of the input.
+        out_channels: The number of channels of the result.
+        kernel_size: The size of a window: one int, or one for each dimension.
+        stride: The distance between windows: one int, or one for each dimension.
+        padding: What is left out on both sides of the result: one int, or one for each dimension.
+        output_padding: What is added to the size of the result on one side: one int, or one for each dimension.
+        groups: The number of groups of channels, each with weights of its own; it divides both numbers of channels.
+        bias: Whether there is a bias that is added.
+        dilation: The distance between neighbours in a window: one int, or one for each dimension.
+        padding_mode: Only "zeros".
+        device: The device of the parameters: only that of the session.
+        dtype: The dtype of the parameters; None is the default dtype.
+
+    Examples:
+        >>> up = tg.nn.ConvTranspose2d(8, 3, kernel_size=2, stride=2)
+        >>> up(tg.ones(1, 8, 16, 16)).shape
+        telegrad.Size([1, 3, 32, 32])
+    """
 
 
 class ConvTranspose3d(_ConvTransposeNd, dims=3):
-    """The transposed convolution of volumes (N, C, D, H, W) or (C, D, H, W)."""
+    """The transposed convolution of volumes (N, C, D, H, W) or (C, D, H, W).
+
+    The arguments are those of ``ConvTranspose2d``. The result is (N, O, D', H', W') or (O, D', H', W'), the weight
+    (C, O / groups, KD, KH, KW).
+
+    Examples:
+        >>> tg.nn.ConvTranspose3d(8, 3, kernel_size=2)(tg.ones(1, 8, 4, 4, 4)).shape
+        telegrad.Size([1, 3, 5, 5, 5])
+    """

@@ -7,17 +7,20 @@ when it reaches the input Function, the hooks are called with both. The session'
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
 
 from telegrad_engine.context import state
 from telegrad_engine.errors import InvalidOperation, NotSupported
 from telegrad_engine.graph.hooks import Handle, check_replacement
 
 from ...autograd.function import Function
+from ...tape.origins import current_module, enter_module, leave_module, on_tracking
 from ...tensor.handle import Tensor
 
 Grads = tuple[Any, ...]
@@ -33,6 +36,41 @@ ModuleHooks = OrderedDict[int, Callable[..., Any]]
 Flags = OrderedDict[int, bool]
 """The ids of the hooks with an option."""
 _ids = count()
+
+
+_trees: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+"""The outermost modules that were called while calls were tracked, each with what the paths in its tree begin with."""
+
+
+def track_modules(tracks: bool) -> None:
+    """Begin or end to note which modules are called; calls take longer meanwhile."""
+    Called.__call__ = _call_tracked if tracks else _call  # type: ignore[method-assign]
+
+
+def _call_tracked(self: Any, *args: Any, **kwargs: Any) -> Any:
+    enter_module(_path_of(self))
+    try:
+        return _call(self, *args, **kwargs)
+    finally:
+        leave_module()
+
+
+def _path_of(module: Any) -> str:
+    """The path of a module that is called: in the tree of the outermost one, which has the name of its class."""
+    kind, outer = type(module).__name__, current_module()
+    if outer is None:
+        prefix = _trees.setdefault(module, f"{kind}." if len(_trees) else "")
+        _paths.by_id = {id(each): prefix + path for path, each in module.named_modules() if path}
+        return kind
+    return str(_paths.by_id.get(id(module), outer))
+
+
+class _Paths(threading.local):
+    by_id: dict[int, str] = {}
+    """The paths in the tree of the module that this thread calls."""
+
+
+_paths = _Paths()
 
 
 def add(hooks: ModuleHooks, hook: Callable[..., Any], *flags: Flags, prepend: bool = False) -> Handle:
@@ -82,6 +120,13 @@ class Called:
 
         With ``with_kwargs``, it is called as ``hook(module, args, kwargs, output)``; with ``always_call``, also if
         ``forward`` raises. ``prepend`` puts it first.
+
+        Examples:
+            >>> layer = tg.nn.Linear(2, 1)
+            >>> handle = layer.register_forward_hook(lambda module, args, output: print(output.shape))
+            >>> _ = layer(tg.ones(3, 2))
+            telegrad.Size([3, 1])
+            >>> handle.remove()
         """
         options = (with_kwargs, self._forward_hooks_with_kwargs), (always_call, self._forward_hooks_always_called)
         return add(self._forward_hooks, hook, *[flags for wanted, flags in options if wanted], prepend=prepend)
@@ -281,3 +326,7 @@ def _replaced(grads: Sequence[Any], before: Grads) -> Grads:
             for new, old in zip(grads, before, strict=True)
         ]
     )
+
+
+_call = Called.__call__
+on_tracking(track_modules)

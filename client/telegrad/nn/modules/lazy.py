@@ -122,7 +122,17 @@ def _without_size(init: Callable[Concatenate[Any, int, P], None]) -> Callable[Co
 
 
 class LazyLinear(_LazyModule, Linear):
-    """A Linear that infers ``in_features`` from the last dimension of its first input."""
+    """A Linear that infers ``in_features`` from the last dimension of its first input.
+
+    ``out_features``, ``bias``, ``device`` and ``dtype`` are those of ``Linear``.
+
+    Examples:
+        >>> layer = tg.nn.LazyLinear(2)
+        >>> layer(tg.ones(3, 4)).shape
+        telegrad.Size([3, 2])
+        >>> layer
+        Linear(in_features=4, out_features=2, bias=True)
+    """
 
     cls_to_become = Linear
     size_name = "in_features"
@@ -164,84 +174,168 @@ class _LazyNorm(_LazyModule):
 
 
 class LazyConv1d(_LazyConv, Conv1d):
-    """A Conv1d that infers ``in_channels`` from its first input."""
+    """A Conv1d that infers ``in_channels`` from its first input.
+
+    The arguments are those of ``Conv1d``, see ``Conv2d``.
+
+    Examples:
+        >>> tg.nn.LazyConv1d(8, 3)(tg.ones(1, 3, 16)).shape
+        telegrad.Size([1, 8, 14])
+    """
 
     cls_to_become = Conv1d
     __init__ = _without_size(Conv1d.__init__)
 
 
 class LazyConv2d(_LazyConv, Conv2d):
-    """A Conv2d that infers ``in_channels`` from its first input."""
+    """A Conv2d that infers ``in_channels`` from its first input.
+
+    The other arguments are those of ``Conv2d``.
+
+    Examples:
+        >>> tg.nn.LazyConv2d(8, 3)(tg.ones(1, 3, 16, 16)).shape
+        telegrad.Size([1, 8, 14, 14])
+    """
 
     cls_to_become = Conv2d
     __init__ = _without_size(Conv2d.__init__)
 
 
 class LazyConv3d(_LazyConv, Conv3d):
-    """A Conv3d that infers ``in_channels`` from its first input."""
+    """A Conv3d that infers ``in_channels`` from its first input.
+
+    The arguments are those of ``Conv3d``, see ``Conv2d``.
+
+    Examples:
+        >>> tg.nn.LazyConv3d(8, 3)(tg.ones(1, 3, 8, 8, 8)).shape
+        telegrad.Size([1, 8, 6, 6, 6])
+    """
 
     cls_to_become = Conv3d
     __init__ = _without_size(Conv3d.__init__)
 
 
 class LazyConvTranspose1d(_LazyConv, ConvTranspose1d):
-    """A ConvTranspose1d that infers ``in_channels`` from its first input."""
+    """A ConvTranspose1d that infers ``in_channels`` from its first input.
+
+    The arguments are those of ``ConvTranspose1d``, see ``ConvTranspose2d``.
+
+    Examples:
+        >>> tg.nn.LazyConvTranspose1d(3, 4)(tg.ones(1, 8, 15)).shape
+        telegrad.Size([1, 3, 18])
+    """
 
     cls_to_become = ConvTranspose1d
     __init__ = _without_size(ConvTranspose1d.__init__)
 
 
 class LazyConvTranspose2d(_LazyConv, ConvTranspose2d):
-    """A ConvTranspose2d that infers ``in_channels`` from its first input."""
+    """A ConvTranspose2d that infers ``in_channels`` from its first input.
+
+    The other arguments are those of ``ConvTranspose2d``.
+
+    Examples:
+        >>> tg.nn.LazyConvTranspose2d(3, 2)(tg.ones(1, 8, 4, 4)).shape
+        telegrad.Size([1, 3, 5, 5])
+    """
 
     cls_to_become = ConvTranspose2d
     __init__ = _without_size(ConvTranspose2d.__init__)
 
 
 class LazyConvTranspose3d(_LazyConv, ConvTranspose3d):
-    """A ConvTranspose3d that infers ``in_channels`` from its first input."""
+    """A ConvTranspose3d that infers ``in_channels`` from its first input.
+
+    The arguments are those of ``ConvTranspose3d``, see ``ConvTranspose2d``.
+
+    Examples:
+        >>> tg.nn.LazyConvTranspose3d(3, 2)(tg.ones(1, 8, 4, 4, 4)).shape
+        telegrad.Size([1, 3, 5, 5, 5])
+    """
 
     cls_to_become = ConvTranspose3d
     __init__ = _without_size(ConvTranspose3d.__init__)
 
 
 class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
-    """A BatchNorm1d that infers ``num_features`` from its first input."""
+    """A BatchNorm1d that infers ``num_features`` from its first input.
+
+    The other arguments are those of ``BatchNorm2d``.
+
+    Examples:
+        >>> tg.nn.LazyBatchNorm1d()(tg.ones(2, 3)).shape
+        telegrad.Size([2, 3])
+    """
 
     cls_to_become = BatchNorm1d
     __init__ = _without_size(BatchNorm1d.__init__)
 
 
 class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
-    """A BatchNorm2d that infers ``num_features`` from its first input."""
+    """A BatchNorm2d that infers ``num_features`` from its first input.
+
+    The other arguments are those of ``BatchNorm2d``.
+
+    Examples:
+        >>> tg.nn.LazyBatchNorm2d()(tg.ones(2, 3, 4, 4)).shape
+        telegrad.Size([2, 3, 4, 4])
+    """
 
     cls_to_become = BatchNorm2d
     __init__ = _without_size(BatchNorm2d.__init__)
 
 
 class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
-    """A BatchNorm3d that infers ``num_features`` from its first input."""
+    """A BatchNorm3d that infers ``num_features`` from its first input.
+
+    The other arguments are those of ``BatchNorm2d``.
+
+    Examples:
+        >>> tg.nn.LazyBatchNorm3d()(tg.ones(2, 3, 4, 4, 4)).shape
+        telegrad.Size([2, 3, 4, 4, 4])
+    """
 
     cls_to_become = BatchNorm3d
     __init__ = _without_size(BatchNorm3d.__init__)
 
 
 class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
-    """An InstanceNorm1d that infers ``num_features`` from its first input."""
+    """An InstanceNorm1d that infers ``num_features`` from its first input.
+
+    The other arguments are those of ``BatchNorm2d``.
+
+    Examples:
+        >>> tg.nn.LazyInstanceNorm1d()(tg.ones(2, 3, 4)).shape
+        telegrad.Size([2, 3, 4])
+    """
 
     cls_to_become = InstanceNorm1d
     __init__ = _without_size(BatchNorm1d.__init__)  # torch gives it these defaults
 
 
 class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
-    """An InstanceNorm2d that infers ``num_features`` from its first input."""
+    """An InstanceNorm2d that infers ``num_features`` from its first input.
+
+    The other arguments are those of ``BatchNorm2d``.
+
+    Examples:
+        >>> tg.nn.LazyInstanceNorm2d()(tg.ones(2, 3, 4, 4)).shape
+        telegrad.Size([2, 3, 4, 4])
+    """
 
     cls_to_become = InstanceNorm2d
     __init__ = _without_size(BatchNorm2d.__init__)  # torch gives it these defaults
 
 
 class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
-    """An InstanceNorm3d that infers ``num_features`` from its first input."""
+    """An InstanceNorm3d that infers ``num_features`` from its first input.
+
+    The other arguments are those of ``BatchNorm2d``.
+
+    Examples:
+        >>> tg.nn.LazyInstanceNorm3d()(tg.ones(2, 3, 4, 4, 4)).shape
+        telegrad.Size([2, 3, 4, 4, 4])
+    """
 
     cls_to_become = InstanceNorm3d
     __init__ = _without_size(BatchNorm3d.__init__)  # torch gives it these defaults

@@ -18,6 +18,20 @@ class Linear(Module):
     """``input @ weight.T + bias``: input (…, in), weight (out, in), bias (out), result (…, out).
 
     Both start as uniform numbers within ±1/√in_features, as in torch.
+
+    Args:
+        in_features: The number of features of the input.
+        out_features: The number of features of the result.
+        bias: Whether there is a bias that is added.
+        device: The device of the parameters: only that of the session.
+        dtype: The dtype of the parameters; None is the default dtype.
+
+    Examples:
+        >>> layer = tg.nn.Linear(4, 2)
+        >>> layer(tg.ones(3, 4)).shape
+        telegrad.Size([3, 2])
+        >>> layer.weight.shape
+        telegrad.Size([2, 4])
     """
 
     weight: Parameter
@@ -53,6 +67,18 @@ class Bilinear(Module):
     """``x1 @ weight @ x2 + bias`` for each output: x1 (…, in1), x2 (…, in2), weight (out, in1, in2), bias (out).
 
     Both start as uniform numbers within ±1/√in1_features.
+
+    Args:
+        in1_features: The number of features of the first input.
+        in2_features: The number of features of the second input.
+        out_features: The number of features of the result.
+        bias: Whether there is a bias that is added.
+        device: The device of the parameters: only that of the session.
+        dtype: The dtype of the parameters; None is the default dtype.
+
+    Examples:
+        >>> tg.nn.Bilinear(4, 3, 2)(tg.ones(5, 4), tg.ones(5, 3)).shape
+        telegrad.Size([5, 2])
     """
 
     weight: Parameter

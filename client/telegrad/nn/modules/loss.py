@@ -11,6 +11,7 @@ from telegrad_engine.errors import InvalidOperation, InvalidValue
 from ...tensor.handle import Tensor
 from .. import functional as F
 from ..composed_functions import LinearCrossEntropyOptions
+from .distance import PairwiseDistance
 from .function_module import FunctionModule
 from .linear import Linear
 from .module import Module
@@ -54,15 +55,36 @@ class _WeightedLoss(_Loss):
 
 
 class MSELoss(_Loss, function="mse_loss"):
-    """The squared differences of two tensors of the same shape."""
+    """The squared differences of two tensors of the same shape.
+
+    ``reduction`` is "mean", "sum" or "none".
+
+    Examples:
+        >>> tg.nn.MSELoss()(tg.tensor([1.0, 2.0]), tg.tensor([2.0, 4.0]))
+        tensor(2.5000)
+    """
 
 
 class L1Loss(_Loss, function="l1_loss"):
-    """The absolute differences of two tensors of the same shape."""
+    """The absolute differences of two tensors of the same shape.
+
+    ``reduction`` is "mean", "sum" or "none".
+
+    Examples:
+        >>> tg.nn.L1Loss()(tg.tensor([1.0, 2.0]), tg.tensor([2.0, 4.0]))
+        tensor(1.5000)
+    """
 
 
 class SmoothL1Loss(_Loss, function="smooth_l1_loss"):
-    """``difference ** 2 / (2 * beta)`` where ``|difference| < beta``, else ``|difference| - beta / 2``."""
+    """``difference ** 2 / (2 * beta)`` where ``|difference| < beta``, else ``|difference| - beta / 2``.
+
+    ``beta`` is not negative. ``reduction`` is "mean", "sum" or "none".
+
+    Examples:
+        >>> tg.nn.SmoothL1Loss()(tg.tensor([1.0, 2.0]), tg.tensor([1.5, 4.0]))
+        tensor(0.8125)
+    """
 
     _keywords = ("reduction", "beta")
 
@@ -74,7 +96,14 @@ class SmoothL1Loss(_Loss, function="smooth_l1_loss"):
 
 
 class HuberLoss(_Loss, function="huber_loss"):
-    """Half the squared differences up to ``delta``, linear beyond (Huber 1964)."""
+    """Half the squared differences up to ``delta``, linear beyond (Huber 1964).
+
+    ``delta`` is above 0. ``reduction`` is "mean", "sum" or "none".
+
+    Examples:
+        >>> tg.nn.HuberLoss(delta=1.0)(tg.tensor([1.0, 2.0]), tg.tensor([1.5, 4.0]))
+        tensor(0.8125)
+    """
 
     _keywords = ("reduction", "delta")
 
@@ -87,6 +116,13 @@ class GaussianNLLLoss(_Loss, function="gaussian_nll_loss"):
     """The negative log likelihood of targets under normal distributions of mean ``input`` and variance ``var``.
 
     Variances are at least ``eps``; ``full`` adds the constant term.
+
+    ``forward`` takes the means, the targets and the variances. ``reduction`` is "mean", "sum" or "none". Raises
+    ValueError for a negative variance.
+
+    Examples:
+        >>> tg.nn.GaussianNLLLoss()(tg.tensor([1.0]), tg.tensor([3.0]), tg.tensor([4.0]))
+        tensor(1.1931)
     """
 
     _keywords = ("full", "eps", "reduction")
@@ -105,6 +141,12 @@ class PoissonNLLLoss(_Loss):
 
     Without ``log_input``, the rate is ``input``, to which ``eps`` is added before the logarithm. ``full`` adds
     Stirling's term.
+
+    ``reduction`` is "mean", "sum" or "none".
+
+    Examples:
+        >>> tg.nn.PoissonNLLLoss()(tg.tensor([0.0]), tg.tensor([2.0]))
+        tensor(1.)
     """
 
     def __init__(
@@ -125,30 +167,6 @@ class PoissonNLLLoss(_Loss):
         return F.poisson_nll_loss(log_input, target, *kind, eps=self.eps, reduction=self.reduction)
 
 
-class CosineSimilarity(Module):
-    """The cosine of the angle between two tensors along ``dim``, with norms clamped to at least ``eps``."""
-
-    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
-        super().__init__()
-        self.dim, self.eps = dim, eps
-
-    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Return the cosines."""
-        return F.cosine_similarity(x1, x2, self.dim, self.eps)
-
-
-class PairwiseDistance(Module):
-    """The ``p``-norm of the difference plus ``eps`` along the last dimension."""
-
-    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
-        super().__init__()
-        self.norm, self.eps, self.keepdim = p, eps, keepdim
-
-    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Return the distances."""
-        return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
-
-
 class _MarginLoss(_Loss):
     _arguments = ("margin",)
 
@@ -166,15 +184,36 @@ class _PairLoss(_MarginLoss):
 
 
 class CosineEmbeddingLoss(_PairLoss, function="cosine_embedding_loss"):
-    """``1 - cosine`` of two vectors where the target is 1, ``max(0, cosine - margin)`` where it is -1."""
+    """``1 - cosine`` of two vectors where the target is 1, ``max(0, cosine - margin)`` where it is -1.
+
+    The vectors are (N, D) or (D), the target (N) or (). ``reduction`` is "mean", "sum" or "none".
+
+    Examples:
+        >>> tg.nn.CosineEmbeddingLoss()(tg.tensor([[1.0, 0.0]]), tg.tensor([[0.0, 1.0]]), tg.tensor([1]))
+        tensor(1.)
+    """
 
 
 class MarginRankingLoss(_PairLoss, function="margin_ranking_loss"):
-    """``max(0, -target * (input1 - input2) + margin)``, with targets 1 and -1."""
+    """``max(0, -target * (input1 - input2) + margin)``, with targets 1 and -1.
+
+    All three tensors have the same shape. ``reduction`` is "mean", "sum" or "none".
+
+    Examples:
+        >>> tg.nn.MarginRankingLoss(margin=0.5)(tg.tensor([1.0]), tg.tensor([2.0]), tg.tensor([1.0]))
+        tensor(1.5000)
+    """
 
 
 class HingeEmbeddingLoss(_MarginLoss, function="hinge_embedding_loss"):
-    """The input where the target is 1, ``max(0, margin - input)`` where it is -1."""
+    """The input where the target is 1, ``max(0, margin - input)`` where it is -1.
+
+    The target has the shape of the input. ``reduction`` is "mean", "sum" or "none".
+
+    Examples:
+        >>> tg.nn.HingeEmbeddingLoss()(tg.tensor([0.25, 0.25]), tg.tensor([1, -1]))
+        tensor(0.5000)
+    """
 
     def __init__(
         self, margin: float = 1.0, size_average: Flag = None, reduce: Flag = None, reduction: str = "mean"
@@ -187,6 +226,12 @@ class TripletMarginLoss(_Loss):
 
     The distance is the ``p``-norm of the difference plus ``eps``. With ``swap``, ``d(positive, negative)`` replaces
     ``d(anchor, negative)`` where it is smaller. Raises ValueError unless ``margin`` is positive.
+
+    All three tensors are (N, D) or (D). ``reduction`` is "mean", "sum" or "none".
+
+    Examples:
+        >>> tg.nn.TripletMarginLoss()(tg.tensor([[0.0]]), tg.tensor([[1.0]]), tg.tensor([[1.5]]))
+        tensor(0.5000)
     """
 
     def __init__(
@@ -211,7 +256,15 @@ class TripletMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(Module):
-    """``TripletMarginLoss`` with any function of two tensors as the distance, by default ``PairwiseDistance``."""
+    """``TripletMarginLoss`` with any function of two tensors as the distance, by default ``PairwiseDistance``.
+
+    ``distance_function`` is the function; ``margin``, ``swap`` and ``reduction`` are those of ``TripletMarginLoss``.
+
+    Examples:
+        >>> loss = tg.nn.TripletMarginWithDistanceLoss(distance_function=lambda a, b: (a - b).abs().sum(1))
+        >>> loss(tg.tensor([[0.0]]), tg.tensor([[1.0]]), tg.tensor([[1.5]]))
+        tensor(0.5000)
+    """
 
     def __init__(
         self,
@@ -242,6 +295,13 @@ class CrossEntropyLoss(_WeightedLoss, function="cross_entropy"):
 
     ``weight`` (C) scales the classes; targets equal to ``ignore_index`` do not count; ``label_smoothing`` mixes the
     target with the uniform distribution.
+
+    ``reduction`` is "mean", "sum" or "none"; the mean is weighted by ``weight``. Raises IndexError for a class that
+    there is not.
+
+    Examples:
+        >>> tg.nn.CrossEntropyLoss()(tg.tensor([[2.0, 0.0], [0.0, 1.0]]), tg.tensor([0, 1]))
+        tensor(0.2201)
     """
 
     _keywords = ("ignore_index", "reduction", "label_smoothing")
@@ -260,7 +320,14 @@ class CrossEntropyLoss(_WeightedLoss, function="cross_entropy"):
 
 
 class NLLLoss(_WeightedLoss, function="nll_loss"):
-    """The negative log probability of the target class: input (N, C, …), target (N, …), ``weight`` (C)."""
+    """The negative log probability of the target class: input (N, C, …), target (N, …), ``weight`` (C).
+
+    Targets equal to ``ignore_index`` do not count. ``reduction`` is "mean", "sum" or "none"; the mean is weighted.
+
+    Examples:
+        >>> tg.nn.NLLLoss()(tg.tensor([[-0.5, -1.0]]), tg.tensor([1]))
+        tensor(1.)
+    """
 
     _keywords = ("ignore_index", "reduction")
 
@@ -277,11 +344,25 @@ class NLLLoss(_WeightedLoss, function="nll_loss"):
 
 
 class BCELoss(_WeightedLoss, function="binary_cross_entropy"):
-    """The binary cross entropy of probabilities and targets of the same shape; ``weight`` scales the elements."""
+    """The binary cross entropy of probabilities and targets of the same shape; ``weight`` scales the elements.
+
+    ``reduction`` is "mean", "sum" or "none". Raises RuntimeError for inputs that are not between 0 and 1.
+
+    Examples:
+        >>> tg.nn.BCELoss()(tg.tensor([0.5, 0.9]), tg.tensor([1.0, 1.0]))
+        tensor(0.3993)
+    """
 
 
 class BCEWithLogitsLoss(_WeightedLoss, function="binary_cross_entropy_with_logits"):
-    """The binary cross entropy of logits and targets; ``pos_weight`` scales the loss of positive targets."""
+    """The binary cross entropy of logits and targets; ``pos_weight`` scales the loss of positive targets.
+
+    ``weight`` scales the elements; ``reduction`` is "mean", "sum" or "none".
+
+    Examples:
+        >>> tg.nn.BCEWithLogitsLoss()(tg.tensor([0.0, 2.0]), tg.tensor([1.0, 1.0]))
+        tensor(0.4100)
+    """
 
     _keywords = ("reduction", "pos_weight")
 
@@ -303,6 +384,12 @@ class KLDivLoss(_Loss, function="kl_div"):
     """``target * (log(target) - input)`` for log probabilities ``input``; ``reduction`` may also be "batchmean".
 
     With ``log_target``, the targets are log probabilities too.
+
+    "mean" is that of all elements, "batchmean" the sum over the size of the batch, which is the divergence.
+
+    Examples:
+        >>> tg.nn.KLDivLoss(reduction="batchmean")(tg.tensor([[0.5, 0.5]]).log(), tg.tensor([[0.25, 0.75]]))
+        tensor(0.1308)
     """
 
     _keywords = ("reduction", "log_target")
@@ -318,6 +405,13 @@ class CTCLoss(_Loss):
     """The negative log likelihood of all alignments of a target to log probabilities (T, N, C) (Graves et al. 2006).
 
     ``blank`` is the class for no label; ``zero_infinity`` sets the infinite loss of targets that are too long to 0.
+
+    ``forward`` also takes the targets (N, S), and the lengths of inputs and targets. ``reduction`` "mean" divides
+    each loss by the length of its target.
+
+    Examples:
+        >>> tg.nn.CTCLoss()(tg.zeros(4, 1, 3).log_softmax(2), tg.tensor([[1, 2]]), (4,), (2,))
+        tensor(0.8432)
     """
 
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
@@ -333,7 +427,14 @@ class CTCLoss(_Loss):
 
 
 class MultiMarginLoss(_WeightedLoss, function="multi_margin_loss"):
-    """``sum(max(0, margin - x[target] + x[i]) ** p) / C`` over the other classes ``i`` of scores ``x`` (N, C)."""
+    """``sum(max(0, margin - x[target] + x[i]) ** p) / C`` over the other classes ``i`` of scores ``x`` (N, C).
+
+    ``p`` is 1 or 2, ``weight`` (C) scales the classes, and ``reduction`` is "mean", "sum" or "none".
+
+    Examples:
+        >>> tg.nn.MultiMarginLoss()(tg.tensor([[1.0, 0.5]]), tg.tensor([0]))
+        tensor(0.2500)
+    """
 
     _arguments = ("p", "margin", "weight")
 
@@ -355,19 +456,45 @@ class MultiMarginLoss(_WeightedLoss, function="multi_margin_loss"):
 
 
 class MultiLabelMarginLoss(_Loss, function="multilabel_margin_loss"):
-    """The hinge loss of other classes' scores (N, C) against those of the classes that ``target`` lists before a -1."""
+    """The hinge loss of other classes' scores (N, C) against those of the classes that ``target`` lists before a -1.
+
+    ``reduction`` is "mean", "sum" or "none".
+
+    Examples:
+        >>> tg.nn.MultiLabelMarginLoss()(tg.tensor([[1.0, 0.5]]), tg.tensor([[0, -1]]))
+        tensor(0.2500)
+    """
 
 
 class SoftMarginLoss(_Loss, function="soft_margin_loss"):
-    """``log(1 + exp(-target * input))``, with targets 1 and -1."""
+    """``log(1 + exp(-target * input))``, with targets 1 and -1.
+
+    ``reduction`` is "mean", "sum" or "none".
+
+    Examples:
+        >>> tg.nn.SoftMarginLoss()(tg.tensor([0.0]), tg.tensor([1.0]))
+        tensor(0.6931)
+    """
 
 
 class MultiLabelSoftMarginLoss(_WeightedLoss, function="multilabel_soft_margin_loss"):
-    """The binary cross entropy of logits (N, C) and targets, its mean over the classes weighted by ``weight`` (C)."""
+    """The binary cross entropy of logits (N, C) and targets, its mean over the classes weighted by ``weight`` (C).
+
+    ``reduction`` is "mean", "sum" or "none".
+
+    Examples:
+        >>> tg.nn.MultiLabelSoftMarginLoss()(tg.tensor([[0.0, 0.0]]), tg.tensor([[1.0, 0.0]]))
+        tensor(0.6931)
+    """
 
 
 class NLLLoss2d(NLLLoss):
-    """Old name of ``NLLLoss``."""
+    """Old name of ``NLLLoss``.
+
+    Examples:
+        >>> tg.nn.NLLLoss2d()(tg.zeros(1, 3, 2, 2), tg.zeros(1, 2, 2, dtype=tg.int64))
+        tensor(-0.)
+    """
 
 
 class LinearCrossEntropyLoss(_WeightedLoss):
@@ -375,6 +502,23 @@ class LinearCrossEntropyLoss(_WeightedLoss):
 
     ``options`` are torch's chunking options, which have no effect. Raises RuntimeError if ``weight`` has the wrong
     shape or ``label_smoothing`` is out of range.
+
+    Args:
+        in_features: The number of features of the input.
+        num_classes: The number of classes.
+        out_features: The sizes of a target besides the batch.
+        bias: Whether there is a bias that is added.
+        device: The device of the parameters: only that of the session.
+        dtype: The dtype of the parameters; None is the default dtype.
+        reduction: "mean" or "sum" of all losses, or "none" for each by itself.
+        weight: A weight for each class; None weighs all equally.
+        ignore_index: A class whose targets do not count.
+        label_smoothing: The part of the target, from 0 to 1, that is spread evenly over all classes.
+        options: LinearCrossEntropyOptions, which have no effect.
+
+    Examples:
+        >>> tg.nn.LinearCrossEntropyLoss(4, 3)(tg.ones(2, 4), tg.tensor([0, 2])).shape
+        telegrad.Size([])
     """
 
     def __init__(

@@ -16,6 +16,7 @@ from ...tensor.devices import check_device, device
 from ...tensor.handle import Tensor, functions
 from ..parameter import Buffer, Parameter, type_name, zero_grads
 from .hooks import Called
+from .html import module_html
 from .state_dict import Saved
 
 
@@ -84,11 +85,26 @@ class Tree:
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        """Iterate over the parameters with dotted names, a shared one once."""
+        """Iterate over the parameters with dotted names, a shared one once.
+
+        ``prefix`` is put before the names; without ``recurse``, those of submodules are left out; without
+        ``remove_duplicate``, a shared one is repeated.
+
+        Examples:
+            >>> [name for name, _ in tg.nn.Sequential(tg.nn.Linear(2, 1)).named_parameters()]
+            ['0.weight', '0.bias']
+        """
         return self._members("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """Iterate over the parameters, a shared one once, for example to pass them to an optimizer."""
+        """Iterate over the parameters, a shared one once, for example to pass them to an optimizer.
+
+        Without ``recurse``, those of submodules are left out.
+
+        Examples:
+            >>> [tuple(p.shape) for p in tg.nn.Linear(2, 1).parameters()]
+            [(1, 2), (1,)]
+        """
         return (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
     def named_buffers(
@@ -161,7 +177,26 @@ class Tree:
 
 
 class Module(Tree, Called, Saved):
-    """Base class of all models. A subclass assigns parameters and modules to attributes and defines ``forward``."""
+    """Base class of all models. A subclass assigns parameters and modules to attributes and defines ``forward``.
+
+    ``parameters()`` and ``state_dict()`` go through all submodules, ``train()`` and ``eval()`` set the mode, ``to()``
+    converts, and hooks see calls. A call of the module calls ``forward``. Raises AttributeError for a parameter that
+    is assigned before ``super().__init__()``.
+
+    Examples:
+        >>> class Net(tg.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.hidden = tg.nn.Linear(4, 8)
+        ...         self.output = tg.nn.Linear(8, 1)
+        ...     def forward(self, x):
+        ...         return self.output(self.hidden(x).relu())
+        >>> net = Net()
+        >>> net(tg.ones(5, 4)).shape
+        telegrad.Size([5, 1])
+        >>> sum(p.numel() for p in net.parameters())
+        49
+    """
 
     training: bool = True
     dump_patches = False
@@ -267,7 +302,14 @@ class Module(Tree, Called, Saved):
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Add a tensor that is part of the module's state but not a parameter; it is saved if ``persistent``."""
+        """Add a tensor that is part of the module's state but not a parameter; it is saved if ``persistent``.
+
+        Examples:
+            >>> layer = tg.nn.Linear(2, 1)
+            >>> layer.register_buffer("count", tg.tensor(0))
+            >>> list(layer.state_dict())
+            ['weight', 'bias', 'count']
+        """
         self._need_init("buffer")
         self._check_name("buffer", name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
@@ -304,14 +346,31 @@ class Module(Tree, Called, Saved):
     # Changing all modules and tensors ----------------------------------------------------
 
     def apply(self, fn: Callable[[Module], Any]) -> Self:
-        """Call ``fn`` with every module, the innermost first."""
+        """Call ``fn`` with every module, the innermost first.
+
+        ``fn`` takes the module. The module itself is returned.
+
+        Examples:
+            >>> model = tg.nn.Sequential(tg.nn.Linear(2, 2), tg.nn.ReLU())
+            >>> _ = model.apply(lambda module: print(type(module).__name__))
+            Linear
+            ReLU
+            Sequential
+        """
         for module in self.children():
             module.apply(fn)
         fn(self)
         return self
 
     def train(self, mode: bool = True) -> Self:
-        """Set training or evaluation mode for this module and all submodules."""
+        """Set training or evaluation mode for this module and all submodules.
+
+        ``mode`` False is evaluation mode. The module itself is returned.
+
+        Examples:
+            >>> tg.nn.Dropout(0.5).eval().train().training
+            True
+        """
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
         for module in self.modules():
@@ -319,23 +378,50 @@ class Module(Tree, Called, Saved):
         return self
 
     def eval(self) -> Self:
-        """Set evaluation mode for this module and all submodules."""
+        """Set evaluation mode for this module and all submodules.
+
+        Examples:
+            >>> tg.nn.Dropout(0.5).eval().training
+            False
+        """
         return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Set whether gradients are computed for the parameters."""
+        """Set whether gradients are computed for the parameters.
+
+        ``requires_grad`` says whether. The module itself is returned.
+
+        Examples:
+            >>> layer = tg.nn.Linear(2, 1).requires_grad_(False)
+            >>> layer(tg.ones(2)).requires_grad
+            False
+        """
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients of the parameters, or fill them with zeros."""
+        """Clear the gradients of the parameters, or fill them with zeros.
+
+        ``set_to_none`` says that they are cleared.
+
+        Examples:
+            >>> layer = tg.nn.Linear(2, 1)
+            >>> layer(tg.ones(2)).backward()
+            >>> layer.zero_grad()
+            >>> layer.weight.grad is None
+            True
+        """
         zero_grads(self.parameters(), set_to_none)
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Convert parameters and buffers to a device, a dtype (floating tensors only) or the dtype of a tensor.
 
         Raises TypeError for a dtype that is not floating, RuntimeError for a device that the session does not have.
+
+        Examples:
+            >>> tg.nn.Linear(2, 1).to(tg.float64).weight.dtype
+            telegrad.float64
         """
         target = _target(args, kwargs)
         dtype = target.pop("dtype", None)
@@ -419,6 +505,9 @@ class Module(Tree, Called, Saved):
         if len(lines) <= 1 and not children:
             return f"{type(self).__name__}({extra})"
         return f"{type(self).__name__}(" + "".join(f"\n  {line}" for line in lines + children) + "\n)"
+
+    def _repr_html_(self) -> str:
+        return module_html(self)
 
 
 def _target(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,28 @@ class MultiheadAttention(Module):
     ``add_bias_kv`` adds a learned key and value to each sequence, ``add_zero_attn`` a zero key and value; ``dropout``
     applies to the attention weights. Raises ValueError unless the sizes are positive, AssertionError unless
     ``embed_dim`` is divisible by ``num_heads``.
+
+    ``forward`` returns the result (L, N, E) and the weights (N, L, S), their mean over the heads.
+
+    Args:
+        embed_dim: The number of features E of queries and of the result.
+        num_heads: The number of heads.
+        dropout: The probability of dropout of the attention weights, in training.
+        bias: Whether the projections have biases.
+        add_bias_kv: Whether a learned key and value are added to each sequence.
+        add_zero_attn: Whether a zero key and value are added to each sequence.
+        kdim: The number of features of keys; None is ``embed_dim``.
+        vdim: The number of features of values; None is ``embed_dim``.
+        batch_first: Whether the batch is the first dimension of the input and of the output.
+        device: The device of the parameters: only that of the session.
+        dtype: The dtype of the parameters; None is the default dtype.
+
+    Examples:
+        >>> attention = tg.nn.MultiheadAttention(8, num_heads=2, batch_first=True)
+        >>> x = tg.ones(1, 5, 8)
+        >>> result, weights = attention(x, x, x)
+        >>> result.shape, weights.shape
+        (telegrad.Size([1, 5, 8]), telegrad.Size([1, 5, 5]))
     """
 
     in_proj_weight: Parameter | None

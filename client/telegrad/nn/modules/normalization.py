@@ -35,7 +35,20 @@ class _Affine(DeclaredModule):
 
 
 class LayerNorm(_Affine):
-    """Normalizes the last dimensions, ``normalized_shape``, to mean 0 and variance 1 (Ba et al. 2016)."""
+    """Normalizes the last dimensions, ``normalized_shape``, to mean 0 and variance 1 (Ba et al. 2016).
+
+    Args:
+        normalized_shape: The last sizes of the input, over which to normalize.
+        eps: A small number that is added to the variance.
+        elementwise_affine: Whether there are a learned factor and summand for each element.
+        bias: Whether, if ``elementwise_affine``, there is a summand.
+        device: The device of the parameters: only that of the session.
+        dtype: The dtype of the parameters; None is the default dtype.
+
+    Examples:
+        >>> tg.nn.LayerNorm(2)(tg.tensor([[1.0, 3.0]])).detach()
+        tensor([[-1.0000,  1.0000]])
+    """
 
     def __init__(
         self,
@@ -62,7 +75,23 @@ class LayerNorm(_Affine):
 
 
 class GroupNorm(_Affine):
-    """Normalizes each of ``num_groups`` groups of channels (dim 1) to mean 0 and variance 1 (Wu and He 2018)."""
+    """Normalizes each of ``num_groups`` groups of channels (dim 1) to mean 0 and variance 1 (Wu and He 2018).
+
+    Input and result are (N, C, …). Raises ValueError unless ``num_groups`` divides ``num_channels``.
+
+    Args:
+        num_groups: The number of groups.
+        num_channels: The number of channels.
+        eps: A small number that is added to the variance.
+        affine: Whether there are a learned factor and summand for each channel.
+        device: The device of the parameters: only that of the session.
+        dtype: The dtype of the parameters; None is the default dtype.
+        bias: Whether, if ``affine``, there is a summand.
+
+    Examples:
+        >>> tg.nn.GroupNorm(2, 4)(tg.ones(1, 4, 3)).shape
+        telegrad.Size([1, 4, 3])
+    """
 
     def __init__(
         self,
@@ -91,7 +120,19 @@ class GroupNorm(_Affine):
 
 
 class RMSNorm(_Affine):
-    """Divides the last dimensions, ``normalized_shape``, by their root mean square (Zhang and Sennrich 2019)."""
+    """Divides the last dimensions, ``normalized_shape``, by their root mean square (Zhang and Sennrich 2019).
+
+    Args:
+        normalized_shape: The last sizes of the input, over which to normalize.
+        eps: A small number that is added to the mean square; None is the epsilon of the dtype.
+        elementwise_affine: Whether there is a learned factor for each element.
+        device: The device of the parameters: only that of the session.
+        dtype: The dtype of the parameters; None is the default dtype.
+
+    Examples:
+        >>> tg.nn.RMSNorm(2)(tg.tensor([[3.0, 4.0]])).detach()
+        tensor([[0.8485, 1.1314]])
+    """
 
     def __init__(
         self,
@@ -115,7 +156,12 @@ class RMSNorm(_Affine):
 
 
 class LocalResponseNorm(FunctionModule, function="local_response_norm"):
-    """``input / (k + alpha * mean square of size neighbouring channels) ** beta`` (Krizhevsky et al. 2012)."""
+    """``input / (k + alpha * mean square of size neighbouring channels) ** beta`` (Krizhevsky et al. 2012).
+
+    Examples:
+        >>> tg.nn.LocalResponseNorm(2)(tg.ones(1, 4, 3)).shape
+        telegrad.Size([1, 4, 3])
+    """
 
     _arguments = ("size", "alpha", "beta", "k")
 
@@ -131,6 +177,12 @@ class CrossMapLRN2d(Module):
     """Local response normalization of images (N, C, H, W), as in Lua Torch; see LocalResponseNorm.
 
     As in torch, the first channel also counts in the windows that start after it.
+
+    ``size``, ``alpha``, ``beta`` and ``k`` are those of ``LocalResponseNorm``.
+
+    Examples:
+        >>> tg.nn.CrossMapLRN2d(2)(tg.ones(1, 4, 3, 3)).shape
+        telegrad.Size([1, 4, 3, 3])
     """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:

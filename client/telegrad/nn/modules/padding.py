@@ -26,39 +26,102 @@ class _Pad(FunctionModule):
 
 
 class ReflectionPad1d(_Pad, dims=1, mode="reflect"):
-    """Pads (…, L) by reflection, without repeating the border values."""
+    """Pads (…, L) by reflection, without repeating the border values.
+
+    ``padding`` is one int, or two: before and after, each below the size of the input.
+
+    Examples:
+        >>> tg.nn.ReflectionPad1d(1)(tg.tensor([[1.0, 2.0, 3.0]]))
+        tensor([[2., 1., 2., 3., 2.]])
+    """
 
 
 class ReflectionPad2d(_Pad, dims=2, mode="reflect"):
-    """Pads (…, H, W) by reflection, without repeating the border values."""
+    """Pads (…, H, W) by reflection, without repeating the border values.
+
+    ``padding`` is one int, or four: left, right, top and bottom, each below the size of the input.
+
+    Examples:
+        >>> tg.nn.ReflectionPad2d(1)(tg.ones(1, 3, 3)).shape
+        telegrad.Size([1, 5, 5])
+    """
 
 
 class ReflectionPad3d(_Pad, dims=3, mode="reflect"):
-    """Pads (…, D, H, W) by reflection, without repeating the border values."""
+    """Pads (…, D, H, W) by reflection, without repeating the border values.
+
+    ``padding`` is one int, or six: left, right, top, bottom, front and back, each below the size of the input.
+
+    Examples:
+        >>> tg.nn.ReflectionPad3d(1)(tg.ones(1, 3, 3, 3)).shape
+        telegrad.Size([1, 5, 5, 5])
+    """
 
 
 class ReplicationPad1d(_Pad, dims=1, mode="replicate"):
-    """Pads (…, L) with its border values."""
+    """Pads (…, L) with its border values.
+
+    ``padding`` is one int, or two: before and after.
+
+    Examples:
+        >>> tg.nn.ReplicationPad1d(1)(tg.tensor([[1.0, 2.0, 3.0]]))
+        tensor([[1., 1., 2., 3., 3.]])
+    """
 
 
 class ReplicationPad2d(_Pad, dims=2, mode="replicate"):
-    """Pads (…, H, W) with its border values."""
+    """Pads (…, H, W) with its border values.
+
+    ``padding`` is one int, or four: left, right, top and bottom.
+
+    Examples:
+        >>> tg.nn.ReplicationPad2d(1)(tg.ones(1, 3, 3)).shape
+        telegrad.Size([1, 5, 5])
+    """
 
 
 class ReplicationPad3d(_Pad, dims=3, mode="replicate"):
-    """Pads (…, D, H, W) with its border values."""
+    """Pads (…, D, H, W) with its border values.
+
+    ``padding`` is one int, or six: left, right, top, bottom, front and back.
+
+    Examples:
+        >>> tg.nn.ReplicationPad3d(1)(tg.ones(1, 3, 3, 3)).shape
+        telegrad.Size([1, 5, 5, 5])
+    """
 
 
 class CircularPad1d(_Pad, dims=1, mode="circular"):
-    """Pads (…, L) circularly, with values from the opposite side."""
+    """Pads (…, L) circularly, with values from the opposite side.
+
+    ``padding`` is one int, or two: before and after.
+
+    Examples:
+        >>> tg.nn.CircularPad1d(1)(tg.tensor([[1.0, 2.0, 3.0]]))
+        tensor([[3., 1., 2., 3., 1.]])
+    """
 
 
 class CircularPad2d(_Pad, dims=2, mode="circular"):
-    """Pads (…, H, W) circularly, with values from the opposite side."""
+    """Pads (…, H, W) circularly, with values from the opposite side.
+
+    ``padding`` is one int, or four: left, right, top and bottom.
+
+    Examples:
+        >>> tg.nn.CircularPad2d(1)(tg.ones(1, 1, 3, 3)).shape
+        telegrad.Size([1, 1, 5, 5])
+    """
 
 
 class CircularPad3d(_Pad, dims=3, mode="circular"):
-    """Pads (…, D, H, W) circularly, with values from the opposite side."""
+    """Pads (…, D, H, W) circularly, with values from the opposite side.
+
+    ``padding`` is one int, or six: left, right, top, bottom, front and back.
+
+    Examples:
+        >>> tg.nn.CircularPad3d(1)(tg.ones(1, 1, 3, 3, 3)).shape
+        telegrad.Size([1, 1, 5, 5, 5])
+    """
 
 
 class _ConstantPad(_Pad, mode="constant"):
@@ -73,15 +136,38 @@ class _ConstantPad(_Pad, mode="constant"):
 
 
 class ConstantPad1d(_ConstantPad, dims=1):
-    """Pads (…, L) with ``value``."""
+    """Pads (…, L) with ``value``.
+
+    ``padding`` is one int, or two: before and after; a negative number takes elements away.
+
+    Examples:
+        >>> tg.nn.ConstantPad1d((1, 0), 9.0)(tg.tensor([[1.0, 2.0]]))
+        tensor([[9., 1., 2.]])
+    """
 
 
 class ConstantPad2d(_ConstantPad, dims=2):
-    """Pads (…, H, W) with ``value``."""
+    """Pads (…, H, W) with ``value``.
+
+    ``padding`` is one int, or four: left, right, top and bottom; a negative number takes elements away.
+
+    Examples:
+        >>> tg.nn.ConstantPad2d(1, 9.0)(tg.ones(1, 1))
+        tensor([[9., 9., 9.],
+                [9., 1., 9.],
+                [9., 9., 9.]])
+    """
 
 
 class ConstantPad3d(_ConstantPad, dims=3):
-    """Pads (…, D, H, W) with ``value``."""
+    """Pads (…, D, H, W) with ``value``.
+
+    ``padding`` is one int, or six: left, right, top, bottom, front and back; a negative number takes elements away.
+
+    Examples:
+        >>> tg.nn.ConstantPad3d(1, 9.0)(tg.ones(1, 3, 3, 3)).shape
+        telegrad.Size([1, 5, 5, 5])
+    """
 
 
 class _ZeroPad(_ConstantPad):
@@ -93,12 +179,35 @@ class _ZeroPad(_ConstantPad):
 
 
 class ZeroPad1d(_ZeroPad, ConstantPad1d):
-    """Pads (…, L) with zeros."""
+    """Pads (…, L) with zeros.
+
+    ``padding`` is one int, or two: before and after; a negative number takes elements away.
+
+    Examples:
+        >>> tg.nn.ZeroPad1d((1, 0))(tg.tensor([[1.0, 2.0]]))
+        tensor([[0., 1., 2.]])
+    """
 
 
 class ZeroPad2d(_ZeroPad, ConstantPad2d):
-    """Pads (…, H, W) with zeros."""
+    """Pads (…, H, W) with zeros.
+
+    ``padding`` is one int, or four: left, right, top and bottom; a negative number takes elements away.
+
+    Examples:
+        >>> tg.nn.ZeroPad2d(1)(tg.ones(1, 1))
+        tensor([[0., 0., 0.],
+                [0., 1., 0.],
+                [0., 0., 0.]])
+    """
 
 
 class ZeroPad3d(_ZeroPad, ConstantPad3d):
-    """Pads (…, D, H, W) with zeros."""
+    """Pads (…, D, H, W) with zeros.
+
+    ``padding`` is one int, or six: left, right, top, bottom, front and back; a negative number takes elements away.
+
+    Examples:
+        >>> tg.nn.ZeroPad3d(1)(tg.ones(1, 3, 3, 3)).shape
+        telegrad.Size([1, 5, 5, 5])
+    """

@@ -15,7 +15,18 @@ from .pooling import Sizes
 
 
 class Unfold(FunctionModule, function="unfold"):
-    """Extracts the windows of images (N, C, H, W) or (C, H, W) as columns (N, C * window, windows)."""
+    """Extracts the windows of images (N, C, H, W) or (C, H, W) as columns (N, C * window, windows).
+
+    Args:
+        kernel_size: The size of a window: one int, or one for each dimension.
+        dilation: The distance between neighbours in a window: one int, or one for each dimension.
+        padding: The number of zeros on both sides: one int, or one for each dimension.
+        stride: The distance between windows: one int, or one for each dimension.
+
+    Examples:
+        >>> tg.nn.Unfold(kernel_size=2)(tg.ones(1, 3, 8, 8)).shape
+        telegrad.Size([1, 12, 49])
+    """
 
     _arguments = _shown = ("kernel_size", "dilation", "padding", "stride")
 
@@ -25,7 +36,14 @@ class Unfold(FunctionModule, function="unfold"):
 
 
 class Fold(FunctionModule, function="fold"):
-    """Combines columns (N, C * window, windows) into images (N, C, *output_size); overlapping values are summed."""
+    """Combines columns (N, C * window, windows) into images (N, C, *output_size); overlapping values are summed.
+
+    The other arguments are those of ``Unfold``.
+
+    Examples:
+        >>> tg.nn.Fold(output_size=(8, 8), kernel_size=2)(tg.ones(1, 12, 49)).shape
+        telegrad.Size([1, 3, 8, 8])
+    """
 
     _arguments = _shown = ("output_size", "kernel_size", "dilation", "padding", "stride")
 
@@ -38,7 +56,12 @@ class Fold(FunctionModule, function="fold"):
 
 
 class Identity(Module):
-    """Returns its input. Takes any constructor arguments, so that it can replace any module."""
+    """Returns its input. Takes any constructor arguments, so that it can replace any module.
+
+    Examples:
+        >>> tg.nn.Identity()(tg.ones(2))
+        tensor([1., 1.])
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -49,7 +72,12 @@ class Identity(Module):
 
 
 class Flatten(Module):
-    """Flattens the dimensions from ``start_dim`` to ``end_dim`` into one."""
+    """Flattens the dimensions from ``start_dim`` to ``end_dim`` into one.
+
+    Examples:
+        >>> tg.nn.Flatten()(tg.ones(2, 3, 4, 4)).shape
+        telegrad.Size([2, 48])
+    """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
@@ -64,7 +92,14 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """Splits one dimension into several of ``unflattened_size``, one of which may be -1."""
+    """Splits one dimension into several of ``unflattened_size``, one of which may be -1.
+
+    ``dim`` is the dimension that is split.
+
+    Examples:
+        >>> tg.nn.Unflatten(1, (3, 4))(tg.ones(2, 12)).shape
+        telegrad.Size([2, 3, 4])
+    """
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
         super().__init__()
@@ -89,7 +124,12 @@ class Unflatten(Module):
 
 
 class PixelShuffle(FunctionModule, function="pixel_shuffle"):
-    """Rearranges (…, C r², H, W) to (…, C, H r, W r), with r the ``upscale_factor`` (Shi et al. 2016)."""
+    """Rearranges (…, C r², H, W) to (…, C, H r, W r), with r the ``upscale_factor`` (Shi et al. 2016).
+
+    Examples:
+        >>> tg.nn.PixelShuffle(2)(tg.ones(1, 8, 2, 2)).shape
+        telegrad.Size([1, 2, 4, 4])
+    """
 
     _arguments = _shown = ("upscale_factor",)
 
@@ -99,7 +139,12 @@ class PixelShuffle(FunctionModule, function="pixel_shuffle"):
 
 
 class PixelUnshuffle(FunctionModule, function="pixel_unshuffle"):
-    """Rearranges (…, C, H r, W r) to (…, C r², H, W), with r the ``downscale_factor``."""
+    """Rearranges (…, C, H r, W r) to (…, C r², H, W), with r the ``downscale_factor``.
+
+    Examples:
+        >>> tg.nn.PixelUnshuffle(2)(tg.ones(1, 2, 4, 4)).shape
+        telegrad.Size([1, 8, 2, 2])
+    """
 
     _arguments = _shown = ("downscale_factor",)
 
@@ -109,7 +154,12 @@ class PixelUnshuffle(FunctionModule, function="pixel_unshuffle"):
 
 
 class ChannelShuffle(FunctionModule, function="channel_shuffle"):
-    """Interleaves the channels (dim 1) of ``groups`` groups (Zhang et al. 2017)."""
+    """Interleaves the channels (dim 1) of ``groups`` groups (Zhang et al. 2017).
+
+    Examples:
+        >>> tg.nn.ChannelShuffle(2)(tg.arange(4.0).view(1, 4, 1, 1)).flatten()
+        tensor([0., 2., 1., 3.])
+    """
 
     _arguments = _shown = ("groups",)
 
@@ -119,7 +169,19 @@ class ChannelShuffle(FunctionModule, function="channel_shuffle"):
 
 
 class Upsample(Module):
-    """Resizes (N, C, …) to ``size`` or by ``scale_factor``, with one of ``interpolate``'s modes."""
+    """Resizes (N, C, …) to ``size`` or by ``scale_factor``, with one of ``interpolate``'s modes.
+
+    Args:
+        size: The new sizes: one int, or one for each dimension.
+        scale_factor: The factor of the sizes: one number, or one for each dimension.
+        mode: "nearest", "linear", "bilinear", "bicubic" or "trilinear".
+        align_corners: Whether the centers of corner elements keep their places.
+        recompute_scale_factor: Whether the factor is computed again from the sizes.
+
+    Examples:
+        >>> tg.nn.Upsample(scale_factor=2)(tg.tensor([[[1.0, 2.0]]]))
+        tensor([[[1., 1., 2., 2.]]])
+    """
 
     def __init__(
         self,
@@ -158,7 +220,14 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Resizes images (N, C, H, W) by nearest-neighbor interpolation."""
+    """Resizes images (N, C, H, W) by nearest-neighbor interpolation.
+
+    ``size`` and ``scale_factor`` are those of ``Upsample``.
+
+    Examples:
+        >>> tg.nn.UpsamplingNearest2d(scale_factor=2)(tg.ones(1, 3, 4, 4)).shape
+        telegrad.Size([1, 3, 8, 8])
+    """
 
     def __init__(
         self, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
@@ -167,7 +236,14 @@ class UpsamplingNearest2d(Upsample):
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Resizes images (N, C, H, W) by bilinear interpolation with aligned corners."""
+    """Resizes images (N, C, H, W) by bilinear interpolation with aligned corners.
+
+    ``size`` and ``scale_factor`` are those of ``Upsample``.
+
+    Examples:
+        >>> tg.nn.UpsamplingBilinear2d(scale_factor=2)(tg.ones(1, 3, 4, 4)).shape
+        telegrad.Size([1, 3, 8, 8])
+    """
 
     def __init__(
         self, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None

@@ -23,6 +23,12 @@ class RNNBase(Module):
 
     The names for layer 1 end in ``_l1``, those for the reverse direction in ``_reverse``. All parameters start uniform
     within ±1/√hidden_size. Raises ValueError or TypeError for invalid sizes.
+
+    ``mode`` names the cell: "LSTM", "GRU", "RNN_TANH" or "RNN_RELU"; the other arguments are those of ``RNN``.
+
+    Examples:
+        >>> issubclass(tg.nn.LSTM, tg.nn.RNNBase)
+        True
     """
 
     gates: ClassVar[int]
@@ -203,7 +209,32 @@ class _OneState(RNNBase):
 
 
 class RNN(_OneState):
-    """Layers of RNNCell: arguments input_size, hidden_size, num_layers, nonlinearity, bias, batch_first, dropout, …"""
+    """Layers of ``RNNCell`` over a sequence.
+
+    ``forward`` takes a sequence (T, N, I), or (N, T, I) with ``batch_first``, or (T, I), and the first states, zeros
+    by default: (D * num_layers, N, H), where D is 2 if ``bidirectional``, else 1. It returns the states of the last
+    layer (T, N, D * H) and the last states. A PackedSequence has sequences of several lengths. Raises ValueError or
+    TypeError for sizes that are not possible.
+
+    Args:
+        input_size: The number of features I of the input.
+        hidden_size: The number of features H of the state.
+        num_layers: The number of layers.
+        nonlinearity: "tanh" or "relu".
+        bias: Whether there is a bias that is added.
+        batch_first: Whether the batch is the first dimension of the input and of the output.
+        dropout: The probability of dropout between layers, in training.
+        bidirectional: Whether each layer also runs over the reversed sequence.
+        device: The device of the parameters: only that of the session.
+        dtype: The dtype of the parameters; None is the default dtype.
+        proj_size: The number of features that states are projected to; 0 projects nothing.
+
+    Examples:
+        >>> rnn = tg.nn.RNN(3, 4, batch_first=True)
+        >>> output, h = rnn(tg.ones(2, 5, 3))
+        >>> output.shape, h.shape
+        (telegrad.Size([2, 5, 4]), telegrad.Size([1, 2, 4]))
+    """
 
     gates = 1
 
@@ -255,13 +286,29 @@ class _Gated(RNNBase):
 
 
 class GRU(_OneState, _Gated):
-    """Layers of GRUCell."""
+    """Layers of GRUCell.
+
+    Arguments, inputs and results are those of ``RNN``.
+
+    Examples:
+        >>> output, h = tg.nn.GRU(3, 4, num_layers=2)(tg.ones(5, 2, 3))
+        >>> output.shape, h.shape
+        (telegrad.Size([5, 2, 4]), telegrad.Size([2, 2, 4]))
+    """
 
     gates, kind = 3, "GRU"
 
 
 class LSTM(_Gated):
-    """Layers of LSTMCell. With ``proj_size`` the states, and so the output, are projected to that many features."""
+    """Layers of LSTMCell. With ``proj_size`` the states, and so the output, are projected to that many features.
+
+    Arguments, inputs and results are those of ``RNN``, with a pair of states and cells in place of states.
+
+    Examples:
+        >>> output, (h, c) = tg.nn.LSTM(3, 4, bidirectional=True)(tg.ones(5, 2, 3))
+        >>> output.shape, h.shape, c.shape
+        (telegrad.Size([5, 2, 8]), telegrad.Size([2, 2, 4]), telegrad.Size([2, 2, 4]))
+    """
 
     gates, kind = 4, "LSTM"
 
@@ -289,7 +336,14 @@ def reset_uniformly(module: Module, hidden_size: int) -> None:
 
 
 class RNNCellBase(Module):
-    """A cell of G gates with weights (G·H, I) and (G·H, H) and biases (G·H), which start uniform within ±1/√H."""
+    """A cell of G gates with weights (G·H, I) and (G·H, H) and biases (G·H), which start uniform within ±1/√H.
+
+    ``num_chunks`` is G; the other arguments are those of ``RNNCell``.
+
+    Examples:
+        >>> tg.nn.RNNCellBase(3, 4, True, num_chunks=3).weight_ih.shape
+        telegrad.Size([12, 3])
+    """
 
     gates: ClassVar[int]
     weight_ih: Parameter
@@ -342,7 +396,22 @@ class RNNCellBase(Module):
 
 
 class RNNCell(RNNCellBase):
-    """``h = tanh(W_ih x + b_ih + W_hh h + b_hh)``, or its positive part for the nonlinearity "relu" (Elman 1990)."""
+    """``h = tanh(W_ih x + b_ih + W_hh h + b_hh)``, or its positive part for the nonlinearity "relu" (Elman 1990).
+
+    ``forward`` takes an input (N, I) or (I) and a state (N, H) or (H), zeros by default, and returns the next state.
+
+    Args:
+        input_size: The number of features I of the input.
+        hidden_size: The number of features H of the state.
+        bias: Whether the cell has biases.
+        nonlinearity: "tanh" or "relu".
+        device: The device of the parameters: only that of the session.
+        dtype: The dtype of the parameters; None is the default dtype.
+
+    Examples:
+        >>> tg.nn.RNNCell(3, 4)(tg.ones(2, 3)).shape
+        telegrad.Size([2, 4])
+    """
 
     gates = 1
 
@@ -369,8 +438,24 @@ class RNNCell(RNNCellBase):
         return super().extra_repr() + changed_options(self, nonlinearity="tanh")
 
 
-class GRUCell(RNNCellBase):
-    """A gated recurrent unit (Cho et al. 2014), with gates in the order reset, update, new."""
+class _GatedCell(RNNCellBase):
+    """A cell with several gates."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, None, device, dtype)
+
+
+class GRUCell(_GatedCell):
+    """A gated recurrent unit (Cho et al. 2014), with gates in the order reset, update, new.
+
+    The arguments are those of ``RNNCell``.
+
+    Examples:
+        >>> tg.nn.GRUCell(3, 4)(tg.ones(2, 3)).shape
+        telegrad.Size([2, 4])
+    """
 
     gates = 3
 
@@ -379,8 +464,16 @@ class GRUCell(RNNCellBase):
         return cast(Tensor, self._step(functions.gru_cell, input, {"hidden": hx}))
 
 
-class LSTMCell(RNNCellBase):
-    """Long short-term memory (Hochreiter and Schmidhuber 1997), with gates in the order input, forget, new, output."""
+class LSTMCell(_GatedCell):
+    """Long short-term memory (Hochreiter and Schmidhuber 1997), with gates in the order input, forget, new, output.
+
+    The arguments are those of ``RNNCell``; ``forward`` takes and returns a pair of a state and a cell.
+
+    Examples:
+        >>> h, c = tg.nn.LSTMCell(3, 4)(tg.ones(2, 3))
+        >>> h.shape, c.shape
+        (telegrad.Size([2, 4]), telegrad.Size([2, 4]))
+    """
 
     gates = 4
 

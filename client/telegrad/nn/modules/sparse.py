@@ -45,6 +45,24 @@ class Embedding(_Table, function="embedding"):
 
     The weight starts as normal numbers; its row ``padding_idx`` starts as zeros and gets no gradient. See
     ``functional.embedding`` for the options.
+
+    Raises IndexError for an index that there is not.
+
+    Args:
+        num_embeddings: The number of vectors.
+        embedding_dim: The size of a vector.
+        padding_idx: A vector that starts as zeros and gets no gradient; None is no vector.
+        max_norm: The largest norm of a vector that is used: larger ones are scaled down; None is no limit.
+        norm_type: The order of the norm.
+        scale_grad_by_freq: Whether the gradient of a vector is divided by how often it occurs in the input.
+        sparse: Only False: gradients are dense.
+        device: The device of the parameters: only that of the session.
+        dtype: The dtype of the parameters; None is the default dtype.
+
+    Examples:
+        >>> table = tg.nn.Embedding(10, 3)
+        >>> table(tg.tensor([[1, 2, 4], [4, 3, 2]])).shape
+        telegrad.Size([2, 3, 3])
     """
 
     _arguments = ("weight", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
@@ -98,6 +116,24 @@ class EmbeddingBag(_Table, function="embedding_bag"):
 
     Bags are the rows of an input (B, n), or the parts of an input (n) that start at ``offsets``. See
     ``functional.embedding_bag`` for the options.
+
+    Args:
+        num_embeddings: The number of vectors.
+        embedding_dim: The size of a vector.
+        max_norm: The largest norm of a vector that is used: larger ones are scaled down; None is no limit.
+        norm_type: The order of the norm.
+        scale_grad_by_freq: Whether the gradient of a vector is divided by how often it occurs in the input.
+        mode: "sum", "mean" or "max".
+        sparse: Only False: gradients are dense.
+        include_last_offset: Whether ``offsets`` has the end of the last bag, too.
+        padding_idx: A vector that bags leave out; None is no vector.
+        device: The device of the parameters: only that of the session.
+        dtype: The dtype of the parameters; None is the default dtype.
+
+    Examples:
+        >>> bags = tg.nn.EmbeddingBag(10, 3, mode="sum")
+        >>> bags(tg.tensor([1, 2, 4, 5]), tg.tensor([0, 3])).shape
+        telegrad.Size([2, 3])
     """
 
     def __init__(

@@ -99,6 +99,10 @@ class Saved:
         """Return parameters and persistent buffers by dotted name: live values, detached unless ``keep_vars``.
 
         They are added to ``destination``, if given, with ``prefix`` before their names.
+
+        Examples:
+            >>> list(tg.nn.Linear(2, 1).state_dict())
+            ['weight', 'bias']
         """
         if args:
             given = dict(zip(("destination", "prefix", "keep_vars"), args, strict=False))
@@ -145,6 +149,13 @@ class Saved:
         With ``assign``, the tensors replace the module's own. Returns the missing and unexpected keys. After copying
         all values that fit, raises RuntimeError for mismatched shapes and, if ``strict``, for missing or unexpected
         keys.
+
+        Examples:
+            >>> layer = tg.nn.Linear(2, 1)
+            >>> layer.load_state_dict({"weight": tg.ones(1, 2), "bias": tg.zeros(1)})
+            <All keys matched successfully>
+            >>> layer(tg.ones(2))
+            tensor([2.], grad_fn=<ViewBackward0>)
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")

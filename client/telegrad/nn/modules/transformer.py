@@ -86,6 +86,23 @@ class TransformerEncoderLayer(_TransformerLayer):
 
     src is (L, N, d_model), or (N, L, d_model) with ``batch_first``, or (L, d_model). With ``norm_first`` each block
     normalizes its input instead of its result; ``activation`` is "relu", "gelu" or a function.
+
+    Args:
+        d_model: The number of features.
+        nhead: The number of heads, which divides ``d_model``.
+        dim_feedforward: The number of features between the two layers of the feed-forward block.
+        dropout: The probability of dropout, in training.
+        activation: "relu", "gelu" or a function of a tensor.
+        layer_norm_eps: A small number that is added to the variance in layer normalization.
+        batch_first: Whether the batch is the first dimension of inputs and results.
+        norm_first: Whether each block normalizes its input instead of its result.
+        bias: Whether linear layers and normalizations have biases.
+        device: The device of the parameters: only that of the session.
+        dtype: The dtype of the parameters; None is the default dtype.
+
+    Examples:
+        >>> tg.nn.TransformerEncoderLayer(8, 2, dim_feedforward=16)(tg.ones(5, 1, 8)).shape
+        telegrad.Size([5, 1, 8])
     """
 
     attentions = ("self_attn",)
@@ -103,6 +120,13 @@ class TransformerEncoder(Module):
 
     ``enable_nested_tensor`` and ``mask_check`` have no effect: padded positions are computed like all others, whereas
     torch's inference path returns 0 there.
+
+    ``encoder_layer`` is copied; ``forward`` takes ``src``, and optionally masks.
+
+    Examples:
+        >>> layer = tg.nn.TransformerEncoderLayer(8, 2, dim_feedforward=16)
+        >>> tg.nn.TransformerEncoder(layer, num_layers=2)(tg.ones(5, 1, 8)).shape
+        telegrad.Size([5, 1, 8])
     """
 
     def __init__(
@@ -132,6 +156,12 @@ class TransformerDecoderLayer(_TransformerLayer):
 
     tgt is (T, N, d_model) and memory (S, N, d_model), with N first for ``batch_first``, or both without N. The options
     are those of :class:`TransformerEncoderLayer`.
+
+    The arguments are those of ``TransformerEncoderLayer``.
+
+    Examples:
+        >>> tg.nn.TransformerDecoderLayer(8, 2, dim_feedforward=16)(tg.ones(3, 1, 8), tg.ones(5, 1, 8)).shape
+        telegrad.Size([3, 1, 8])
     """
 
     attentions = ("self_attn", "multihead_attn")
@@ -163,7 +193,15 @@ class TransformerDecoderLayer(_TransformerLayer):
 
 
 class TransformerDecoder(Module):
-    """``num_layers`` copies of a layer in sequence, then ``norm`` if given."""
+    """``num_layers`` copies of a layer in sequence, then ``norm`` if given.
+
+    ``decoder_layer`` is copied; ``forward`` takes ``tgt`` and ``memory``, as the layer does.
+
+    Examples:
+        >>> layer = tg.nn.TransformerDecoderLayer(8, 2, dim_feedforward=16)
+        >>> tg.nn.TransformerDecoder(layer, num_layers=2)(tg.ones(3, 1, 8), tg.ones(5, 1, 8)).shape
+        telegrad.Size([3, 1, 8])
+    """
 
     def __init__(self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
@@ -201,6 +239,28 @@ class Transformer(Module):
 
     src is (S, N, d_model) and tgt (T, N, d_model), with N first for ``batch_first``, or both without N. Matrices are
     initialized as in Glorot and Bengio 2010. ``custom_encoder`` and ``custom_decoder`` replace the standard ones.
+
+    Args:
+        d_model: The number of features.
+        nhead: The number of heads, which divides ``d_model``.
+        num_encoder_layers: The number of layers of the encoder.
+        num_decoder_layers: The number of layers of the decoder.
+        dim_feedforward: The number of features between the two layers of the feed-forward block.
+        dropout: The probability of dropout in each layer, in training.
+        activation: "relu", "gelu" or a function of a tensor.
+        custom_encoder: A module in place of the encoder.
+        custom_decoder: A module in place of the decoder.
+        layer_norm_eps: A small number that is added to the variance in layer normalization.
+        batch_first: Whether the batch is the first dimension of inputs and results.
+        norm_first: Whether each block normalizes its input instead of its result.
+        bias: Whether linear layers and normalizations have biases.
+        device: The device of the parameters: only that of the session.
+        dtype: The dtype of the parameters; None is the default dtype.
+
+    Examples:
+        >>> model = tg.nn.Transformer(8, 2, num_encoder_layers=1, num_decoder_layers=1, dim_feedforward=16)
+        >>> model(tg.ones(5, 1, 8), tg.ones(3, 1, 8)).shape
+        telegrad.Size([3, 1, 8])
     """
 
     def __init__(

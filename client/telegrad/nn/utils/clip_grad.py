@@ -22,6 +22,12 @@ def get_total_norm(
     """Return the norm of all elements together as a 0-dim tensor; 0 for no tensors.
 
     With ``error_if_nonfinite``, fetches the norm and raises RuntimeError unless it is finite.
+
+    ``norm_type`` is the order of the norm. ``foreach`` changes nothing.
+
+    Examples:
+        >>> tg.nn.utils.get_total_norm([tg.tensor([3.0]), tg.tensor([4.0])])
+        tensor(5.)
     """
     norm_type = float(norm_type)
     each = [linalg.vector_norm(tensor, norm_type) for tensor in _listed(tensors)]
@@ -42,7 +48,17 @@ def get_total_norm(
 def clip_grads_with_norm_(
     parameters: Tensors, max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
-    """Scale the gradients in place by ``min(max_norm / total_norm, 1)``."""
+    """Scale the gradients in place by ``min(max_norm / total_norm, 1)``.
+
+    ``parameters`` are tensors, or one. ``foreach`` changes nothing.
+
+    Examples:
+        >>> w = tg.tensor([3.0, 4.0], requires_grad=True)
+        >>> (w * w).sum().backward()
+        >>> tg.nn.utils.clip_grads_with_norm_([w], 1.0, tg.nn.utils.get_total_norm([w.grad]))
+        >>> w.grad
+        tensor([0.6000, 0.8000])
+    """
     grads = _grads(_listed(parameters))
     if grads:
         factor = functions.clamp(float(max_norm) / (total_norm + 1e-6), max=1.0)
@@ -60,6 +76,17 @@ def clip_grad_norm_(
     """Scale the gradients in place so that their total norm is at most ``max_norm``; return the norm before scaling.
 
     With ``error_if_nonfinite``, raises RuntimeError unless the norm is finite.
+
+    ``parameters`` are tensors, or one; those without a gradient are left out. ``norm_type`` is the order of the norm.
+    ``foreach`` changes nothing.
+
+    Examples:
+        >>> w = tg.tensor([3.0, 4.0], requires_grad=True)
+        >>> (w * w).sum().backward()
+        >>> tg.nn.utils.clip_grad_norm_([w], max_norm=1.0)
+        tensor(10.)
+        >>> w.grad
+        tensor([0.6000, 0.8000])
     """
     listed = _listed(parameters)
     if not listed and not isinstance(parameters, (Tensor, list, tuple)):
@@ -71,7 +98,17 @@ def clip_grad_norm_(
 
 @no_grad()
 def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | None = None) -> None:
-    """Clamp every element of the gradients to ±``clip_value`` in place."""
+    """Clamp every element of the gradients to ±``clip_value`` in place.
+
+    ``parameters`` are tensors, or one. ``foreach`` changes nothing.
+
+    Examples:
+        >>> w = tg.tensor([3.0, 4.0], requires_grad=True)
+        >>> (w * w).sum().backward()
+        >>> tg.nn.utils.clip_grad_value_([w], 7.0)
+        >>> w.grad
+        tensor([6., 7.])
+    """
     bound = float(clip_value)
     for grad in _grads(_listed(parameters)):
         grad.clamp_(-bound, bound)

@@ -16,7 +16,15 @@ Pair = tuple[Parameter, Parameter]
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
-    """Return a copy of ``conv`` fused with ``bn``. Raises AssertionError unless both are in evaluation mode."""
+    """Return a copy of ``conv`` fused with ``bn``. Raises AssertionError unless both are in evaluation mode.
+
+    ``transpose`` says that ``conv`` is a transposed convolution.
+
+    Examples:
+        >>> conv, norm = tg.nn.Conv2d(3, 8, 3).eval(), tg.nn.BatchNorm2d(8).eval()
+        >>> tg.nn.utils.fuse_conv_bn_eval(conv, norm)(tg.ones(1, 3, 8, 8)).shape
+        telegrad.Size([1, 8, 6, 6])
+    """
     _check_modes(conv, bn)
     fused = copy.deepcopy(conv)
     fused.weight, fused.bias = fuse_conv_bn_weights(fused.weight, fused.bias, *_statistics(bn), transpose=transpose)
@@ -33,14 +41,30 @@ def fuse_conv_bn_weights(
     bn_b: Tensor | None,
     transpose: bool = False,
 ) -> Pair:
-    """Return the weight and bias of a convolution (or transposed convolution) fused with a batch norm."""
+    """Return the weight and bias of a convolution (or transposed convolution) fused with a batch norm.
+
+    ``conv_w`` is (O, C, …), or (C, O, …) with ``transpose``; ``conv_b``, ``bn_rm``, ``bn_rv``, ``bn_w`` and ``bn_b``
+    are (O): the bias, running mean, running variance, factor and summand. ``bn_eps`` is added to the variance.
+
+    Examples:
+        >>> ones = tg.ones(8)
+        >>> weight, bias = tg.nn.utils.fuse_conv_bn_weights(tg.ones(8, 3, 3, 3), None, ones, ones, 1e-5, ones, ones)
+        >>> weight.shape, bias.shape
+        (telegrad.Size([8, 3, 3, 3]), telegrad.Size([8]))
+    """
     shape = [1] * conv_w.dim()
     shape[1 if transpose else 0] = -1
     return _fused(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, shape)
 
 
 def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
-    """Return a copy of ``linear`` fused with ``bn``. Raises AssertionError unless both are in evaluation mode."""
+    """Return a copy of ``linear`` fused with ``bn``. Raises AssertionError unless both are in evaluation mode.
+
+    Examples:
+        >>> linear, norm = tg.nn.Linear(4, 2).eval(), tg.nn.BatchNorm1d(2).eval()
+        >>> tg.nn.utils.fuse_linear_bn_eval(linear, norm)(tg.ones(3, 4)).shape
+        telegrad.Size([3, 2])
+    """
     _check_modes(linear, bn)
     if bn.num_features not in (1, linear.out_features):
         raise InvalidChoice(
@@ -61,7 +85,16 @@ def fuse_linear_bn_weights(
     bn_w: Tensor | None,
     bn_b: Tensor | None,
 ) -> Pair:
-    """Return the weight and bias of a linear layer fused with a batch norm."""
+    """Return the weight and bias of a linear layer fused with a batch norm.
+
+    ``linear_w`` is (O, I), ``linear_b`` (O); the other arguments are those of ``fuse_conv_bn_weights``.
+
+    Examples:
+        >>> ones = tg.ones(2)
+        >>> weight, bias = tg.nn.utils.fuse_linear_bn_weights(tg.ones(2, 4), None, ones, ones, 1e-5, ones, ones)
+        >>> weight.shape, bias.shape
+        (telegrad.Size([2, 4]), telegrad.Size([2]))
+    """
     return _fused(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, [-1, 1])
 
 
@@ -89,7 +122,14 @@ def _fused(
 
 
 def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """Return a ``module_cls`` with unspecified values. Raises RuntimeError unless it is a Module with ``device``."""
+    """Return a ``module_cls`` with unspecified values. Raises RuntimeError unless it is a Module with ``device``.
+
+    Other arguments are the module's.
+
+    Examples:
+        >>> tg.nn.utils.skip_init(tg.nn.Linear, 4, 2)
+        Linear(in_features=4, out_features=2, bias=True)
+    """
     if not issubclass(module_cls, Module):
         raise InvalidOperation(f"Expected a Module; got {module_cls}")
     if "device" not in inspect.signature(module_cls).parameters:

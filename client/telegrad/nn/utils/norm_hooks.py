@@ -59,7 +59,17 @@ class WeightNorm:
 
 
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
-    """Apply weight normalization (Salimans and Kingma 2016). Deprecated: use ``parametrizations.weight_norm``."""
+    """Apply weight normalization (Salimans and Kingma 2016). Deprecated: use ``parametrizations.weight_norm``.
+
+    ``module`` is returned; ``name`` is the name of the weight, and ``dim`` the dimension whose slices have a length
+    each.
+
+    Examples:
+        >>> import warnings; warnings.simplefilter("ignore")
+        >>> layer = tg.nn.utils.weight_norm(tg.nn.Linear(4, 2))
+        >>> sorted(name for name, _ in layer.named_parameters())
+        ['bias', 'weight_g', 'weight_v']
+    """
     warnings.warn(
         "`torch.nn.utils.weight_norm` is deprecated in favor of `torch.nn.utils.parametrizations.weight_norm`.",
         FutureWarning,
@@ -77,7 +87,16 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
 
 
 def remove_weight_norm(module: Any, name: str = "weight") -> Any:
-    """Make the weight a parameter again. Raises ValueError if it has no ``weight_norm``."""
+    """Make the weight a parameter again. Raises ValueError if it has no ``weight_norm``.
+
+    ``module`` is returned; ``name`` is the name of the weight.
+
+    Examples:
+        >>> import warnings; warnings.simplefilter("ignore")
+        >>> layer = tg.nn.utils.weight_norm(tg.nn.Linear(4, 2))
+        >>> isinstance(tg.nn.utils.remove_weight_norm(layer).weight, tg.nn.Parameter)
+        True
+    """
     return _remove(module, WeightNorm, name, "weight_norm")
 
 
@@ -121,7 +140,17 @@ class SpectralNorm:
 def spectral_norm(
     module: Any, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
 ) -> Any:
-    """Apply spectral normalization (Miyato et al. 2018). ``parametrizations.spectral_norm`` is newer."""
+    """Apply spectral normalization (Miyato et al. 2018). ``parametrizations.spectral_norm`` is newer.
+
+    ``module`` is returned; ``name`` is the name of the weight, ``dim`` its dimension of outputs,
+    ``n_power_iterations`` the number of iterations at each use in training, and ``eps`` a small number that is added
+    to norms.
+
+    Examples:
+        >>> layer = tg.nn.utils.spectral_norm(tg.nn.Linear(4, 2))
+        >>> sorted(name for name, _ in layer.named_parameters())
+        ['bias', 'weight_orig']
+    """
     _check_first(module, SpectralNorm, name, "spectral_norm")
     hook = SpectralNorm(name, n_power_iterations, output_dim(module) if dim is None else dim, eps)
     weight = module._parameters[name]
@@ -139,5 +168,13 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
-    """Make the weight a parameter again. Raises ValueError if it has no ``spectral_norm``."""
+    """Make the weight a parameter again. Raises ValueError if it has no ``spectral_norm``.
+
+    ``module`` is returned; ``name`` is the name of the weight.
+
+    Examples:
+        >>> layer = tg.nn.utils.spectral_norm(tg.nn.Linear(4, 2))
+        >>> isinstance(tg.nn.utils.remove_spectral_norm(layer).weight, tg.nn.Parameter)
+        True
+    """
     return _remove(module, SpectralNorm, name, "spectral_norm")

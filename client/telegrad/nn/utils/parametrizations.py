@@ -37,6 +37,13 @@ def weight_norm(module: Module, name: str = "weight", dim: int = 0) -> Module:
 
     Each index along ``dim`` has its own length; with None, the whole weight has one. State dicts of the older
     ``weight_norm`` can be loaded.
+
+    ``module`` is returned, and ``name`` is the name of the weight.
+
+    Examples:
+        >>> layer = tg.nn.utils.parametrizations.weight_norm(tg.nn.Linear(4, 2))
+        >>> sorted(name for name, _ in layer.named_parameters())
+        ['bias', 'parametrizations.weight.original0', 'parametrizations.weight.original1']
     """
     register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
 
@@ -126,7 +133,16 @@ def output_dim(module: Module) -> int:
 def spectral_norm(
     module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
 ) -> Module:
-    """Divide the weight by its largest singular value, with ``n_power_iterations`` at each use in training."""
+    """Divide the weight by its largest singular value, with ``n_power_iterations`` at each use in training.
+
+    ``module`` is returned; ``name`` is the name of the weight, ``dim`` its dimension of outputs, and ``eps`` a small
+    number that is added to norms.
+
+    Examples:
+        >>> layer = tg.nn.utils.parametrizations.spectral_norm(tg.nn.Linear(4, 2))
+        >>> sorted(name for name, _ in layer.named_parameters())
+        ['bias', 'parametrizations.weight.original']
+    """
     weight = weight_of(module, name)
     own_dim = output_dim(module) if dim is None else dim
     return register_parametrization(module, name, _SpectralNorm(weight, n_power_iterations, own_dim, eps))
@@ -247,6 +263,14 @@ def orthogonal(
 
     ``orthogonal_map`` is "matrix_exp" (the default for square matrices), "cayley" or "householder" (otherwise). With
     ``use_trivialization``, the weight can be assigned to.
+
+    ``module`` is returned, and ``name`` is the name of the weight. Raises ValueError for another map or a weight of
+    fewer than two dimensions.
+
+    Examples:
+        >>> layer = tg.nn.utils.parametrizations.orthogonal(tg.nn.Linear(3, 3))
+        >>> tg.allclose(layer.weight @ layer.weight.T, tg.eye(3), atol=1e-5)
+        True
     """
     weight = weight_of(module, name)
     if weight.dim() < 2:

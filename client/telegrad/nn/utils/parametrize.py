@@ -22,7 +22,14 @@ _cache: dict[tuple[int, str], Tensor] = {}
 
 @contextmanager
 def cached() -> Iterator[None]:
-    """Cache each parametrized tensor after its first read inside the context."""
+    """Cache each parametrized tensor after its first read inside the context.
+
+    Examples:
+        >>> layer = tg.nn.utils.parametrizations.weight_norm(tg.nn.Linear(4, 2))
+        >>> with tg.nn.utils.parametrize.cached():
+        ...     print(layer.weight is layer.weight)
+        True
+    """
     global _cache_enabled
     _cache_enabled += 1
     try:
@@ -37,6 +44,15 @@ class ParametrizationList(ModuleList):
     """The parametrizations of one tensor and their inputs: ``original``, or ``original0``, ``original1`` and so on.
 
     ``modules`` are applied in order. Raises ValueError if they change the dtype or the shape, unless ``unsafe``.
+
+    Examples:
+        >>> class Positive(tg.nn.Module):
+        ...     def forward(self, x):
+        ...         return x.exp()
+        >>> layer = tg.nn.Linear(2, 2)
+        >>> _ = tg.nn.utils.parametrize.register_parametrization(layer, "weight", Positive())
+        >>> type(layer.parametrizations.weight).__name__
+        'ParametrizationList'
     """
 
     original: Tensor
@@ -178,10 +194,19 @@ def _add_property(module: Module, name: str) -> None:
 def register_parametrization(
     module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> Module:
-    """Compute ``module``'s tensor of this name with ``parametrization``; several are applied in order.
+    """Compute ``module``'s tensor ``tensor_name`` with ``parametrization``; several are applied in order.
 
     If ``parametrization`` has a ``right_inverse``, the tensor keeps its value and can be assigned to. Raises
     ValueError if there is no such tensor or, unless ``unsafe``, if its dtype or shape would change.
+
+    Examples:
+        >>> class Positive(tg.nn.Module):
+        ...     def forward(self, x):
+        ...         return x.exp()
+        >>> layer = tg.nn.Linear(2, 2)
+        >>> _ = tg.nn.utils.parametrize.register_parametrization(layer, "weight", Positive())
+        >>> bool((layer.weight > 0).all())
+        True
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
@@ -242,7 +267,13 @@ def _check_same(before: dict[str, Any], made: Any, text: str, labels: tuple[str,
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether a module has any parametrization, or one for ``tensor_name``."""
+    """Whether a module has any parametrization, or one for ``tensor_name``.
+
+    Examples:
+        >>> layer = tg.nn.utils.parametrizations.weight_norm(tg.nn.Linear(4, 2))
+        >>> tg.nn.utils.parametrize.is_parametrized(layer, "weight")
+        True
+    """
     known = getattr(module, "parametrizations", None)
     if not isinstance(known, ModuleDict):
         return False
@@ -253,6 +284,13 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
     """Make a parametrized tensor ordinary, with its current value or, without ``leave_parametrized``, its original.
 
     Raises ValueError if it is not parametrized, or if it has several originals and ``leave_parametrized`` is False.
+
+    ``module`` is returned, and ``tensor_name`` is the name of the tensor.
+
+    Examples:
+        >>> layer = tg.nn.utils.parametrizations.weight_norm(tg.nn.Linear(4, 2))
+        >>> isinstance(tg.nn.utils.parametrize.remove_parametrizations(layer, "weight").weight, tg.nn.Parameter)
+        True
     """
     if not is_parametrized(module, tensor_name):
         raise InvalidValue(f"Module {module} does not have a parametrization on {tensor_name}")
@@ -280,7 +318,13 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
 
 
 def type_before_parametrizations(module: Module) -> type:
-    """Return the module's class, or its class before it was parametrized."""
+    """Return the module's class, or its class before it was parametrized.
+
+    Examples:
+        >>> layer = tg.nn.utils.parametrizations.weight_norm(tg.nn.Linear(4, 2))
+        >>> tg.nn.utils.parametrize.type_before_parametrizations(layer) is tg.nn.Linear
+        True
+    """
     return type(module).__bases__[0] if is_parametrized(module) else type(module)
 
 
@@ -288,7 +332,16 @@ def type_before_parametrizations(module: Module) -> type:
 def transfer_parametrizations_and_params(
     from_module: Module, to_module: Module, tensor_name: str | None = None
 ) -> Module:
-    """Give ``to_module`` the parametrizations and originals of one tensor of ``from_module``, or of all of them."""
+    """Give ``to_module`` the parametrizations and originals of one tensor of ``from_module``, or of all of them.
+
+    ``tensor_name`` is the name of the tensor; None transfers all.
+
+    Examples:
+        >>> first = tg.nn.utils.parametrizations.weight_norm(tg.nn.Linear(4, 2))
+        >>> second = tg.nn.utils.parametrize.transfer_parametrizations_and_params(first, tg.nn.Linear(4, 2))
+        >>> tg.nn.utils.parametrize.is_parametrized(second)
+        True
+    """
     if not is_parametrized(from_module):
         return to_module
     known: Any = from_module.parametrizations

@@ -19,7 +19,18 @@ from .convert_parameters import parameters_to_vector
 
 
 class BasePruningMethod(ABC):
-    """Base class of pruning methods. A subclass sets ``PRUNING_TYPE`` and defines ``compute_mask``."""
+    """Base class of pruning methods. A subclass sets ``PRUNING_TYPE`` and defines ``compute_mask``.
+
+    Examples:
+        >>> class Small(tg.nn.utils.prune.BasePruningMethod):
+        ...     PRUNING_TYPE = "unstructured"
+        ...     def compute_mask(self, t, default_mask):
+        ...         return default_mask * (t.abs() > 0.1)
+        >>> layer = tg.nn.Linear(2, 1)
+        >>> _ = Small.apply(layer, "weight")
+        >>> tg.nn.utils.prune.is_pruned(layer)
+        True
+    """
 
     PRUNING_TYPE: str
     _tensor_name: str
@@ -102,7 +113,13 @@ def _hooks_of(module: Any, name: str | None = None) -> list[tuple[int, BasePruni
 
 
 class PruningContainer(BasePruningMethod):
-    """Several methods for one parameter; each prunes the elements that the earlier ones left."""
+    """Several methods for one parameter; each prunes the elements that the earlier ones left.
+
+    Examples:
+        >>> methods = tg.nn.utils.prune.PruningContainer()
+        >>> len(methods)
+        0
+    """
 
     def __init__(self, *args: BasePruningMethod) -> None:
         self._pruning_methods: tuple[Any, ...] = ()
@@ -158,7 +175,14 @@ class PruningContainer(BasePruningMethod):
 
 
 class Identity(BasePruningMethod):
-    """Prunes nothing, but stores the parameter with a mask of ones."""
+    """Prunes nothing, but stores the parameter with a mask of ones.
+
+    Examples:
+        >>> layer = tg.nn.Linear(2, 1)
+        >>> _ = tg.nn.utils.prune.Identity.apply(layer, "weight")
+        >>> layer.weight_mask
+        tensor([[1., 1.]])
+    """
 
     PRUNING_TYPE = "unstructured"
 
@@ -198,7 +222,14 @@ def _without(mask: Tensor, places: Tensor) -> Tensor:
 
 
 class RandomUnstructured(_ByAmount):
-    """Prunes elements at random."""
+    """Prunes elements at random.
+
+    ``amount`` is a count (int) or a fraction (float).
+
+    Examples:
+        >>> int((tg.nn.utils.prune.RandomUnstructured(amount=2).prune(tg.ones(5)) == 0).sum())
+        2
+    """
 
     PRUNING_TYPE = "unstructured"
 
@@ -209,7 +240,14 @@ class RandomUnstructured(_ByAmount):
 
 
 class L1Unstructured(_ByAmount):
-    """Prunes the elements of least magnitude."""
+    """Prunes the elements of least magnitude.
+
+    ``amount`` is a count (int) or a fraction (float).
+
+    Examples:
+        >>> tg.nn.utils.prune.L1Unstructured(amount=1).prune(tg.tensor([3.0, -1.0, 2.0]))
+        tensor([3., -0., 2.])
+    """
 
     PRUNING_TYPE = "unstructured"
 
@@ -252,7 +290,14 @@ class _Structured(_ByAmount):
 
 
 class RandomStructured(_Structured):
-    """Prunes channels at random."""
+    """Prunes channels at random.
+
+    ``amount`` is a count (int) or a fraction (float) of the channels, ``dim`` their dimension.
+
+    Examples:
+        >>> int((tg.nn.utils.prune.RandomStructured(amount=1, dim=0).prune(tg.ones(3, 2)) == 0).sum())
+        2
+    """
 
     def __init__(self, amount: float, dim: int = -1) -> None:
         super().__init__(amount)
@@ -263,7 +308,15 @@ class RandomStructured(_Structured):
 
 
 class LnStructured(_Structured):
-    """Prunes the channels with the smallest norm of order ``n``."""
+    """Prunes the channels with the smallest norm of order ``n``.
+
+    ``amount`` is a count (int) or a fraction (float) of the channels, ``dim`` their dimension.
+
+    Examples:
+        >>> tg.nn.utils.prune.LnStructured(amount=1, n=2, dim=0).prune(tg.tensor([[1.0, 1.0], [2.0, 2.0]]))
+        tensor([[0., 0.],
+                [2., 2.]])
+    """
 
     def __init__(self, amount: float, n: Any, dim: int = -1) -> None:
         super().__init__(amount)
@@ -283,7 +336,16 @@ class LnStructured(_Structured):
 
 
 class CustomFromMask(BasePruningMethod):
-    """Prunes with a given mask."""
+    """Prunes with a given mask.
+
+    ``mask`` has the shape of the parameter, with 0 for what is pruned.
+
+    Examples:
+        >>> layer = tg.nn.Linear(2, 1)
+        >>> _ = tg.nn.utils.prune.CustomFromMask.apply(layer, "weight", tg.tensor([[1, 0]]))
+        >>> layer.weight_mask
+        tensor([[1., 0.]])
+    """
 
     PRUNING_TYPE = "global"
 
@@ -298,25 +360,56 @@ class CustomFromMask(BasePruningMethod):
 
 
 def identity(module: Any, name: str) -> Any:
-    """Store a parameter with a mask of ones, which prunes nothing."""
+    """Store a parameter with a mask of ones, which prunes nothing.
+
+    ``module`` is returned, and ``name`` is the name of the parameter.
+
+    Examples:
+        >>> tg.nn.utils.prune.identity(tg.nn.Linear(2, 1), "weight").weight_mask
+        tensor([[1., 1.]])
+    """
     Identity.apply(module, name)
     return module
 
 
 def random_unstructured(module: Any, name: str, amount: float) -> Any:
-    """Prune random elements: ``amount`` is a count (int) or a fraction (float)."""
+    """Prune random elements: ``amount`` is a count (int) or a fraction (float).
+
+    ``module`` is returned, and ``name`` is the name of the parameter.
+
+    Examples:
+        >>> layer = tg.nn.utils.prune.random_unstructured(tg.nn.Linear(2, 3), "weight", amount=0.5)
+        >>> int((layer.weight == 0).sum())
+        3
+    """
     RandomUnstructured.apply(module, name, amount=amount)
     return module
 
 
 def l1_unstructured(module: Any, name: str, amount: float, importance_scores: Tensor | None = None) -> Any:
-    """Prune the elements of least magnitude: ``amount`` is a count (int) or a fraction (float)."""
+    """Prune the elements of least magnitude: ``amount`` is a count (int) or a fraction (float).
+
+    ``module`` is returned; ``name`` is the name of the parameter, and ``importance_scores`` replace its magnitudes.
+
+    Examples:
+        >>> layer = tg.nn.utils.prune.l1_unstructured(tg.nn.Linear(2, 1), "weight", amount=1)
+        >>> int((layer.weight == 0).sum())
+        1
+    """
     L1Unstructured.apply(module, name, amount=amount, importance_scores=importance_scores)
     return module
 
 
 def random_structured(module: Any, name: str, amount: float, dim: int) -> Any:
-    """Prune random channels along ``dim``: ``amount`` is a count (int) or a fraction (float)."""
+    """Prune random channels along ``dim``: ``amount`` is a count (int) or a fraction (float).
+
+    ``module`` is returned, and ``name`` is the name of the parameter.
+
+    Examples:
+        >>> layer = tg.nn.utils.prune.random_structured(tg.nn.Linear(2, 3), "weight", amount=1, dim=0)
+        >>> int((layer.weight == 0).sum())
+        2
+    """
     RandomStructured.apply(module, name, amount=amount, dim=dim)
     return module
 
@@ -324,7 +417,15 @@ def random_structured(module: Any, name: str, amount: float, dim: int) -> Any:
 def ln_structured(
     module: Any, name: str, amount: float, n: Any, dim: int, importance_scores: Tensor | None = None
 ) -> Any:
-    """Prune the channels along ``dim`` with the smallest ``n``-norm; ``amount`` is a count or a fraction (float)."""
+    """Prune the channels along ``dim`` with the smallest ``n``-norm; ``amount`` is a count or a fraction (float).
+
+    ``module`` is returned; ``name`` is the name of the parameter, and ``importance_scores`` replace its values.
+
+    Examples:
+        >>> layer = tg.nn.utils.prune.ln_structured(tg.nn.Linear(2, 3), "weight", amount=1, n=2, dim=0)
+        >>> int((layer.weight == 0).sum())
+        2
+    """
     LnStructured.apply(module, name, amount=amount, n=n, dim=dim, importance_scores=importance_scores)
     return module
 
@@ -332,7 +433,18 @@ def ln_structured(
 def global_unstructured(
     parameters: Any, pruning_method: type[BasePruningMethod], importance_scores: Any = None, **kwargs: Any
 ) -> None:
-    """Prune several parameters, given as pairs of module and name, as if they were one."""
+    """Prune several parameters, given as pairs of module and name, as if they were one.
+
+    ``pruning_method`` is a class of methods, ``kwargs`` are its arguments, and ``importance_scores`` a dict of scores
+    by module and name; None scores by magnitude.
+
+    Examples:
+        >>> first, second = tg.nn.Linear(2, 1), tg.nn.Linear(2, 1)
+        >>> weights = [(first, "weight"), (second, "weight")]
+        >>> tg.nn.utils.prune.global_unstructured(weights, tg.nn.utils.prune.L1Unstructured, amount=3)
+        >>> int((first.weight == 0).sum() + (second.weight == 0).sum())
+        3
+    """
     if not isinstance(parameters, Iterable):
         raise TypeError("global_unstructured(): parameters is not an Iterable")
     parameters = list(parameters)
@@ -361,13 +473,29 @@ def global_unstructured(
 
 
 def custom_from_mask(module: Any, name: str, mask: Tensor) -> Any:
-    """Prune a parameter with a given mask."""
+    """Prune a parameter with a given mask.
+
+    ``mask`` has the shape of the parameter ``name``, with 0 for what is pruned; ``module`` is returned.
+
+    Examples:
+        >>> layer = tg.nn.utils.prune.custom_from_mask(tg.nn.Linear(2, 1), "weight", tg.tensor([[1, 0]]))
+        >>> layer.weight_mask
+        tensor([[1., 0.]])
+    """
     CustomFromMask.apply(module, name, mask=mask)
     return module
 
 
 def remove(module: Any, name: str) -> Any:
-    """Make a pruned parameter an ordinary one, with zeros where it was pruned. Raises ValueError if it is not."""
+    """Make a pruned parameter an ordinary one, with zeros where it was pruned. Raises ValueError if it is not.
+
+    ``module`` is returned, and ``name`` is the name of the parameter.
+
+    Examples:
+        >>> layer = tg.nn.utils.prune.l1_unstructured(tg.nn.Linear(2, 1), "weight", amount=1)
+        >>> tg.nn.utils.prune.is_pruned(tg.nn.utils.prune.remove(layer, "weight"))
+        False
+    """
     for key, hook in _hooks_of(module, name):
         hook.remove(module)
         del module._forward_pre_hooks[key]
@@ -376,5 +504,10 @@ def remove(module: Any, name: str) -> Any:
 
 
 def is_pruned(module: Module) -> bool:
-    """Whether a parameter of the module or of a submodule is pruned."""
+    """Whether a parameter of the module or of a submodule is pruned.
+
+    Examples:
+        >>> tg.nn.utils.prune.is_pruned(tg.nn.Linear(2, 1))
+        False
+    """
     return any(_hooks_of(part) for part in module.modules())

@@ -38,6 +38,11 @@ class PackedSequence(_Fields):
     ``data`` holds the rows and ``batch_sizes`` the number of sequences at each step. ``sorted_indices`` is the order
     in which the sequences were sorted, the longest first, and ``unsorted_indices`` its inverse. Created by
     ``pack_sequence`` and ``pack_padded_sequence``.
+
+    Examples:
+        >>> packed = tg.nn.utils.rnn.pack_sequence([tg.ones(3, 1), tg.ones(2, 1)])
+        >>> packed.data.shape, packed.batch_sizes
+        (telegrad.Size([5, 1]), tensor([2, 2, 1]))
     """
 
     _sizes: tuple[int, ...] | None = None
@@ -103,7 +108,12 @@ def known_sizes(sequence: PackedSequence) -> tuple[int, ...]:
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
-    """Return the inverse of a permutation, or None for None."""
+    """Return the inverse of a permutation, or None for None.
+
+    Examples:
+        >>> tg.nn.utils.rnn.invert_permutation(tg.tensor([2, 0, 1]))
+        tensor([1, 2, 0])
+    """
     if permutation is None:
         return None
     return functions.argsort(permutation)
@@ -116,6 +126,11 @@ def pack_padded_sequence(
 
     With ``enforce_sorted``, they must be in order of decreasing length; otherwise they are sorted here. Raises
     RuntimeError for lengths that are not sorted or do not fit ``input``.
+
+    Examples:
+        >>> packed = tg.nn.utils.rnn.pack_padded_sequence(tg.ones(3, 2, 4), [3, 2])
+        >>> packed.data.shape
+        telegrad.Size([5, 4])
     """
     found = _numbers(lengths)
     order = None
@@ -138,10 +153,16 @@ def pack_padded_sequence(
 def pad_packed_sequence(
     sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0, total_length: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the sequences (T, N, *), or (N, T, *) with ``batch_first``, and their lengths.
+    """Return the sequences of ``sequence``, (T, N, *) or (N, T, *) with ``batch_first``, and their lengths.
 
     Shorter sequences are padded with ``padding_value``. T is the longest length, or ``total_length``; raises ValueError
     if that is less.
+
+    Examples:
+        >>> packed = tg.nn.utils.rnn.pack_sequence([tg.ones(3), tg.ones(2)])
+        >>> tg.nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
+        (tensor([[1., 1., 1.],
+                [1., 1., 0.]]), tensor([3, 2]))
     """
     sizes = known_sizes(sequence)
     steps = len(sizes) if total_length is None else total_length
@@ -166,6 +187,13 @@ def pad_sequence(
     """Stack sequences (L, *) into (T, N, *), or (N, T, *) with ``batch_first``, padded with ``padding_value``.
 
     Raises ValueError or RuntimeError unless ``sequences`` are tensors that differ only in length.
+
+    ``padding_side`` is "right" or "left".
+
+    Examples:
+        >>> tg.nn.utils.rnn.pad_sequence([tg.tensor([1, 2, 3]), tg.tensor([4])], batch_first=True)
+        tensor([[1, 2, 3],
+                [4, 0, 0]])
     """
     if isinstance(sequences, Tensor):
         sequences = sequences.unbind(0)
@@ -183,7 +211,14 @@ def pad_sequence(
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = False) -> list[Tensor]:
-    """Return the sequences that ``pad_sequence`` padded, cut to their ``lengths``."""
+    """Return the sequences of ``padded_sequences``, which ``pad_sequence`` padded, cut to their ``lengths``.
+
+    The sequences are (T, N, *), or (N, T, *) with ``batch_first``.
+
+    Examples:
+        >>> tg.nn.utils.rnn.unpad_sequence(tg.tensor([[1, 2], [3, 0]]), [2, 1], batch_first=True)
+        [tensor([1, 2]), tensor([3])]
+    """
     if not batch_first:
         padded_sequences = padded_sequences.transpose(0, 1)
     numbers = _numbers(lengths).tolist()
@@ -191,13 +226,26 @@ def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = F
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
-    """Pack sequences (L, *): ``pad_sequence``, then ``pack_padded_sequence``."""
+    """Pack sequences (L, *): ``pad_sequence``, then ``pack_padded_sequence``.
+
+    ``enforce_sorted`` is that of ``pack_padded_sequence``.
+
+    Examples:
+        >>> tg.nn.utils.rnn.pack_sequence([tg.ones(3, 1), tg.ones(2, 1)]).batch_sizes
+        tensor([2, 2, 1])
+    """
     lengths = [int(sequence.shape[0]) for sequence in sequences]
     return pack_padded_sequence(pad_sequence(sequences), lengths, enforce_sorted=enforce_sorted)
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
-    """Return the sequences that were packed."""
+    """Return the sequences that were packed in ``packed_sequences``.
+
+    Examples:
+        >>> packed = tg.nn.utils.rnn.pack_sequence([tg.tensor([1, 2]), tg.tensor([3])])
+        >>> tg.nn.utils.rnn.unpack_sequence(packed)
+        [tensor([1, 2]), tensor([3])]
+    """
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)
 

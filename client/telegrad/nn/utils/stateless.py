@@ -27,7 +27,16 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """Deprecated name of ``telegrad.func.functional_call``."""
+    """Deprecated name of ``telegrad.func.functional_call``.
+
+    ``parameters_and_buffers`` are its ``parameter_and_buffer_dicts``; ``module``, ``args``, ``kwargs``, ``tie_weights``
+    and ``strict`` are the same.
+
+    Examples:
+        >>> layer = tg.nn.Linear(2, 1, bias=False)
+        >>> tg.func.functional_call(layer, {"weight": tg.ones(1, 2)}, (tg.ones(3, 2),)).flatten()
+        tensor([2., 2., 2.])
+    """
     warnings.warn(
         "`torch.nn.utils.stateless.functional_call` is deprecated as of PyTorch 2.0 and will be removed in a future "
         "version of PyTorch. Please use `torch.func.functional_call` instead which is a drop-in replacement.",

@@ -30,6 +30,14 @@ class LRScheduler:
 
     A scheduler implements ``_rate``, which returns a group's new rate, or overrides ``get_lr`` for all groups.
     A ``last_epoch`` other than -1 resumes, and requires groups that have an ``initial_lr``.
+
+    Examples:
+        >>> class Halved(tg.optim.lr_scheduler.LRScheduler):
+        ...     def get_lr(self):
+        ...         return [group["lr"] / 2 for group in self.optimizer.param_groups]
+        >>> optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=1.0)
+        >>> Halved(optimizer).get_last_lr()
+        [0.5]
     """
 
     _get_lr_called_within_step = False
@@ -83,13 +91,28 @@ class LRScheduler:
         return [self._rate(i, group["lr"], base) for i, (group, base) in enumerate(groups)]
 
     def get_last_lr(self) -> list[float]:
-        """Return the groups' current rates."""
+        """Return the groups' current rates.
+
+        Examples:
+            >>> optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=1.0)
+            >>> tg.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5).get_last_lr()
+            [1.0]
+        """
         return self._last_lr
 
     # Stepping ----------------------------------------------------------------------------
 
     def step(self, epoch: Any = None) -> None:
-        """Advance to the next epoch, or to ``epoch``, which is deprecated."""
+        """Advance to the next epoch, or to ``epoch``, which is deprecated.
+
+        Examples:
+            >>> optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=1.0)
+            >>> scheduler = tg.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+            >>> optimizer.step()
+            >>> scheduler.step()
+            >>> scheduler.get_last_lr()
+            [0.5]
+        """
         if self._step_count == 1:
             self._check_order()
         self._step_count += 1

@@ -52,7 +52,17 @@ class _Composed(LRScheduler):
 
 
 class SequentialLR(_Composed):
-    """Use one scheduler until the first milestone, the next one until the second, and so on."""
+    """Use one of ``schedulers`` until the first milestone, the next one until the second, and so on.
+
+    ``milestones`` are the epochs at which the next scheduler takes over; ``last_epoch`` is as in ``LRScheduler``.
+
+    Examples:
+        >>> optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=1.0)
+        >>> first = tg.optim.lr_scheduler.ConstantLR(optimizer, factor=0.1, total_iters=2)
+        >>> second = tg.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+        >>> tg.optim.lr_scheduler.SequentialLR(optimizer, [first, second], milestones=[2]).get_last_lr()
+        [0.1]
+    """
 
     def __init__(
         self, optimizer: Optimizer, schedulers: list[LRScheduler], milestones: list[int], last_epoch: int = -1
@@ -96,7 +106,17 @@ def _undo(scheduler: LRScheduler) -> None:
 
 
 class ChainedScheduler(_Composed):
-    """Apply all schedulers at every step, each to the rates that the previous one set."""
+    """Apply all schedulers at every step, each to the rates that the previous one set.
+
+    ``optimizer`` is that of the schedulers.
+
+    Examples:
+        >>> optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=1.0)
+        >>> first = tg.optim.lr_scheduler.ConstantLR(optimizer, factor=0.1, total_iters=2)
+        >>> second = tg.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+        >>> tg.optim.lr_scheduler.ChainedScheduler([first, second], optimizer).get_last_lr()
+        [0.1]
+    """
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
         self._take(schedulers, optimizer, " to be chained")

@@ -16,7 +16,18 @@ from .base import LRScheduler, check_optimizer, one_per_group, restore_callable,
 
 
 class CosineAnnealingLR(LRScheduler):
-    """Lower the rate along half a cosine to ``eta_min`` in ``T_max`` epochs, then raise it again."""
+    """Lower the rate along half a cosine to ``eta_min`` in ``T_max`` epochs, then raise it again.
+
+    ``optimizer`` and ``last_epoch`` are those of ``LRScheduler``.
+
+    Examples:
+        >>> optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=1.0)
+        >>> scheduler = tg.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2)
+        >>> optimizer.step()
+        >>> scheduler.step()
+        >>> scheduler.get_last_lr()
+        [0.5]
+    """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
         self.T_max, self.eta_min = T_max, eta_min
@@ -39,7 +50,15 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Lower the rate along half a cosine in ``T_0`` epochs, then restart, with each period ``T_mult`` times as long."""
+    """Lower the rate along half a cosine in ``T_0`` epochs, then restart, with each period ``T_mult`` times as long.
+
+    ``eta_min`` is the lowest rate; ``optimizer`` and ``last_epoch`` are those of ``LRScheduler``.
+
+    Examples:
+        >>> optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=1.0)
+        >>> tg.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=10).get_last_lr()
+        [1.0]
+    """
 
     def __init__(
         self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
@@ -122,6 +141,25 @@ class CyclicLR(_WithMomentum):
     """Cycle between ``base_lr`` and ``max_lr``; ``mode`` or ``scale_fn`` sets the height of each cycle.
 
     ``scale_fn`` gets the number of the cycle, from 1, or of the iteration, depending on ``scale_mode``.
+
+    ``optimizer`` and ``last_epoch`` are those of ``LRScheduler``.
+
+    Args:
+        base_lr: The lowest rate, of all groups or of each.
+        max_lr: The highest rate, of all groups or of each.
+        step_size_up: The number of steps up.
+        step_size_down: The number of steps down; None is that up.
+        mode: "triangular", "triangular2" (each cycle half as high) or "exp_range" (by ``gamma`` with each step).
+        gamma: The factor for "exp_range".
+        scale_mode: "cycle" or "iterations".
+        cycle_momentum: Whether the momentum moves in the opposite direction.
+        base_momentum: The lowest momentum.
+        max_momentum: The highest momentum.
+
+    Examples:
+        >>> optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=1.0, momentum=0.9)
+        >>> tg.optim.lr_scheduler.CyclicLR(optimizer, base_lr=0.1, max_lr=1.0).get_last_lr()
+        [0.1]
     """
 
     _unsaved = ("optimizer", "_scale_fn_custom")
@@ -199,7 +237,29 @@ class CyclicLR(_WithMomentum):
 
 
 class OneCycleLR(_WithMomentum):
-    """One cycle: from ``max_lr / div_factor`` up to ``max_lr``, then far down. Call ``step`` after every batch."""
+    """One cycle: from ``max_lr / div_factor`` up to ``max_lr``, then far down. Call ``step`` after every batch.
+
+    ``optimizer`` and ``last_epoch`` are those of ``LRScheduler``.
+
+    Args:
+        max_lr: The highest rate, of all groups or of each.
+        total_steps: The number of steps; None is ``epochs * steps_per_epoch``.
+        epochs: The number of epochs.
+        steps_per_epoch: The number of steps in an epoch.
+        pct_start: The part of the cycle in which the rate rises.
+        anneal_strategy: "cos" or "linear".
+        cycle_momentum: Whether the momentum moves in the opposite direction.
+        base_momentum: The lowest momentum.
+        max_momentum: The highest momentum.
+        div_factor: The highest rate over the first one.
+        final_div_factor: The first rate over the last one.
+        three_phase: Whether the rate returns to the first one before it falls to the last.
+
+    Examples:
+        >>> optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=1.0, momentum=0.9)
+        >>> tg.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=10).get_last_lr()
+        [0.040000000000000036]
+    """
 
     def __init__(
         self,

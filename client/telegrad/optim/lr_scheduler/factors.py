@@ -18,7 +18,15 @@ Factor = Callable[[int], float]
 
 
 class LambdaLR(LRScheduler):
-    """Set the rate to the initial rate times ``lr_lambda(epoch)``; ``lr_lambda`` is one function or one per group."""
+    """Set the rate to the initial rate times ``lr_lambda(epoch)``; ``lr_lambda`` is one function or one per group.
+
+    ``optimizer`` and ``last_epoch`` are those of ``LRScheduler``.
+
+    Examples:
+        >>> optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=1.0)
+        >>> tg.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 / (epoch + 2)).get_last_lr()
+        [0.5]
+    """
 
     _unsaved = ("optimizer", "lr_lambdas")
 
@@ -44,7 +52,19 @@ class LambdaLR(LRScheduler):
 
 
 class MultiplicativeLR(LambdaLR):
-    """Multiply the current rate by ``lr_lambda(epoch)``."""
+    """Multiply the current rate by ``lr_lambda(epoch)``.
+
+    ``lr_lambda`` is one function or one for each group; ``optimizer`` and ``last_epoch`` are those of
+    ``LRScheduler``.
+
+    Examples:
+        >>> optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=1.0)
+        >>> scheduler = tg.optim.lr_scheduler.MultiplicativeLR(optimizer, lambda epoch: 0.5)
+        >>> optimizer.step()
+        >>> scheduler.step()
+        >>> scheduler.get_last_lr()
+        [0.5]
+    """
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Factor | list[Factor], last_epoch: int = -1) -> None:
         for function in lr_lambda if isinstance(lr_lambda, (list, tuple)) else [lr_lambda]:
@@ -57,7 +77,18 @@ class MultiplicativeLR(LambdaLR):
 
 
 class StepLR(LRScheduler):
-    """Multiply the rate by ``gamma`` every ``step_size`` epochs."""
+    """Multiply the rate by ``gamma`` every ``step_size`` epochs.
+
+    ``optimizer`` and ``last_epoch`` are those of ``LRScheduler``.
+
+    Examples:
+        >>> optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=1.0)
+        >>> scheduler = tg.optim.lr_scheduler.StepLR(optimizer, step_size=1)
+        >>> optimizer.step()
+        >>> scheduler.step()
+        >>> scheduler.get_last_lr()
+        [0.1]
+    """
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
         self.step_size, self.gamma = step_size, gamma
@@ -72,7 +103,15 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """Multiply the rate by ``gamma`` at each milestone, and twice at a milestone that is given twice."""
+    """Multiply the rate by ``gamma`` at each milestone, and twice at a milestone that is given twice.
+
+    ``milestones`` are epochs; ``optimizer`` and ``last_epoch`` are those of ``LRScheduler``.
+
+    Examples:
+        >>> optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=1.0)
+        >>> tg.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[30, 80]).get_last_lr()
+        [1.0]
+    """
 
     def __init__(
         self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
@@ -89,7 +128,15 @@ class MultiStepLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """Multiply the rate by ``factor`` until epoch ``total_iters``."""
+    """Multiply the rate by ``factor`` until epoch ``total_iters``.
+
+    ``optimizer`` and ``last_epoch`` are those of ``LRScheduler``.
+
+    Examples:
+        >>> optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=1.0)
+        >>> tg.optim.lr_scheduler.ConstantLR(optimizer, factor=0.1, total_iters=2).get_last_lr()
+        [0.1]
+    """
 
     def __init__(
         self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
@@ -109,7 +156,15 @@ class ConstantLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """Multiply the rate by a factor from ``start_factor`` to ``end_factor``, linear over ``total_iters`` epochs."""
+    """Multiply the rate by a factor from ``start_factor`` to ``end_factor``, linear over ``total_iters`` epochs.
+
+    ``optimizer`` and ``last_epoch`` are those of ``LRScheduler``.
+
+    Examples:
+        >>> optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=1.0)
+        >>> tg.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.25).get_last_lr()
+        [0.25]
+    """
 
     def __init__(
         self,
@@ -140,7 +195,18 @@ class LinearLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """Multiply the rate by ``gamma`` every epoch."""
+    """Multiply the rate by ``gamma`` every epoch.
+
+    ``optimizer`` and ``last_epoch`` are those of ``LRScheduler``.
+
+    Examples:
+        >>> optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=1.0)
+        >>> scheduler = tg.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+        >>> optimizer.step()
+        >>> scheduler.step()
+        >>> scheduler.get_last_lr()
+        [0.5]
+    """
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
         self.gamma = gamma
@@ -154,7 +220,18 @@ class ExponentialLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """Lower the rate to zero in ``total_iters`` epochs, as a power ``power`` of the remaining share of epochs."""
+    """Lower the rate to zero in ``total_iters`` epochs, as a power ``power`` of the remaining share of epochs.
+
+    ``optimizer`` and ``last_epoch`` are those of ``LRScheduler``.
+
+    Examples:
+        >>> optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=1.0)
+        >>> scheduler = tg.optim.lr_scheduler.PolynomialLR(optimizer, total_iters=4)
+        >>> optimizer.step()
+        >>> scheduler.step()
+        >>> scheduler.get_last_lr()
+        [0.75]
+    """
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
         self.total_iters, self.power = total_iters, power
@@ -176,8 +253,18 @@ class ReduceLROnPlateau(LRScheduler):
     """Multiply the rate by ``factor`` when the metric has not improved for more than ``patience`` steps.
 
     An improvement is a value lower (``mode`` "min") or higher ("max") than the best so far by more than ``threshold``,
-    relative to the best ("rel") or absolute ("abs"). After a reduction, bad steps do not count for ``cooldown`` steps.
-    Rates never go below ``min_lr``.
+    relative to the best (``threshold_mode`` "rel") or absolute ("abs"). After a reduction, bad steps do not count for
+    ``cooldown`` steps. Rates never go below ``min_lr``.
+
+    ``step`` takes the metric. ``min_lr`` is the least rate, of all groups or of each, and ``eps`` the least change.
+
+    Examples:
+        >>> optimizer = tg.optim.SGD([tg.zeros(1, requires_grad=True)], lr=1.0)
+        >>> scheduler = tg.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+        >>> for loss in (1.0, 2.0):
+        ...     scheduler.step(loss)
+        >>> scheduler.get_last_lr()
+        [0.1]
     """
 
     def __init__(

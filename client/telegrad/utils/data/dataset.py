@@ -21,7 +21,17 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Dataset(Generic[T_co]):
-    """Base class of the datasets: ``__getitem__`` returns a sample, and ``__len__`` the number of samples."""
+    """Base class of the datasets: ``__getitem__`` returns a sample, and ``__len__`` the number of samples.
+
+    Examples:
+        >>> class Squares(tg.utils.data.Dataset):
+        ...     def __len__(self):
+        ...         return 3
+        ...     def __getitem__(self, index):
+        ...         return index**2
+        >>> [batch.tolist() for batch in tg.utils.data.DataLoader(Squares(), batch_size=2)]
+        [[0, 1], [4]]
+    """
 
     def __getitem__(self, index: Any) -> T_co:
         raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
@@ -31,7 +41,15 @@ class Dataset(Generic[T_co]):
 
 
 class IterableDataset(Dataset[T_co]):
-    """A dataset that is iterated; subclasses implement ``__iter__``."""
+    """A dataset that is iterated; subclasses implement ``__iter__``.
+
+    Examples:
+        >>> class Numbers(tg.utils.data.IterableDataset):
+        ...     def __iter__(self):
+        ...         return iter(range(3))
+        >>> [batch.tolist() for batch in tg.utils.data.DataLoader(Numbers(), batch_size=2)]
+        [[0, 1], [2]]
+    """
 
     def __iter__(self) -> Iterator[T_co]:
         raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
@@ -45,6 +63,13 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
 
     Tensors of a session stay there: a batch is one ``index_select`` of each. Raises AssertionError if their
     lengths differ.
+
+    ``tensors`` are the tensors.
+
+    Examples:
+        >>> data = tg.utils.data.TensorDataset(tg.arange(4), tg.arange(4) ** 2)
+        >>> len(data), data[3]
+        (4, (tensor(3), tensor(9)))
     """
 
     def __init__(self, *tensors: Any) -> None:
@@ -63,6 +88,13 @@ class StackDataset(Dataset[Any]):
     """A dataset that combines the samples of several datasets: as tuples, or by name as dicts.
 
     Raises ValueError for datasets of different lengths, for none, and for both kinds of arguments.
+
+    ``args`` are the datasets, or ``kwargs`` those with names.
+
+    Examples:
+        >>> data = tg.utils.data
+        >>> data.StackDataset(x=data.TensorDataset(tg.arange(2)), y=[5, 6])[1]
+        {'x': (tensor(1),), 'y': 6}
     """
 
     datasets: tuple[Any, ...] | dict[str, Any]
@@ -107,7 +139,15 @@ def _many(dataset: Any, indices: list[Any]) -> Any:
 
 
 class Subset(Dataset[T_co]):
-    """The samples of a dataset at the given indices."""
+    """The samples of a dataset at the given indices.
+
+    ``dataset`` is the dataset.
+
+    Examples:
+        >>> data = tg.utils.data.TensorDataset(tg.arange(5))
+        >>> tg.utils.data.Subset(data, [4, 0])[0]
+        (tensor(4),)
+    """
 
     def __init__(self, dataset: Dataset[T_co], indices: Sequence[int]) -> None:
         self.dataset, self.indices = dataset, indices
@@ -122,7 +162,16 @@ class Subset(Dataset[T_co]):
 
 
 class ConcatDataset(Dataset[T_co]):
-    """A concatenation of datasets."""
+    """A concatenation of datasets.
+
+    ``datasets`` are the datasets. Raises AssertionError for none.
+
+    Examples:
+        >>> data = tg.utils.data
+        >>> joined = data.ConcatDataset([data.TensorDataset(tg.arange(2)), data.TensorDataset(tg.arange(3))])
+        >>> len(joined), joined[3]
+        (5, (tensor(1),))
+    """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets: list[Any] = list(datasets)
@@ -146,7 +195,18 @@ class ConcatDataset(Dataset[T_co]):
 
 
 class ChainDataset(IterableDataset[Any]):
-    """Iterable datasets one after the other."""
+    """Iterable datasets one after the other.
+
+    ``datasets`` are the datasets.
+
+    Examples:
+        >>> data = tg.utils.data
+        >>> class Numbers(data.IterableDataset):
+        ...     def __iter__(self):
+        ...         return iter([1, 2])
+        >>> list(data.ChainDataset([Numbers(), Numbers()]))
+        [1, 2, 1, 2]
+    """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = datasets
@@ -168,7 +228,15 @@ class ChainDataset(IterableDataset[Any]):
 def random_split(
     dataset: Dataset[T_co], lengths: Sequence[float], generator: Generator | None = None
 ) -> list[Subset[T_co]]:
-    """Split a dataset randomly into subsets of the given lengths, or of fractions that sum to one."""
+    """Split a dataset randomly into subsets of the given lengths, or of fractions that sum to one.
+
+    Raises ValueError if the lengths do not sum to that of ``dataset``; ``generator`` is the Generator to draw from.
+
+    Examples:
+        >>> first, second = tg.utils.data.random_split(range(10), [0.8, 0.2])
+        >>> len(first), len(second)
+        (8, 2)
+    """
     total = len(dataset)  # type: ignore[arg-type]
     sizes = _sizes(total, lengths) if math.isclose(sum(lengths), 1) and sum(lengths) <= 1 else lengths
     if sum(sizes) != total:

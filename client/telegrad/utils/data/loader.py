@@ -20,7 +20,12 @@ from .sampler import BatchSampler, RandomSampler, SequentialSampler, batches, nu
 
 
 def get_worker_info() -> None:
-    """Return None, as in torch's main process: there are no worker processes."""
+    """Return None, as in torch's main process: there are no worker processes.
+
+    Examples:
+        >>> tg.utils.data.get_worker_info() is None
+        True
+    """
     return None
 
 
@@ -30,8 +35,28 @@ class DataLoader:
     ``shuffle`` visits the samples in a new random order each time, drawn from ``generator`` or from the generator that
     ``manual_seed`` seeds; ``sampler`` or ``batch_sampler`` set the order themselves. ``batch_size=None`` turns batching
     off. ``collate_fn`` combines samples. A TensorDataset of a session's tensors is batched in the session, unless there
-    is a ``collate_fn``. ``num_workers`` and related options are checked and then ignored: everything runs in this
-    process. Raises ValueError, with torch's texts, for options that exclude each other.
+    is a ``collate_fn``. ``num_workers`` and related options (``pin_memory``, ``timeout``, ``worker_init_fn``,
+    ``multiprocessing_context``, ``prefetch_factor``, ``persistent_workers``, ``pin_memory_device`` and ``in_order``)
+    are checked and then ignored: everything runs in this process. Raises ValueError, with torch's texts, for options
+    that exclude each other.
+
+    Args:
+        dataset: A dataset, a sequence or an iterable dataset.
+        batch_size: The number of samples of a batch; None loads single samples.
+        shuffle: Whether the samples are in random order.
+        sampler: The indices of the samples, in place of ``shuffle``.
+        batch_sampler: Lists of indices, one for each batch.
+        collate_fn: A function that makes a batch of a list of samples; None is ``default_collate``.
+        drop_last: Whether a short last batch is dropped.
+        generator: The Generator that orders the samples.
+
+    Examples:
+        >>> data = tg.utils.data.TensorDataset(tg.arange(5), tg.arange(5) ** 2)
+        >>> for x, y in tg.utils.data.DataLoader(data, batch_size=2):
+        ...     print(x.tolist(), y.tolist())
+        [0, 1] [0, 1]
+        [2, 3] [4, 9]
+        [4] [16]
     """
 
     def __init__(
@@ -146,6 +171,12 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
     Tensors, arrays and numbers become one tensor (Python floats a float64 one); dicts, tuples and lists are
     collated field by field, strings stay a list. Raises TypeError for anything else.
+
+    ``batch`` is a list of samples.
+
+    Examples:
+        >>> tg.utils.data.default_collate([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
+        {'x': tensor([1, 2]), 'name': ['a', 'b']}
     """
     first = batch[0]
     if isinstance(first, Tensor):
@@ -174,7 +205,15 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
 
 def default_convert(data: Any) -> Any:
-    """Convert the arrays in a sample to tensors; a loader without batches uses this."""
+    """Convert the arrays in a sample to tensors; a loader without batches uses this.
+
+    ``data`` is the sample.
+
+    Examples:
+        >>> import numpy as np
+        >>> tg.utils.data.default_convert({"x": np.arange(2), "name": "a"})
+        {'x': tensor([0, 1]), 'name': 'a'}
+    """
     if isinstance(data, (np.ndarray, np.generic)) and data.dtype.kind not in "SUO":
         return upload(current().recorder, data)
     if isinstance(data, Mapping):

@@ -15,14 +15,29 @@ T = TypeVar("T")
 
 
 class Sampler(Generic[T]):
-    """Base class of the samplers: an iterable of indices, or of lists of indices."""
+    """Base class of the samplers: an iterable of indices, or of lists of indices.
+
+    Examples:
+        >>> class Reversed(tg.utils.data.Sampler):
+        ...     def __iter__(self):
+        ...         return iter([2, 1, 0])
+        >>> list(Reversed())
+        [2, 1, 0]
+    """
 
     def __iter__(self) -> Iterator[T]:
         raise NotImplementedError
 
 
 class SequentialSampler(Sampler[int]):
-    """The indices 0, 1, 2, … in order."""
+    """The indices 0, 1, 2, … in order.
+
+    ``data_source`` has the length.
+
+    Examples:
+        >>> list(tg.utils.data.SequentialSampler("abc"))
+        [0, 1, 2]
+    """
 
     def __init__(self, data_source: Sized) -> None:
         self.data_source = data_source
@@ -35,7 +50,14 @@ class SequentialSampler(Sampler[int]):
 
 
 class RandomSampler(Sampler[int]):
-    """A permutation, or ``num_samples`` draws, from ``generator`` or the generator that ``manual_seed`` seeds."""
+    """A permutation, or ``num_samples`` draws, from ``generator`` or the generator that ``manual_seed`` seeds.
+
+    ``data_source`` has the length; ``replacement`` says whether an index may be drawn repeatedly.
+
+    Examples:
+        >>> sorted(tg.utils.data.RandomSampler(range(4)))
+        [0, 1, 2, 3]
+    """
 
     def __init__(
         self,
@@ -68,7 +90,14 @@ class RandomSampler(Sampler[int]):
 
 
 class SubsetRandomSampler(Sampler[int]):
-    """The given indices in random order."""
+    """The given indices in random order.
+
+    ``indices`` are the indices, and ``generator`` is the Generator to draw from.
+
+    Examples:
+        >>> sorted(tg.utils.data.SubsetRandomSampler([4, 7]))
+        [4, 7]
+    """
 
     def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
         self.indices, self.generator = indices, generator
@@ -82,7 +111,14 @@ class SubsetRandomSampler(Sampler[int]):
 
 
 class WeightedRandomSampler(Sampler[int]):
-    """``num_samples`` draws of indices with probabilities proportional to ``weights``."""
+    """``num_samples`` draws of indices with probabilities proportional to ``weights``.
+
+    ``replacement`` says whether an index may be drawn repeatedly; ``generator`` is the Generator to draw from.
+
+    Examples:
+        >>> list(tg.utils.data.WeightedRandomSampler([0.0, 1.0], num_samples=3))
+        [1, 1, 1]
+    """
 
     def __init__(
         self, weights: Any, num_samples: int, replacement: bool = True, generator: Generator | None = None
@@ -107,7 +143,14 @@ class WeightedRandomSampler(Sampler[int]):
 
 
 class BatchSampler(Sampler[list[int]]):
-    """Lists of ``batch_size`` indices of another sampler; the last list may be shorter, or is dropped."""
+    """Lists of ``batch_size`` indices of another sampler; the last list may be shorter, or is dropped.
+
+    With ``drop_last``, a short last list is dropped.
+
+    Examples:
+        >>> list(tg.utils.data.BatchSampler(range(5), batch_size=2, drop_last=False))
+        [[0, 1], [2, 3], [4]]
+    """
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
         _check_count("batch_size", batch_size)

@@ -250,8 +250,10 @@ def matrix_norm_ord(
 def matrix_rank(
     F: Any, input: Array, *, atol: OptionalNumber = None, rtol: OptionalNumber = None, hermitian: Bool = False
 ) -> Any:
-    """How many singular values of each matrix exceed ``max(atol, rtol * largest)``; of a ``hermitian`` one its
-    eigenvalues' magnitudes count."""
+    """How many singular values of each matrix exceed ``max(atol, rtol * largest)``.
+
+    If the matrices are ``hermitian``, the magnitudes of their eigenvalues count.
+    """
     return _rank(F, input, atol, rtol, hermitian)
 
 

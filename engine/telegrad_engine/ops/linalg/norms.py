@@ -16,6 +16,7 @@ from ...schema.declaration import (
     LINALG_FUNCTION,
     MAY_ALIAS,
     METHOD,
+    METHOD_OF_TORCH,
     NN_FUNCTION,
     blocks,
     scratch,
@@ -248,7 +249,7 @@ def count_nonzero(xp: Any, input: Array, dim: OptionalInts = None) -> Any:
 # Sums to a size, renormalization and special matrices ---------------------------------------------------
 
 
-@composite(memory=MAY_ALIAS)
+@composite(variants=METHOD_OF_TORCH, memory=MAY_ALIAS)
 def sum_to_size(F: Any, input: Array, size: Ints) -> Any:
     """The sums over the dimensions that ``size`` lacks or has as 1, so that the result is of that size."""
     shape = tuple(input.shape)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...dtypes import bool_
 from ...errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
-from ...schema.declaration import FUNCTION, NN_FUNCTION, NO_SCRATCH, VIEW, scratch
+from ...schema.declaration import FUNCTION, METHOD_OF_TORCH, NN_FUNCTION, NO_SCRATCH, VIEW, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Int, IntOrInts, Ints, Number, OptionalNumber, Str
 from ...shapes import Shape, Spec, wrap_dim
@@ -144,7 +144,7 @@ def _unfold_rule(input: Any, dimension: int, size: int, step: int) -> Spec:
     return Spec((*shape[:axis], n, *shape[axis + 1 :], size) if input.shape else (size,), input.dtype)
 
 
-@op(_unfold_rule, memory=VIEW)
+@op(_unfold_rule, variants=METHOD_OF_TORCH, memory=VIEW)
 def unfold(xp: Any, input: Array, dimension: Int, size: Int, step: Int) -> Any:
     """The windows of ``size`` elements along ``dimension``, ``step`` apart, in a new last dimension."""
     if not input.ndim:

@@ -14,7 +14,17 @@ from ...arrays import is_on
 from ...dtypes import bool_, element, from_numpy, int64
 from ...errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
 from ...memory_layout import ORDERS, preserve_format
-from ...schema.declaration import FUNCTION, INPLACE, INTERNAL, MAY_ALIAS, NEW, NO_SCRATCH, UNCHECKED, scratch
+from ...schema.declaration import (
+    FUNCTION,
+    INPLACE,
+    INTERNAL,
+    MAY_ALIAS,
+    METHOD_OF_TORCH,
+    NEW,
+    NO_SCRATCH,
+    UNCHECKED,
+    scratch,
+)
 from ...schema.derivative_plan import Rule
 from ...schema.op import composite, op
 from ...schema.parameters import (
@@ -126,19 +136,19 @@ def _new_rule(input: Any, size: Any, dtype: Any) -> Spec:
     return sized("new", size, from_numpy(_numpy(dtype, input)))
 
 
-@op(_new_rule, results=NEW, memory=NO_SCRATCH)
+@op(_new_rule, variants=METHOD_OF_TORCH, results=NEW, memory=NO_SCRATCH)
 def new_zeros(xp: Any, input: Array, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Zeros of another shape in the same dtype."""
     return xp.zeros(size, _numpy(dtype, input))
 
 
-@op(_new_rule, results=NEW, memory=NO_SCRATCH)
+@op(_new_rule, variants=METHOD_OF_TORCH, results=NEW, memory=NO_SCRATCH)
 def new_ones(xp: Any, input: Array, size: Ints, *, dtype: OptionalDType = None) -> Any:
     """Ones of another shape in the same dtype."""
     return xp.ones(size, _numpy(dtype, input))
 
 
-@op(_new_rule, results=NEW, memory=NO_SCRATCH)
+@op(_new_rule, variants=METHOD_OF_TORCH, results=NEW, memory=NO_SCRATCH)
 def new_full(xp: Any, input: Array, size: Ints, fill_value: Number, *, dtype: OptionalDType = None) -> Any:
     """Another shape in the same dtype, filled with one number."""
     return _filled(xp, size, fill_value, _numpy(dtype, input))
@@ -248,7 +258,7 @@ def cast(xp: Any, input: Array, dtype: DTypeArg) -> Any:
 cast.derivative(input=lambda F, grad, input_dtype: F.cast(grad, input_dtype))
 
 
-@composite(memory=MAY_ALIAS)
+@composite(variants=METHOD_OF_TORCH, memory=MAY_ALIAS)
 def to(
     F: Any,
     input: Array,
@@ -277,7 +287,7 @@ def _check_device(wanted: str, present: str) -> None:
         raise InvalidOperation(f"device {wanted!r} is not available; available: {present}")
 
 
-@composite(key="to.dtype", memory=MAY_ALIAS)
+@composite(variants=METHOD_OF_TORCH, key="to.dtype", memory=MAY_ALIAS)
 def to_dtype(
     F: Any,
     input: Array,
@@ -291,7 +301,7 @@ def to_dtype(
     return F.to(input, None, dtype, non_blocking, copy, memory_format=memory_format)
 
 
-@composite(key="to.other", memory=MAY_ALIAS)
+@composite(variants=METHOD_OF_TORCH, key="to.other", memory=MAY_ALIAS)
 def to_other(
     F: Any,
     input: Array,
@@ -306,7 +316,7 @@ def to_other(
     return F.to(input, None, from_numpy(data.dtype), non_blocking, copy, memory_format=memory_format)
 
 
-@composite(memory=MAY_ALIAS)
+@composite(variants=METHOD_OF_TORCH, memory=MAY_ALIAS)
 def contiguous(F: Any, input: Array, *, memory_format: OptionalMemoryFormat = None) -> Any:
     """The tensor in row-major order or that of a memory format: itself if it is so already, else a copy."""
     if memory_format in ORDERS:

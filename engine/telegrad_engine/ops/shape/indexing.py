@@ -15,6 +15,7 @@ from ...schema.declaration import (
     INTERNAL,
     LIST,
     METHOD,
+    METHOD_OF_TORCH,
     NO_SCRATCH,
     ONLY_ITSELF,
     ONLY_SECOND,
@@ -100,7 +101,14 @@ def _getter(xp: Any, input: Any, index: Any) -> Any:
     return itemgetter((*as_index(index), ...) if "..." not in index else as_index(index))
 
 
-@op(_getitem_rule, variants=FUNCTION, node=_getitem_node, memory=VIEW, batching=shape_rules.getitem, prepare=_getter)
+@op(
+    _getitem_rule,
+    variants=METHOD_OF_TORCH - METHOD,
+    node=_getitem_node,
+    memory=VIEW,
+    batching=shape_rules.getitem,
+    prepare=_getter,
+)
 def getitem(xp: Any, input: Array, index: Index) -> Any:
     """``input[index]`` for ints, slices, None and ellipsis: a view.
 

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from ...errors import IndexOutOfRange, InvalidOperation, InvalidValue, ShapeMismatch
-from ...schema.declaration import FUNCTION, LIST, MAY_ALIAS, NN_FUNCTION, NO_SCRATCH, RESULT
+from ...schema.declaration import FUNCTION, LIST, MAY_ALIAS, METHOD_OF_TORCH, NN_FUNCTION, NO_SCRATCH, RESULT
 from ...schema.op import Op, composite, op
 from ...schema.parameters import Array, Arrays, Bool, Int, IntOrInts, Ints, ManyArrays, OptionalInt, OptionalStr, Shifts
 from ...shapes import Spec, broadcast_shapes, check_nonnegative, infer_reshape, size_at, wrap_dim
@@ -84,7 +84,7 @@ def rot90(F: Any, input: Array, k: Int = 1, dims: Ints = (0, 1)) -> Any:
 # Repeating -----------------------------------------------------------------------------------------------
 
 
-@composite(memory=MAY_ALIAS)
+@composite(variants=METHOD_OF_TORCH, memory=MAY_ALIAS)
 def expand_as(F: Any, input: Array, other: Array) -> Any:
     """Dimensions of size 1 repeated, without copying, to the shape of ``other``."""
     return F.expand(input, tuple(other.shape))
@@ -100,7 +100,7 @@ def _repeat_rule(input: Any, repeats: Any) -> Spec:
     return Spec(check_nonnegative(shape, "repeat"), input.dtype)
 
 
-@op(_repeat_rule, batching=shape_rules.repeat)
+@op(_repeat_rule, variants=METHOD_OF_TORCH, batching=shape_rules.repeat)
 def repeat(xp: Any, input: Array, repeats: Ints) -> Any:
     """Copies of the tensor side by side: ``repeats`` along each dimension, new ones in front."""
     if 0 in input.shape:  # for an empty array NumPy refuses numbers of copies that no array could have
@@ -344,13 +344,13 @@ def unsafe_chunk(F: Any, input: Array, chunks: Int, dim: Int = 0) -> Any:
 # The shape of another tensor -----------------------------------------------------------------------------
 
 
-@composite(memory=MAY_ALIAS)
+@composite(variants=METHOD_OF_TORCH, memory=MAY_ALIAS)
 def view_as(F: Any, input: Array, other: Array) -> Any:
     """The tensor as a view in the shape of ``other``."""
     return F.view(input, tuple(other.shape))
 
 
-@composite(memory=MAY_ALIAS)
+@composite(variants=METHOD_OF_TORCH, memory=MAY_ALIAS)
 def reshape_as(F: Any, input: Array, other: Array) -> Any:
     """The tensor in the shape of ``other``."""
     return F.reshape(input, tuple(other.shape))

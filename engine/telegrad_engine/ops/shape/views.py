@@ -13,6 +13,7 @@ from ...schema.declaration import (
     LINALG_FUNCTION,
     MAY_ALIAS,
     METHOD,
+    METHOD_OF_TORCH,
     NEW,
     NO_SCRATCH,
     PRIVATE,
@@ -55,7 +56,7 @@ def reshape(xp: Any, input: Array, shape: Ints) -> Any:
     return xp.reshape(input, shape)
 
 
-@op(_reshape_rule, memory=VIEW, batching=shape_rules.reshape)
+@op(_reshape_rule, variants=METHOD_OF_TORCH, memory=VIEW, batching=shape_rules.reshape)
 def view(xp: Any, input: Array, shape: Ints) -> Any:
     """The same memory in another shape; one size may be -1."""
     try:
@@ -182,7 +183,7 @@ def _expand_rule(input: Any, size: Any) -> Spec:
     return Spec(expanded_shape(input.shape, input.dtype, size), input.dtype)
 
 
-@op(_expand_rule, memory=REPEATING_VIEW, batching=shape_rules.expand)
+@op(_expand_rule, variants=METHOD_OF_TORCH, memory=REPEATING_VIEW, batching=shape_rules.expand)
 def expand(xp: Any, input: Array, size: Ints) -> Any:
     """Dimensions of size 1 repeated without copying; -1 keeps a size."""
     return xp.broadcast_to(input, expanded_shape(input.shape, input.dtype, size))
