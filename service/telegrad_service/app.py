@@ -12,9 +12,10 @@ from fastapi_standalone_docs import StandaloneDocs
 from starlette.routing import WebSocketRoute
 
 from . import __version__, asyncapi, problems
+from .console import page
 from .hosting.host import SessionHost
 from .openapi import LICENSE, SERVERS, TAGS, TEXTS, install
-from .resources import autograd, catalogue, functions, inspection, keys, programs, sessions, status, tensors
+from .resources import autograd, catalogue, functions, graph, inspection, keys, programs, sessions, status, tensors
 from .server import assemble
 from .settings import Settings
 
@@ -30,10 +31,12 @@ ROUTERS = (
     functions.router,
     functions.procedures_router,
     autograd.router,
+    graph.router,
     inspection.router,
     catalogue.router,
     keys.router,
     status.router,
+    page.router,
 )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI
 from pydantic import Field
@@ -111,6 +111,13 @@ class Metadata(Request):
         description="Ids to free after all calls, as a list in JSON.",
         json_schema_extra={"contentMediaType": "application/json"},
     )
+    origins: str | None = Field(
+        default=None,
+        description="For templates by their digests, the module and the line of the user's code of each instruction, "
+        "in JSON: a list of `[module, line]` or null. It is read while somebody observes the session, as `observed` in "
+        "an answer says.",
+        json_schema_extra={"contentMediaType": "application/json"},
+    )
 
 
 class TensorDescription(Answer):
@@ -141,6 +148,9 @@ class AnswerMetadata(Answer):
     sequence: str = Field(pattern=NUMBER, description="The program's number.", examples=["42"])
     answer: str = Field(
         description="The descriptions of the fetched tensors, in JSON.", json_schema_extra=_json("StreamResult")
+    )
+    observed: Literal["true"] | None = Field(
+        default=None, description="Present while somebody observes the session: `origins` are welcome then."
     )
 
 

@@ -112,7 +112,7 @@ def shorten_pauses() -> None:
     """Shorten the time that a session waits for other sessions' Python code, when all of the server is imported.
 
     A collection holds the interpreter's lock. A full one begins when many objects were made, as a long program makes
-    them, and visits all objects but those that were frozen. docs/explanation/tuning.md has the measurements.
+    them, and visits all objects but those that were frozen. docs/maintainers/tuning.md has the measurements.
     """
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
@@ -132,7 +132,7 @@ def tune(blas_threads: int) -> None:
     """Keep freed memory for the next program, and limit the threads of BLAS (0: all cores but one).
 
     By default, glibc returns arrays freed in threads other than the main one to the operating system, and BLAS leaves
-    no core for the event loop. docs/explanation/tuning.md has the measurements.
+    no core for the event loop. docs/maintainers/tuning.md has the measurements.
     """
     if (mallopt := _glibc("mallopt")) is not None:
         mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)  # of each arena

@@ -1,4 +1,7 @@
-"""The OpenAPI document: an operation answers only with what it says; and its examples of requests."""
+"""The OpenAPI document: an operation answers only with what it says; and its examples of requests.
+
+Internals: the model of problems, which the document describes.
+"""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_references_lead_somewhere(document: Document) -> None:
 
 
 def test_close_codes_are_those_of_the_guide(document: Document) -> None:
-    guide = (ROOT / "docs/stream.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs/reference/stream.md").read_text(encoding="utf-8")
     table = guide[guide.index("## How a stream ends") :]
     told = {int(code) for row in re.findall(r"^\| ([0-9, ]+) \|", table, re.MULTILINE) for code in row.split(",")}
     of_websocket = {1002, 1007, 1013}

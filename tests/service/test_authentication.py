@@ -188,9 +188,10 @@ def test_where_a_container_is_published_decides_who_reaches_it(tmp_path: Path, p
 
 
 def test_requests_that_need_no_key(url: str) -> None:
-    for path in ("/healthz", "/readyz", "/docs", "/redoc", "/openapi.json", "/docs/swagger-ui.css"):
+    for path in ("/", "/healthz", "/readyz", "/docs", "/redoc", "/openapi.json", "/docs/swagger-ui.css"):
         assert status(url, None, path) == 200, path
-    for path in ("/", "/v1", "/nothing", "/healthz/", "//healthz", "/docs/../v1/sessions", "/metrics"):
+    assert status(url, None, "/console/nothing.js") == 404
+    for path in ("/v1", "/console", "/nothing", "/healthz/", "/docs/../v1/sessions", "/metrics"):
         assert status(url, None, path) == 401, path
 
 

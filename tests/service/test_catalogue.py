@@ -73,6 +73,16 @@ def test_parameters_are_where_a_request_has_them(client: httpx.Client) -> None:
         assert both == entry["params"], entry["key"]
 
 
+def test_parameters_and_results_are_described(client: httpx.Client) -> None:
+    (softmax,) = client.get("/v1/ops/softmax").json()["overloads"]
+    assert {param["name"]: param["description"] for param in softmax["attrs"]}["dim"].startswith("The dimension")
+    assert softmax["returns"] == "A tensor of the shape of ``input``."
+    for entry in client.get("/v1/ops", params={"limit": 1000}).json()["items"]:
+        assert all(param["description"] for param in entry["params"]), entry["key"]
+    for optimizer in client.get("/v1/optimizers").json()["items"]:
+        assert all(setting["description"] for setting in optimizer["settings"]), optimizer["name"]
+
+
 def test_optimizers_can_be_used_as_they_are_described(session: SessionClient) -> None:
     listed = session.client.get("/v1/optimizers").json()["items"]
     assert [each["name"] for each in listed] == sorted(each["name"] for each in listed)

@@ -491,6 +491,8 @@ def test_an_idle_session_is_on_the_disk_only_and_comes_back(tmp_path: Path) -> N
         snapshot = tmp_path / "sessions" / session.id / "snapshot-1.safetensors"
         while not snapshot.exists():  # the test's time limit ends this
             time.sleep(0.01)
+        while client.get("/v1/sessions").json()["items"][0]["state"] != "unloaded":  # this is no use of the session
+            time.sleep(0.01)
         assert session.run(BACKWARD).status_code == 200
         assert session.get("/tensors/w/grad").json()["data"] == [2.0, 4.0, 6.0]
 

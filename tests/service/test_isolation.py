@@ -21,7 +21,7 @@ from ..servers import running
 from .api_keys import bearer, client_with, create_key, id_of, sqlite
 from .conftest import problem
 
-SHARED = {"list_ops", "get_op", "list_optimizers", "list_devices", "get_usage", "get_metrics"}
+SHARED = {"list_ops", "get_op", "list_optimizers", "list_devices", "list_workers", "get_usage", "get_metrics"}
 """Operations on what belongs to no tenant, or names no session (test_usage.py)."""
 CREATING = {"create_session", "import_session", "create_key"}
 """Operations without a parameter in the path that make something of the tenant that asks."""
@@ -86,7 +86,14 @@ def tenants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tenants]:
             {"op": "stop_profile"},
         ]
         assert client.post(f"{path}/programs", json={"instructions": program}).status_code == 200
-        examples = {"session": session, "id": "x_of_a", "op": "mul", "name": "twice_of_a", "call": "1"}
+        examples = {
+            "session": session,
+            "id": "x_of_a",
+            "op": "mul",
+            "name": "twice_of_a",
+            "call": "1",
+            "node": "t:x_of_a",
+        }
         examples["key"] = id_of(keys["a"])
         yield Tenants(url, keys, examples, operations(client.get("/openapi.json").json()))
 

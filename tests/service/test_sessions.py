@@ -10,7 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from .conftest import SessionClient, problem, served
+from .conftest import Sent, SessionClient, problem, served
+from .test_health import slow_program
+from .test_pending import CUBE
 
 
 def test_a_session_says_what_it_holds(session: SessionClient) -> None:
@@ -25,6 +27,32 @@ def test_a_session_says_what_it_holds(session: SessionClient) -> None:
     assert status["programs"] >= 1 and status["instructions"] >= 1
     used, expires = (datetime.fromisoformat(status[name]) for name in ("last_used_at", "expires_at"))
     assert (expires - used).total_seconds() == pytest.approx(status["ttl_s"])
+
+
+def listed(session: SessionClient) -> dict[str, Any]:
+    """The session's item in the list of all."""
+    items = session.client.get("/v1/sessions", params={"limit": 1000}).json()["items"]
+    found: dict[str, Any] = next(item for item in items if item["id"] == session.id)
+    return found
+
+
+def test_the_list_says_what_each_session_does(session: SessionClient) -> None:
+    session.tensor("x", [[1.0, 2.0], [3.0, 4.0]])
+    before = listed(session)
+    assert (before["state"], before["used_bytes"]) == ("idle", 16) and before["programs"] >= 1
+    session.assert_usable()
+    assert listed(session)["programs"] > before["programs"]
+    assert listed(session)["worker"] == session.get().json()["worker"]
+    sent = Sent(session, *slow_program(60, "y"))
+    assert listed(session)["state"] == "running"
+    session.client.delete(session.path)
+    problem(sent.answer(), 409, "cancelled")
+
+
+def test_a_session_that_waits_for_its_client_says_so(session: SessionClient) -> None:
+    assert session.run(*CUBE).status_code == 200
+    assert session.post("/backward", {"tensors": ["loss"]}).status_code == 202
+    assert listed(session)["state"] == "waiting"
 
 
 def test_options(new_session: Callable[..., SessionClient]) -> None:

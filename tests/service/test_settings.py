@@ -1,4 +1,4 @@
-"""The limits that docs/deploy.md lists are those of the server, and what the help of its commands looks like."""
+"""The limits that docs/how-to/limits.md lists are those of the server, and what the help of its commands looks like."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from telegrad_service.cli import main
 from telegrad_service.settings import Settings
 
-DEPLOY = Path(__file__).parents[2] / "docs" / "deploy.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "limits.md"
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 ROW = re.compile(r"^\| `TELEGRAD_(MAX_\w+|REMEMBERED_BYTES|RECONNECT_S)` \| (.+?) \|", re.MULTILINE)
 COMPUTED = frozenset({"max_process_bytes", "max_tenant_bytes"})
@@ -24,7 +24,7 @@ def stated(text: str) -> float:
 
 
 def test_the_table_of_limits_is_that_of_the_settings() -> None:
-    rows = {name.lower(): default for name, default in ROW.findall(DEPLOY.read_text())}
+    rows = {name.lower(): default for name, default in ROW.findall(PAGE.read_text())}
     fields = Settings.model_fields
     assert rows.keys() <= fields.keys()
     for name, default in rows.items():
@@ -33,7 +33,7 @@ def test_the_table_of_limits_is_that_of_the_settings() -> None:
 
 
 def test_every_limit_is_in_the_documentation() -> None:
-    text = DEPLOY.read_text()
+    text = PAGE.read_text()
     limits = [name for name in Settings.model_fields if name.startswith("max_") and not name.startswith("max_json")]
     assert [name for name in limits if f"TELEGRAD_{name.upper()}" not in text] == []
 

@@ -186,3 +186,12 @@ def test_the_sdk_is_counted_as_any_client(url: str, client: httpx.Client) -> Non
     with tg.connect(url):
         assert tg.ones(3).sum().item() == 3.0
     assert client.get("/v1/usage").json()["items"][0]["programs"] > before
+
+
+@pytest.mark.one_process("tests/service/cluster/test_gateway.py has the list of a gateway")
+def test_a_server_without_workers_is_its_own(client: httpx.Client) -> None:
+    answer = client.get("/v1/workers").json()
+    (own,) = answer["items"]
+    assert (own["name"], own["url"], own["state"], answer["next_cursor"]) == ("server", None, "ready", None)
+    assert own["sessions"] == len(client.get("/v1/sessions").json()["items"]) and own["used_bytes"] >= 0
+    assert "cpu" in own["device"].split(", ")

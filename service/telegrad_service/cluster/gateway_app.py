@@ -1,4 +1,4 @@
-"""The application of a gateway: health checks, keys, metrics, and lists from several workers.
+"""The application of a gateway: console, health checks, keys, metrics, and lists from several workers.
 
 All other requests go to :class:`Gateway`.
 """
@@ -23,20 +23,29 @@ from starlette.routing import Mount
 from telegrad_engine.errors import ServerBusy
 
 from .. import __version__
+from ..console import page
 from ..database import Database
 from ..observability.logs import CommandFailed
 from ..observability.metrics import RequestCounts, build_info, counter, gauge, request_counter
 from ..resources import keys
 from ..resources.catalogue import DeviceEntry, DevicePage
-from ..resources.sessions import Session, SessionPage
-from ..resources.status import Readiness, TenantUsage, Usage, get_health, get_metrics
+from ..resources.sessions import UNLOADED, Session, SessionPage
+from ..resources.status import (
+    Readiness,
+    TenantUsage,
+    Usage,
+    WorkerEntry,
+    WorkerPage,
+    get_health,
+    get_metrics,
+)
 from ..routing.dependencies import CurrentPrincipal, found
 from ..routing.route import Route
 from ..routing.schemas import Paged
 from ..server import NotServed, announce, assemble, check_exposure, serve
 from ..settings import GatewaySettings
 from .connection import TunnelProtocol
-from .directory import Directory, WorkerState, guarded
+from .directory import Directory, Worker, WorkerState, guarded
 from .gateway import Gateway
 from .tokens import Secrets
 
@@ -70,14 +79,18 @@ async def get_readiness(gateway: CurrentGateway) -> Readiness:
 
 @router.get("/v1/sessions")
 async def list_sessions(gateway: CurrentGateway, principal: CurrentPrincipal, page: Paged) -> SessionPage:
-    """The tenant's sessions. Those whose worker does not answer are described as they were created."""
+    """The tenant's sessions. Those whose worker does not answer are described as they were created, and unloaded."""
     placed = await guarded(gateway.directory.sessions, principal.tenant)
     found, following = page.of("sessions", placed, lambda each: each.number)
     workers = {each.worker for each in found if each.worker is not None}
     current: dict[str, Any] = {}
     for answer in await gateway.ask(principal, f"/v1/sessions{ALL}", workers) if workers else ():
         current |= {item["id"]: item for item in answer["items"]}
-    items = [Session(**current.get(each.id, each.description)) for each in found]
+    # A worker of an earlier version does not tell all members.
+    items = [
+        Session(**UNLOADED | current.get(each.id, {**each.description, "state": "unloaded"}) | {"worker": each.worker})
+        for each in found
+    ]
     return SessionPage(items=items, next_cursor=following)
 
 
@@ -104,6 +117,33 @@ async def get_usage(gateway: CurrentGateway, principal: CurrentPrincipal, page: 
     items = [TenantUsage(tenant=name or None, **totals[name]) for name in found]
     since = min((answer["since"] for answer in answers), default=datetime.now(UTC))
     return Usage(since=since, items=items, next_cursor=following)
+
+
+@router.get("/v1/workers")
+async def list_workers(gateway: CurrentGateway, principal: CurrentPrincipal, page: Paged) -> WorkerPage:
+    """The workers that are not dead, by name; those that do not answer, as they reported last."""
+    answers = await gateway.ask(principal, f"/v1/workers{ALL}")
+    current = {item["name"]: item for answer in answers for item in answer["items"]}
+    workers = {worker.id: worker for worker in gateway.members.all}
+    found, following = page.of("workers", sorted(workers), str)
+    items = [_worker(workers[name], current.get(name)) for name in found]
+    return WorkerPage(items=items, next_cursor=following)
+
+
+def _worker(worker: Worker, current: Any) -> WorkerEntry:
+    """The entry of a worker, with its own answer if there is one."""
+    if current is not None:
+        return WorkerEntry(**current | {"state": str(worker.state)})
+    return WorkerEntry(
+        name=worker.id,
+        url=worker.url,
+        state="unreachable",
+        version=worker.version,
+        sessions=worker.report.sessions,
+        max_sessions=worker.report.max_sessions,
+        device=", ".join(worker.devices),
+        used_bytes=None,
+    )
 
 
 def gateway_metrics(gateway: Gateway, counts: RequestCounts) -> Iterator[Metric]:
@@ -143,7 +183,7 @@ def create_gateway(settings: GatewaySettings, database: Database) -> FastAPI:
         raise NotServed(text) from error
     secrets = Secrets(database, settings.cluster_secret.get_secret_value())
     gateway = Gateway(Directory(database), secrets, settings.worker_timeout_s, tls)
-    assemble(app, settings, gateway, [keys.router, router], gateway_metrics)
+    assemble(app, settings, gateway, [keys.router, router, page.router], gateway_metrics)
     app.router.routes.append(Mount("/", app=gateway))
     return app
 

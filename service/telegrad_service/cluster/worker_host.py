@@ -34,7 +34,7 @@ from ..hosting.session_handle import GOING_AWAY, SessionHandle, SessionOptions
 from ..journal.data_folder import DataFolder
 from ..journal.format import pack, unpack
 from ..journal.session_files import Manifest, SessionFiles
-from ..resources.sessions import Session, members
+from ..resources.sessions import UNLOADED, Session, members
 from ..settings import WorkerSettings
 from ..tenants.principal import ANYONE, Principal
 from .directory import FIRST_EPOCH, Directory, Placement, Report, guarded
@@ -61,16 +61,13 @@ NO_ROOM = ServerBusy, SessionLimit, TooLarge
 
 
 class WorkerHost(SessionHost):
-    """Hosts the sessions of one worker. ``worker_id``, its id in the directory, changes if the worker joins again."""
+    """Hosts the sessions of one worker. ``worker_id`` is empty before it joins, and changes if it joins again."""
 
     def __init__(self, settings: WorkerSettings, directory: Directory, secrets: Secrets) -> None:
         super().__init__(settings, shared=True)
         self._directory, self._secrets = directory, secrets
         self.library: ClusterLibrary = ClusterLibrary(directory.database)
-        self.worker_id = ""
-        """The worker's id; empty before it joins."""
-        self.url = ""
-        """The address of this worker for gateways and clients."""
+        self.url: str = ""
         self.epochs: dict[str, int] = {}
         """The epochs of the sessions of this worker."""
         self.leaving = False
@@ -108,6 +105,7 @@ class WorkerHost(SessionHost):
                 heartbeat_ttl_s=self._settings.heartbeat_ttl_s if manifest.heartbeats else None,
                 durable=True,
                 sequence=0,  # it is in the journal, which is read when the session is used
+                **UNLOADED,
             ).model_dump(mode="json")
             found = Placement(manifest.id, manifest.tenant, None, manifest.epoch, True, manifest.device, description)
             try:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import nullcontext, suppress
-from functools import cache, partial
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from functools import cache
 from inspect import signature
 from time import perf_counter
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 from pydantic import BaseModel
@@ -29,7 +30,7 @@ from telegrad_engine.session.snapshot import undone_on_error
 from .. import problems
 from ..http.representations import JSON, decompressed
 from ..observability import tracing
-from ..observability.feed import Feed
+from ..observability.feed import Event, Feed
 from ..observability.request import OVER_STREAM, REQUEST
 from .sequence import HostedSession, SequenceRecord, StreamAnswer, digest_of, parse_number
 
@@ -40,6 +41,8 @@ COMMANDS: dict[str, Callable[..., Any]] = {}
 QUERIES: set[Callable[..., Any]] = set()
 NAMES: dict[Callable[..., Any], str] = {}
 """The names of commands in journals."""
+KINDS = dict.fromkeys(("run_program", "run_streamed_program", "run_instructions"), "program") | {"run_op": "op"}
+"""What calls are for listeners, where it is not the name of the command."""
 WORKLOADS: dict[Callable[..., Any], Callable[..., Hashable | None]] = {}
 """The workloads of functions that may run on the event loop; see :func:`brief`."""
 
@@ -94,6 +97,8 @@ def _models(function: Callable[..., Any]) -> tuple[type[BaseModel] | None, ...]:
     return tuple(hint if isinstance(hint, type) and issubclass(hint, BaseModel) else None for hint in types)
 
 
+OBSERVED = {wire.OBSERVED: "true"}
+"""The label of answers while somebody observes the session: the client may send lines and modules then."""
 MAX_ELEMENTS = 4096
 """The most elements of a tensor with which a call runs on the event loop. Special values, such as NaN, may be slow."""
 
@@ -188,7 +193,9 @@ def _numbered_answer(
         progress = record.progress_of(number)
         with nullcontext() if tracing.tracer is None else tracing.program_span(session, metadata):
             answer = _run_message(session, metadata, arrays, max_depth, within, progress)
-        content = wire.lend_answer(answer, {"sequence": str(number)})
+        observed = session.observation is not None and session.observation.observes
+        labels = {"sequence": str(number)} | (OBSERVED if observed else {})
+        content = wire.lend_answer(answer, labels)
         if isinstance(content, BorrowedAnswer):
             session.lent.add(content)
     except NotAtOnce:
@@ -198,7 +205,7 @@ def _numbered_answer(
     except Exception:
         logger.exception("a program of the stream met an error of the server's own")
         return StreamAnswer(number, error=InternalError(problems.OWN_FAULT)), True
-    return StreamAnswer(number, content), answer.pending is not None
+    return StreamAnswer(number, content, observed=observed), answer.pending is not None
 
 
 def _run_message(
@@ -229,37 +236,97 @@ def _bare(error: TelegradError) -> TelegradError:
     return error.with_traceback(None)
 
 
-def run_published(
-    feed: Feed, loop: asyncio.AbstractEventLoop, function: Callable[..., T], session: Session, *arguments: Any
-) -> T:
-    """Return ``function(session, …)``, and publish an event if it ran a program or failed."""
-    programs, instructions, started = session.programs, session.instructions, perf_counter()
-    request = REQUEST.get()
-    sequence, request_id = (None, None) if request is None else (request.sequence, request.id)
-    error: TelegradError | None = None
+class Submission(NamedTuple):
+    """A call of a session that somebody listens to."""
+
+    feed: Feed
+    loop: asyncio.AbstractEventLoop
+    kind: str
+    """What the call is, in words of the API."""
+    since: float
+    """When it was submitted, by ``perf_counter``."""
+
+
+def kind_of(function: Callable[..., Any]) -> str:
+    """What a call of a command or a query is, for listeners."""
+    name = NAMES.get(function, function.__name__)
+    return KINDS.get(name, name)
+
+
+class Report:
+    """What listeners learn of a call. While it runs, the session has their observation."""
+
+    def __init__(self, submission: Submission, session: Session) -> None:
+        self._submission, self._session = submission, session
+        self._programs, self._instructions = session.programs, session.instructions
+        request = REQUEST.get()
+        self._sequence: int | None = None if request is None else request.sequence
+        self._request_id: str | None = None if request is None else request.id
+        self._error: str | None = None
+        observation = session.observation = submission.feed.observation
+        assert observation is not None
+        self._observation, self._step = observation, observation.step
+        self._started = perf_counter()
+        self._seconds = 0.0
+
+    def end(self, result: Any = None, error: TelegradError | None = None) -> None:
+        """Note the end of the call, with its result or its error."""
+        self._seconds, self._session.observation = perf_counter() - self._started, None
+        if isinstance(result, StreamAnswer):
+            self._sequence, error = result.number, result.error
+            self._request_id = f"{self._request_id}-{result.number}"
+        self._error = None if error is None else error.slug
+
+    def publish(self, counts_graph: bool = True) -> None:
+        """Publish events, if the call ran a program or failed. Its effects must be complete."""
+        session, feed = self._session, self._submission.feed
+        if session.programs == self._programs and self._error is None:
+            return
+        program = {
+            "sequence": self._sequence,
+            "kind": self._submission.kind,
+            "instructions": session.instructions - self._instructions,
+            "queued_s": self._started - self._submission.since,
+            "seconds": self._seconds,
+            "planned": self._observation.planned,
+            "digest": self._observation.digest,
+            "used_bytes": session.accounts.used_bytes,
+            "error": self._error,
+            "request_id": self._request_id,
+        }
+        events = [Event("program", program)]
+        if self._observation.observes:
+            events += self._observed(counts_graph)
+        feed.submit(self._submission.loop, events)
+
+    def _observed(self, counts_graph: bool) -> Iterator[Event]:
+        session, observation = self._session, self._observation
+        if scalars := observation.taken_scalars():
+            values = [each._asdict() for each in scalars]
+            yield Event("scalars", {"sequence": self._sequence, "at": datetime.now(UTC).isoformat(), "values": values})
+        if (step := observation.step) is not None and step is not self._step:
+            observation.step_sequence = self._sequence
+            data = {"sequence": self._sequence, "revision": step.revision, "nodes": len(step.record)}
+            yield Event("step", data)
+        if counts_graph and (nodes := observation.count_graph(session)) is not None:
+            yield Event("graph", {"revision": session.programs, "nodes": nodes})
+
+
+def run_published(submission: Submission, function: Callable[..., T], session: Session, *arguments: Any) -> T:
+    """Return ``function(session, …)``, and publish events if it ran a program or failed."""
+    report = Report(submission, session)
     try:
         result = function(session, *arguments)
-        if isinstance(result, StreamAnswer):
-            sequence, error, request_id = result.number, result.error, f"{request_id}-{result.number}"
+        report.end(result)
         return result
-    except TelegradError as raised:
-        error = raised
+    except TelegradError as error:
+        report.end(error=error)
+        raise
+    except BaseException:
+        report.end()
         raise
     finally:
-        if session.programs > programs or error is not None:
-            publish = partial(
-                feed.publish,
-                "program",
-                sequence=sequence,
-                instructions=session.instructions - instructions,
-                seconds=perf_counter() - started,
-                used_bytes=session.accounts.used_bytes,
-                error=None if error is None else error.slug,
-                request_id=request_id,
-            )
-            with suppress(RuntimeError):  # the loop ended while this was running
-                loop.call_soon_threadsafe(publish)
-        error = None  # its traceback refers to this frame
+        report.publish()
 
 
 @command("run_instructions")

@@ -78,6 +78,10 @@ class SessionHost:
 
     draining = False
     """Whether the host refuses work because the server is about to stop."""
+    url: str | None = None
+    """The address of this worker for gateways and clients; None on a server without a cluster."""
+    worker_id = ""
+    """The id of this worker in the directory of its cluster; empty on a server without a cluster."""
 
     def __init__(self, settings: Settings, shared: bool = False) -> None:
         """With ``shared``, other servers also use the data folder, and :meth:`open` takes sessions over."""
@@ -151,7 +155,7 @@ class SessionHost:
         number = next(self._numbers)
         queue = self.quotas.session_queue(options.tenant)
         handle = SessionHandle(number, options, ttl_s, heartbeat_ttl_s, state, self.workers, self._activity, queue)
-        handle.account = self.ledger.opened(options.tenant, state)
+        handle.account, handle.worker = self.ledger.opened(options.tenant, state), self.worker_id or None
         self._sessions[handle.id] = handle
         return handle
 

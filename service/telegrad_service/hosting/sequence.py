@@ -45,6 +45,8 @@ class StreamAnswer(NamedTuple):
     """The program's sequence number, if it could be read."""
     answer: Container | BorrowedAnswer = b""
     error: TelegradError | None = None
+    observed: bool = False
+    """Whether the answer says that the session is observed, which a replay of it would not say."""
 
 
 class _Entry(NamedTuple):

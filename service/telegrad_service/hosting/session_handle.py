@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from telegrad_engine import dtypes
 from telegrad_engine.cancellation import CancellationToken
@@ -30,7 +30,7 @@ from ..observability.request import REQUEST
 from ..observability.tracing import run_for
 from ..tenants.principal import ANYONE
 from .actor import Activity, Actor, Workers
-from .commands import QUERIES, WORKLOADS, run_instructions, run_published
+from .commands import QUERIES, WORKLOADS, Report, Submission, kind_of, run_instructions, run_published
 from .durable import Durable
 from .sequence import HostedSession, SequenceRecords
 
@@ -102,6 +102,8 @@ class SessionHandle:
 
     account: SessionAccount
     """What the session has used; its host sets it."""
+    worker: str | None = None
+    """The id of the worker that has the session; None on a server without workers."""
 
     def __init__(
         self,
@@ -142,6 +144,8 @@ class SessionHandle:
         self.actor = Actor(workers, "" if self.tenant == ANYONE.tenant else self.tenant)
         """Runs the calls."""
         self._activity = activity
+        self._report: Report | None = None
+        """What listeners learn of the last :meth:`run_at_once`, once its effects are complete."""
         self._recording = asyncio.Lock()
         """Held by a numbered request whose commands are written together with its answer."""
 
@@ -149,6 +153,25 @@ class SessionHandle:
     def _session(self) -> HostedSession | None:
         """The session; None while it is only on the disk."""
         return self._state.session
+
+    @property
+    def state(self) -> Literal["idle", "running", "waiting", "unloaded"]:
+        """What the session does now."""
+        if self.actor.busy:
+            return "running"
+        if self._session is None:
+            return "unloaded"
+        return "waiting" if self._session.suspensions.waiting else "idle"
+
+    @property
+    def used_bytes(self) -> int:
+        """The bytes of tensors that ids and the graph hold."""
+        return 0 if self._session is None else self._session.accounts.used_bytes
+
+    @property
+    def programs(self) -> int:
+        """The number of programs that ran since the session was loaded."""
+        return 0 if self._session is None else self._session.programs
 
     @property
     def senders(self) -> SequenceRecords:
@@ -229,7 +252,8 @@ class SessionHandle:
         """Return ``function(session, *arguments)``, run after all earlier calls."""
         task: Callable[..., T] = function
         if self.feed.listeners:
-            task = partial(run_published, self.feed, asyncio.get_running_loop(), task)
+            submission = Submission(self.feed, asyncio.get_running_loop(), kind_of(function), time.perf_counter())
+            task = partial(run_published, submission, task)
         task = partial(run_for, REQUEST.get(), task)
         if not isinstance(self._state, Durable):
             workload = self._workload(self._state, function, arguments)
@@ -283,6 +307,9 @@ class SessionHandle:
         """
         if not self.actor.busy and self._session is not None:  # a thread flushes the session by itself
             self._session.flush()
+            if self._report is not None:
+                report, self._report = self._report, None
+                report.publish(self._session.has_small_graphs)
 
     def run_at_once(self, function: Callable[..., T], *args: Any) -> T:
         """Return ``function(session, …, within=…)``, run on the event loop for at most ``within`` seconds.
@@ -293,18 +320,24 @@ class SessionHandle:
         self._activity.note(self.number)
         within = AT_ONCE_S if self.alone else TINY_S
         session = self._session
-        if (
-            session is None
-            or self.actor.busy
-            or session.last_s > within
-            or self._recording.locked()
-            or self.feed.listeners
-        ):
+        if session is None or self.actor.busy or session.last_s > within or self._recording.locked():
             raise NotAtOnce
-        if isinstance(self._state, Durable):
-            result: T = self._state.run_at_once(function, args, within)
-        else:
-            result = function(session, *args, within=within)
+        report = None
+        if self.feed.listeners:
+            self.flush()  # so that the report counts this program alone
+            submission = Submission(self.feed, asyncio.get_running_loop(), kind_of(function), time.perf_counter())
+            report = Report(submission, session)
+        try:
+            if isinstance(self._state, Durable):
+                result: T = self._state.run_at_once(function, args, within)
+            else:
+                result = function(session, *args, within=within)
+        except BaseException:
+            session.observation = None
+            raise
+        if report is not None:
+            report.end(result)
+            self._report = report
         self.use()
         return result
 

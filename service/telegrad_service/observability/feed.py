@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from telegrad_engine.errors import LimitExceeded
+from telegrad_engine.inspection.observation import Observation
 
 MAX_EVENTS = 256
 """The most events that wait for one listener."""
 MAX_LISTENERS = 16
 """The most listeners of one session."""
 
+OBSERVED = frozenset({"graph", "scalars", "step"})
+"""Events for listeners that ask for them."""
+GATHERED_S = 0.03
+"""Seconds that events of programs wait for others, with which they are sent."""
 WARNING_S = 60.0
 """Seconds before the end of a session at which its listeners are warned."""
 
@@ -32,7 +38,9 @@ class Event(NamedTuple):
 class Listener:
     """One client that listens. All methods are called on the event loop."""
 
-    def __init__(self, size: int = MAX_EVENTS) -> None:
+    def __init__(self, size: int = MAX_EVENTS, observes: bool = False) -> None:
+        self.observes = observes
+        """Whether it wants steps and numbers, too."""
         self._size = size
         self._events: deque[Event] = deque()
         self._lost = 0
@@ -55,16 +63,17 @@ class Listener:
             self._events.append(Event("lost", {"count": self._lost}))
             self._lost = 0
 
-    async def next(self, seconds: float) -> Event | None:
-        """The next event; None after ``seconds`` seconds without an event, and after the last one."""
+    async def next(self, seconds: float) -> list[Event]:
+        """The events that wait, or the next one; none after ``seconds`` seconds without one, and after the last one."""
         if not self._events and not self._ended:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._changed.wait()
         self._changed.clear()
-        if not self._events:
-            self._tell_lost()
-        return self._events.popleft() if self._events else None
+        self._tell_lost()
+        found = list(self._events)
+        self._events.clear()
+        return found
 
     @property
     def ended(self) -> bool:
@@ -77,29 +86,67 @@ class Feed:
 
     def __init__(self) -> None:
         self.listeners: set[Listener] = set()
+        self.observation: Observation | None = None
+        """The observation of the session; None before the first listener."""
         self._warned = 0.0
+        self._submitted: deque[Event] = deque()
+        """Events of other threads that are not published yet."""
+        self._scheduled = False
+        """Whether they will be."""
 
-    def listen(self) -> Listener:
-        """Add a listener. Raises LimitExceeded if there are too many."""
+    def listen(self, observes: bool = False) -> Listener:
+        """Add a listener, which wants steps and numbers if ``observes``. Raises LimitExceeded if there are too many."""
         if len(self.listeners) >= MAX_LISTENERS:
             raise LimitExceeded(f"the session has {MAX_LISTENERS} listeners, as many as it may")
-        listener = Listener()
+        listener = Listener(observes=observes)
         self.listeners.add(listener)
+        self._update()
         return listener
 
-    def publish(self, name: str, **data: Any) -> None:
-        """Send an event to all listeners."""
-        event = Event(name, data)
-        for listener in self.listeners:
-            listener.offer(event)
+    def leave(self, listener: Listener) -> None:
+        """Remove a listener."""
+        self.listeners.discard(listener)
+        self._update()
+
+    def _update(self) -> None:
+        self.observation = self.observation or Observation()
+        self.observation.observes = any(listener.observes for listener in self.listeners)
+        if not self.observation.observes:
+            self.observation.end_step()
+
+    @property
+    def observes(self) -> bool:
+        """Whether any listener wants steps and numbers."""
+        return self.observation is not None and self.observation.observes
+
+    def publish(self, events: Iterable[Event]) -> None:
+        """Send events to all listeners; those of :data:`OBSERVED`, to those who want them."""
+        for event in events:
+            for listener in self.listeners:
+                if listener.observes or event.name not in OBSERVED:
+                    listener.offer(event)
+
+    def submit(self, loop: asyncio.AbstractEventLoop, events: Iterable[Event]) -> None:
+        """Publish events soon, several together. Any thread may call this."""
+        self._submitted.extend(events)
+        if not self._scheduled:
+            self._scheduled = True
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(loop.call_later, GATHERED_S, self._publish_submitted)
+
+    def _publish_submitted(self) -> None:
+        self._scheduled = False  # first: another thread may submit meanwhile
+        while self._submitted:
+            self.publish([self._submitted.popleft()])
 
     def warn_before(self, expires_at: float, now: float) -> None:
         """Publish ``expiring`` in the last ``WARNING_S`` seconds, once for each time at which the session expires."""
         if expires_at - now < WARNING_S and expires_at != self._warned:
             self._warned = expires_at
-            self.publish("expiring", expires_at=datetime.fromtimestamp(expires_at, UTC).isoformat())
+            self.publish([Event("expiring", {"expires_at": datetime.fromtimestamp(expires_at, UTC).isoformat()})])
 
     def end(self, name: str, reason: str) -> None:
         """Send the last event to all listeners."""
+        self._publish_submitted()
         for listener in self.listeners:
             listener.offer(Event(name, {"reason": reason}), is_last=True)

@@ -1,6 +1,6 @@
 """``/v1/sessions/{session}/backward``, ``…/grad`` and ``…/pending``: backward passes that wait for the client.
 
-docs/client-evaluated.md describes the calls that they wait for.
+docs/how-to/client-evaluated.md describes the calls that they wait for.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from operator import attrgetter
 from typing import Annotated, Any, Literal
@@ -31,6 +31,9 @@ class OpParam(Answer):
     """A parameter of an op or verb."""
 
     name: str = Field(examples=["input"])
+    description: str = Field(
+        description="What it means; empty for a function that a client has registered.", examples=["The input tensor."]
+    )
     kind: str = Field(description="Its type, in PyTorch's words.", examples=["Tensor"])
     source: Literal["input", "attr"] = Field(description="Whether it is passed in `inputs` or in `attrs`.")
     position: int = Field(description="Its position in the signature.", examples=[0])
@@ -50,18 +53,19 @@ class Parameters(Answer):
     )
 
 
-def parameters_of(params: Iterable[Param]) -> dict[str, list[OpParam]]:
-    """The members of :class:`Parameters` for declared parameters."""
-    found = params_of(params)
+def parameters_of(declared: Signature) -> dict[str, list[OpParam]]:
+    """The members of :class:`Parameters` for a signature."""
+    found = params_of(declared.params, declared.describe)
     by_source = {f"{source}s": [param for param in found if param.source == source] for source in ("input", "attr")}
     return {**by_source, "params": found}
 
 
-def params_of(params: Iterable[Param]) -> list[OpParam]:
-    """The schemas of declared parameters."""
+def params_of(params: Iterable[Param], describe: Callable[[Param], str]) -> list[OpParam]:
+    """The schemas of declared parameters, with their descriptions."""
     return [
         OpParam(
             name=param.name,
+            description=describe(param),
             kind=param.kind.word,
             source="input" if param.kind.is_tensor else "attr",
             position=position,
@@ -85,6 +89,10 @@ class OpEntry(Parameters):
     aliases: list[str] = Field(description="Its other names.", examples=[[]])
     signature: str = Field(examples=["exp(Tensor input) -> Tensor"])
     doc: str = Field(examples=["e to the power of the input."])
+    returns: str = Field(
+        description="The shapes and dtypes of its results; empty for verbs and functions.",
+        examples=["A tensor of the shape of ``input``. Its dtype is the promoted dtype."],
+    )
     outputs: list[str] = Field(description="Names of its outputs; empty if their number varies.", examples=[["result"]])
     differentiable: bool = Field(examples=[True])
     inplace: bool = Field(description="Whether it has an in-place form: its name and a trailing _.", examples=[True])
@@ -182,20 +190,22 @@ async def get_op(
 async def list_optimizers(page: Paged) -> OptimizerPage:
     """The algorithms of the verb `optim_step`, with their settings and states, ordered by name."""
     found, following = page.of("optimizers", sorted(OPTIMIZERS.values(), key=attrgetter("name")), attrgetter("name"))
-    return OptimizerPage(items=[*map(_optimizer, found)], next_cursor=following)
+    return OptimizerPage(items=[*map(optimizer_entry, found)], next_cursor=following)
 
 
 SHAPES = dict.fromkeys(SCALARS, "scalar") | {name: ("column", "row")[dim] for name, dim in REDUCED.items()}
 
 
-def _optimizer(declared: Optimizer) -> OptimizerEntry:
+def optimizer_entry(declared: Optimizer) -> OptimizerEntry:
+    """How the API describes an optimizer."""
     states = [
         OptimizerState(
             name=name, shape=SHAPES.get(name, "parameter"), initial=INITIAL.get(name, 0.0), only_with=setting
         )
         for name, setting in {**dict.fromkeys(declared.states), **declared.optional}.items()
     ]
-    return OptimizerEntry(name=declared.name, doc=declared.doc, settings=params_of(declared.params), states=states)
+    settings = params_of(declared.params, declared.describe)
+    return OptimizerEntry(name=declared.name, doc=declared.doc, settings=settings, states=states)
 
 
 @router.get("/devices", summary="List the devices")
@@ -240,7 +250,7 @@ def search(prefix: str | None, text: str | None, kind: str | None, library: Libr
 
 
 def _op(op: Op) -> OpEntry:
-    same = ("name", "namespace", "aliases", "differentiable", "inplace", "view", "random", "internal", "doc")
+    same = ("name", "namespace", "aliases", "differentiable", "inplace", "view", "random", "internal", "doc", "returns")
     facts = {name: getattr(op, name) for name in same}
     return _entry(op.key, "op", op, outputs=() if op.lists_outputs else op.outputs, **facts)
 
@@ -252,7 +262,7 @@ def _function(function: Applicable) -> OpEntry:
 
 def _entry(key: str, kind: OpKind, declared: Signature, **facts: Any) -> OpEntry:
     """An entry with the parameters of ``declared``. Fields missing from ``facts`` are empty or false."""
-    absent: dict[str, Any] = {"name": key, "namespace": "", "aliases": [], "outputs": []}
+    absent: dict[str, Any] = {"name": key, "namespace": "", "aliases": [], "returns": "", "outputs": []}
     absent |= dict.fromkeys(("differentiable", "inplace", "view", "random", "internal"), False)
-    members = {**absent, **facts, **parameters_of(declared.params)}
+    members = {**absent, **facts, **parameters_of(declared)}
     return OpEntry(key=key, kind=kind, signature=declared.signature, **members)

@@ -172,7 +172,7 @@ def _register_function(session: Session, definition: Mapping[str, Any], attrs: M
 
 def _function_entry(session: Session, function: Applicable) -> dict[str, Any]:
     """The members of :class:`FunctionEntry`."""
-    parameters = parameters_of(function.signature.params)
+    parameters = parameters_of(function.signature)
     return {
         "name": function.name,
         "scope": "session" if function.name in session.functions.own else "server",

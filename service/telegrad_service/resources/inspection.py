@@ -1,8 +1,7 @@
-"""``/v1/sessions/{session}/graph``, ``…/profile``, ``…/compiled`` and ``…/events``: what a session does."""
+"""``/v1/sessions/{session}/profile``, ``…/compiled`` and ``…/events``: what a session does."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from operator import itemgetter
 from typing import Annotated, Any, Literal
@@ -11,93 +10,16 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 from starlette.responses import StreamingResponse
 
-from telegrad_engine import visualization
 from telegrad_engine.profiler import to_data
 from telegrad_engine.program import json_codec
 
 from ..hosting.commands import query
-from ..http.representations import JSON
 from ..observability.feed import Event, Feed, Listener
-from ..routing.dependencies import Accepted, CurrentSession, InSession, ServerSettings
+from ..routing.dependencies import CurrentSession, InSession, ServerSettings
 from ..routing.route import Route, route_options
-from ..routing.schemas import Answer, DType, Page, Paged, TensorId
+from ..routing.schemas import Answer, Page, Paged
 
 router = APIRouter(prefix="/v1/sessions/{session}", route_class=Route)
-DOT = "text/vnd.graphviz"
-MERMAID = "text/vnd.mermaid"
-SVG = "image/svg+xml"
-FORMATS = {"json": JSON, "dot": DOT, "mermaid": MERMAID, "svg": SVG}
-TO_TEXT = {DOT: visualization.to_dot, MERMAID: visualization.to_mermaid, SVG: visualization.to_svg}
-INERT = {"content-security-policy": "default-src 'none'; sandbox", "x-content-type-options": "nosniff"}
-"""Headers with which a browser that opens the picture runs nothing and loads nothing."""
-TEXTS: dict[int | str, Any] = {
-    200: {
-        "description": "The graph.",
-        "content": {
-            DOT: {"schema": {"type": "string"}, "example": 'digraph { n0 [label="MulBackward0"]; }'},
-            MERMAID: {"schema": {"type": "string"}, "example": 'flowchart TD\n  n0["MulBackward0"]'},
-            SVG: {"schema": {"type": "string"}, "example": '<svg xmlns="http://www.w3.org/2000/svg"></svg>'},
-        },
-    }
-}
-
-
-class GraphNode(Answer):
-    """An operation, or a tensor that no operation made."""
-
-    id: str = Field(description="Names the node, in this response only.", examples=["n0"])
-    kind: Literal["op", "leaf", "tensor"] = Field(description="`tensor` is a root that requires no grad.")
-    op: str | None = Field(description="The op's key, as in `GET /v1/ops/{op}`; null for a tensor.", examples=["mul"])
-    grad_fn: str = Field(examples=["MulBackward0"])
-    shape: list[int] = Field(examples=[[2]])
-    dtype: DType = Field(examples=["float32"])
-    tensors: list[TensorId] = Field(description="The ids of the tensors that it is, or made.", examples=[["y"]])
-
-
-class GraphEdge(Answer):
-    """A value that flows from `source` to `target`."""
-
-    source: str = Field(examples=["n1"])
-    target: str = Field(examples=["n0"])
-    output: int = Field(description="The index among the outputs of `source`.", examples=[0])
-    input: int = Field(description="The index among the inputs of `target`.", examples=[0])
-    shape: list[int] = Field(examples=[[2]])
-    dtype: DType = Field(examples=["float32"])
-
-
-class Graph(Answer):
-    """Operations, newest first, then leaves; and the values between them."""
-
-    nodes: list[GraphNode]
-    edges: list[GraphEdge]
-    omitted: int = Field(description="The number of older operations that are not part of the drawing.", examples=[0])
-
-
-@router.get("/graph", tags=["graph"], summary="Draw the graph", response_model=Graph, responses=TEXTS)
-@route_options(writes=(JSON, DOT, MERMAID, SVG))
-@query
-def get_graph(
-    session: InSession,
-    accept: Accepted,
-    root: Annotated[list[str] | None, Query(description="Ids of the tensors whose history is drawn.")] = None,
-    format: Annotated[
-        Literal["json", "dot", "mermaid", "svg"] | None,
-        Query(
-            description="JSON, Graphviz DOT, a Mermaid flowchart or an SVG picture; `Accept` decides if this is absent."
-        ),
-    ] = None,
-) -> Response:
-    """The operations that made tensors. Without `root`, the history of all tensors of the session."""
-    tensors = [session.get(name) for name in root or ()]
-    if not root:
-        tensors = [tensor for tensor in session.tensors.values() if tensor._last_grad_fn is not None]
-    found = visualization.draw(tensors, session.tensors)
-    media_type = accept if format is None else FORMATS[format]
-    to_text = TO_TEXT.get(media_type)
-    content = json_codec.dumps(visualization.to_json(found)) if to_text is None else to_text(found)
-    return Response(content, headers=INERT if media_type == SVG else None, media_type=media_type)
-
-
 # Profiles -----------------------------------------------------------------------------------------
 
 Category = Literal["op", "backward", "range", "verb"]
@@ -195,7 +117,7 @@ HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 def encode(event: Event) -> bytes:
     """An event in the format of server-sent events. JSON has no line breaks, so one line holds the data."""
-    return f"event: {event.name}\ndata: {json.dumps(event.data)}\n\n".encode()
+    return b"event: %b\ndata: %b\n\n" % (event.name.encode(), json_codec.dumps_ascii(event.data))
 
 
 async def listen(feed: Feed, listener: Listener, period_s: float) -> AsyncIterator[bytes]:
@@ -203,14 +125,15 @@ async def listen(feed: Feed, listener: Listener, period_s: float) -> AsyncIterat
     try:
         yield b": the session's events from now on\n\n"
         while not listener.ended:
-            event = await listener.next(period_s)
-            yield b": still here\n\n" if event is None else encode(event)
+            events = await listener.next(period_s)
+            yield b"".join(map(encode, events)) or b": still here\n\n"
     finally:
-        feed.listeners.discard(listener)
+        feed.leave(listener)
 
 
 EXAMPLE = Event("program", {
-    "sequence": 7, "instructions": 12, "seconds": 0.0004, "used_bytes": 4096, "error": None, "request_id": "5f0c7d1b-7"
+    "sequence": 7, "kind": "program", "instructions": 12, "queued_s": 0.00002, "seconds": 0.0004, "planned": True,
+    "digest": "9f86d081884c7d65", "used_bytes": 4096, "error": None, "request_id": "5f0c7d1b-7",
 })  # fmt: skip
 
 
@@ -227,17 +150,30 @@ EXAMPLE = Event("program", {
     },
 )
 @route_options(writes=(EVENT_STREAM,))
-async def listen_to_session(request: Request, handle: CurrentSession, settings: ServerSettings) -> Response:
+async def listen_to_session(
+    request: Request,
+    handle: CurrentSession,
+    settings: ServerSettings,
+    observe: Annotated[
+        bool, Query(description="Whether to observe steps, and to send `scalars`, `step` and `graph`.")
+    ] = False,
+) -> Response:
     """Server-sent events, from the time of the request until the session ends or the server stops.
 
-    `program`: a program ended, with its `sequence` number (or null), `instructions`, `seconds`, the session's
-    `used_bytes`, the slug of its `error` (or null) and its `request_id`. `expiring`: within a minute, at `expires_at`.
-    `ended`: the session ended, for a `reason`. `closing`: the server stops. `lost`: the client read too slowly and
-    missed `count` events.
+    `program`: a program ended, with its `sequence` number (or null), `kind`, `instructions`, the seconds that it waited
+    (`queued_s`) and ran (`seconds`), whether it ran as one list of NumPy calls (`planned`), the `digest` of its
+    template (or null), the session's `used_bytes`, the slug of its `error` (or null) and its `request_id`. `expiring`:
+    within a minute, at `expires_at`. `ended`: the session ended, for a `reason`. `closing`: the server stops. `lost`:
+    the client read too slowly and missed `count` events.
+
+    With `observe`, a program is observed about once a second, with at most 2 % of the session's time. `scalars`: a
+    program fetched numbers, `values` with `key`, `label` and `value`. `step`: a step was observed, which
+    `GET …/graph/folded?source=step` shows; `revision` and its number of `nodes`. `graph`: the graph has changed, at
+    most four times a second; `revision` and the number of `nodes`.
 
     Listening is not a use of the session, and does not keep it alive.
     """
     if "telegrad.head" in request.scope:
         return Response(headers=HEADERS, media_type=EVENT_STREAM)
-    events = listen(handle.feed, handle.feed.listen(), settings.stream_ping_s)
+    events = listen(handle.feed, handle.feed.listen(observe), settings.stream_ping_s)
     return StreamingResponse(events, headers=HEADERS, media_type=EVENT_STREAM)

@@ -125,6 +125,8 @@ class ProgramResult(Answer):
     )
 
 
+OBSERVED_HEADER = "Telegrad-Observed"
+"""The header of answers while somebody observes the session: the client may send lines and modules then."""
 EXAMPLE = {
     "instructions": [
         {"op": "tensor", "outputs": ["x"], "attrs": {"data": [1.0, 2.0], "requires_grad": True}},
@@ -188,4 +190,5 @@ async def run_program(request: HTTPRequest) -> Response:
         settings.max_json_elements,
         most if scope.get("telegrad.coded") else None,  # a zstd frame is decompressed there
     )
-    return Response(content, media_type=accept)
+    observed = {OBSERVED_HEADER: "true"} if handle.feed.observes else None
+    return Response(content, headers=observed, media_type=accept)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from fastapi import Request as HTTPRequest
@@ -82,6 +82,9 @@ class SessionUpdate(Request):
     ttl_s: Ttl | None = Field(default=None, description=TTL)
 
 
+SessionState = Literal["idle", "running", "waiting", "unloaded"]
+
+
 class Session(Answer):
     """A session."""
 
@@ -108,6 +111,17 @@ class Session(Answer):
     sequence: int = Field(
         description="The last sequence number that was used without a sender; 0 before the first.", examples=[0]
     )
+    state: SessionState = Field(
+        description="`running`: it computes, or a request waits in it. `waiting`: a backward pass waits for the "
+        "client. `unloaded`: it is only on the disk, or its worker does not answer.",
+        examples=["idle"],
+    )
+    used_bytes: int = Field(description="The bytes of tensors that ids and the graph hold.", examples=[8])
+    programs: int = Field(description="The number of programs that ran since it was loaded.", examples=[1])
+    worker: str | None = Field(
+        description="The worker that has it; null on a server without workers, and while no worker has it.",
+        examples=[None],
+    )
 
 
 class SessionStatus(Session):
@@ -115,9 +129,7 @@ class SessionStatus(Session):
 
     version: str = Field(description="The server's version.", examples=["0.1.0"])
     tensors: int = Field(description="The number of tensors that have an id.", examples=[1])
-    used_bytes: int = Field(description="The bytes of tensors that ids and the graph hold.", examples=[8])
     max_bytes: int = Field(description="The most bytes that it may hold.", examples=[2**31])
-    programs: int = Field(description="The number of programs that ran.", examples=[1])
     instructions: int = Field(description="The number of instructions that ran.", examples=[1])
 
 
@@ -144,6 +156,10 @@ class SessionPage(Page[Session]):
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=Route)
 
 
+UNLOADED: dict[str, Any] = {"state": "unloaded", "used_bytes": 0, "programs": 0, "worker": None}
+"""Members of a session that no process has in memory."""
+
+
 def members(handle: SessionHandle) -> dict[str, Any]:
     """The members of :class:`Session`. Times are seconds, which the model converts."""
     same = {name: getattr(handle, name) for name in Session.model_fields.keys() - {"dtype", "sequence"}}
@@ -159,9 +175,7 @@ async def _status(handle: SessionHandle) -> SessionStatus:
 def _counts(session: EngineSession) -> dict[str, Any]:
     return {
         "tensors": len(session.tensors),
-        "used_bytes": session.accounts.used_bytes,
         "max_bytes": session.accounts.max_bytes,
-        "programs": session.programs,
         "instructions": session.instructions,
     }
 

@@ -1,7 +1,4 @@
-"""``/healthz``, ``/readyz``, ``/metrics`` and ``/v1/usage``, for operators; and ``/``, which leads to all else.
-
-``/`` leads browsers to the documentation and other clients to the main URLs.
-"""
+"""``/healthz``, ``/readyz``, ``/metrics``, ``/v1/usage`` and ``/v1/workers``, for operators."""
 
 from __future__ import annotations
 
@@ -9,13 +6,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client.core import Metric
 from pydantic import Field
-from starlette.responses import JSONResponse, RedirectResponse
 
+from telegrad_engine.arrays import available
 from telegrad_engine.errors import ServerBusy
 
 from .. import __version__
@@ -40,15 +38,6 @@ from ..routing.schemas import Answer, Page, Paged
 OCCUPIED_S = 5.0
 """The server is not ready if every thread has run the same work for this many seconds."""
 router = APIRouter(route_class=Route)
-LINKS = {
-    "docs": "/docs",
-    "redoc": "/redoc",
-    "openapi": "/openapi.json",
-    "asyncapi": "/asyncapi.json",
-    "sessions": "/v1/sessions",
-    "ops": "/v1/ops",
-    "health": "/healthz",
-}
 
 
 class Health(Answer):
@@ -80,16 +69,6 @@ async def get_readiness(host: Host, settings: ServerSettings) -> Readiness:
     if host.workers.occupied(OCCUPIED_S):
         raise ServerBusy("long programs have taken all of the server's threads")
     return Readiness(status="ready", sessions=len(host.sessions()), max_sessions=settings.max_sessions)
-
-
-@router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
-async def land(request: Request) -> Response:
-    """Redirect to ``/docs`` if the client accepts HTML, else answer with the links as JSON."""
-    root = request.scope.get("root_path", "").rstrip("/")
-    if "text/html" in request.headers.get("accept", ""):
-        return RedirectResponse(root + LINKS["docs"])
-    links = {name: root + path for name, path in LINKS.items()}
-    return JSONResponse({"name": "Telegrad", "version": __version__, **links}, headers={"vary": "accept"})
 
 
 SCRAPED: dict[str, Any] = {"schema": {"type": "string"}, "example": "telegrad_sessions 1.0\n"}
@@ -132,6 +111,48 @@ async def get_usage(host: Host, principal: CurrentPrincipal, page: Paged) -> Usa
     return Usage(since=datetime.fromtimestamp(host.ledger.since, UTC), items=items, next_cursor=following)
 
 
+class WorkerEntry(Answer):
+    """A process that has sessions."""
+
+    name: str = Field(description="The worker's id; `server` for a server without workers.", examples=["server"])
+    url: str | None = Field(
+        description="Its address; null for a server without workers. Clients may not be able to reach it.",
+        examples=[None],
+    )
+    state: Literal["ready", "draining", "unreachable"] = Field(
+        description="`draining`: it takes no new sessions. `unreachable`: it does not answer the gateway now."
+    )
+    version: str = Field(description="The version of Telegrad that it runs.", examples=["0.1.0"])
+    sessions: int = Field(description="The number of its sessions, of all tenants.", examples=[1])
+    max_sessions: int = Field(description="The most sessions that it holds.", examples=[256])
+    device: str = Field(description="Its devices, separated by commas.", examples=["cpu"])
+    used_bytes: int | None = Field(
+        description="The bytes of the tensors of all sessions; null if it does not answer.", examples=[4096]
+    )
+
+
+class WorkerPage(Page[WorkerEntry]):
+    """Workers by name."""
+
+
+@router.get("/v1/workers", tags=["usage"], summary="List the workers")
+async def list_workers(host: Host, settings: ServerSettings, page: Paged) -> WorkerPage:
+    """The workers of the cluster; a server without workers is its own."""
+    devices = await asyncio.to_thread(available)
+    own = WorkerEntry(
+        name=host.worker_id or "server",
+        url=host.url,
+        state="draining" if host.draining else "ready",
+        version=__version__,
+        sessions=len(host.sessions()),
+        max_sessions=settings.max_sessions,
+        device=", ".join(sorted(device.name for device in devices)),
+        used_bytes=sum(handle.used_bytes for handle in host.sessions()),
+    )
+    found, following = page.of("workers", [own], attrgetter("name"))
+    return WorkerPage(items=found, next_cursor=following)
+
+
 def _usage(tenant: str | None, sessions: int, totals: TenantTotals) -> TenantUsage:
     same = ("sessions_created", "requests", "programs", "instructions", "seconds", "tensor_bytes")
     return TenantUsage(
@@ -152,7 +173,7 @@ def _usage(tenant: str | None, sessions: int, totals: TenantTotals) -> TenantUsa
 )
 @route_options(writes=(TEXT, OPENMETRICS))
 async def get_metrics(request: Request, accepted: Accepted) -> Response:
-    """The metrics of the server for Prometheus, as text or as OpenMetrics; docs/observability.md lists them."""
+    """The metrics of the server for Prometheus, as text or as OpenMetrics; docs/how-to/observability.md lists them."""
     collected = [*request.app.state.metrics.collect()]
     body = await asyncio.to_thread(render, collected, accepted)
     return Response(body, headers={"content-type": CONTENT_TYPES[accepted], "cache-control": "no-store"})

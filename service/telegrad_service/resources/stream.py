@@ -1,9 +1,9 @@
 """``WS /v1/sessions/{session}/stream``: pipelined programs on one connection, answered in order.
 
-A frame is one container, as in a request to ``…/programs``, with its sequence number in the metadata; docs/stream.md
-specifies the protocol. While a program runs, the next one waits, and one more may be read. The server does not read on
-until an answer is sent, and sends answers only as fast as the client reads them. So a client that floods the stream
-costs the memory of three bodies and two answers.
+A frame is one container, as in a request to ``…/programs``, with its sequence number in the metadata;
+docs/reference/stream.md specifies the protocol. While a program runs, the next one waits, and one more may be read.
+The server does not read on until an answer is sent, and sends answers only as fast as the client reads them. So a
+client that floods the stream costs the memory of three bodies and two answers.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ are received into separate buffers and sent without a copy, because the library 
 (docs/decisions/0043).
 
 An application may answer a message within the call that receives it, which saves two switches between tasks: the ASGI
-extension ``telegrad.prompt`` has a function for that (docs/explanation/tuning.md).
+extension ``telegrad.prompt`` has a function for that (docs/maintainers/tuning.md).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class BusyPoll:
 
     A sleeping process takes time to wake, 70 µs on one virtual machine, which delays each answer to a client that reads
     every value. The SDK polls for answers in the same way (telegrad/transport/websocket.py); see
-    docs/explanation/tuning.md. ``descriptor`` is the connection's; ``alone`` tells whether no other session waits.
+    docs/maintainers/tuning.md. ``descriptor`` is the connection's; ``alone`` tells whether no other session waits.
     """
 
     def __init__(self, descriptor: int, alone: Callable[[], bool]) -> None:

@@ -40,10 +40,10 @@ MAX_LOOKUPS = 4
 SCHEME = b"bearer "
 MISSING = "this server needs an API key: send it in the header `Authorization: Bearer tg_…`"
 UNKNOWN = "the API key is unknown here; is it a key of another server?"
-PUBLIC = frozenset({"/healthz", "/readyz", "/docs", "/redoc", "/openapi.json", "/asyncapi.json"})
+PUBLIC = frozenset({"/", "/healthz", "/readyz", "/docs", "/redoc", "/openapi.json", "/asyncapi.json"})
 """Paths that need no key."""
-ASSETS = ("/docs/", "/redoc/")
-"""The prefixes of the paths of the documentation's files, which need no key."""
+ASSETS = ("/docs/", "/redoc/", "/console/")
+"""The prefixes of the paths of files that pages consist of, which need no key."""
 CHALLENGE = {"www-authenticate": 'Bearer realm="telegrad"'}
 ORIGIN_OF_KEYS = (
     "The server's operator makes keys with `telegrad keys create --tenant NAME`; the SDK takes one as api_key=…, or as "

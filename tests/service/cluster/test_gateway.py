@@ -26,6 +26,7 @@ from ..conftest import Sent, SessionClient, problem
 from ..raw_http import dial, read_answer, request, status
 from ..streams import Raw
 from ..test_memory import closing_code
+from ..test_observation import LEAVES, STEP, observing, step_of, until
 from ..test_usage import top
 from .processes import Cluster, Started, cluster
 
@@ -45,8 +46,10 @@ def test_sessions_are_spread_and_listed_together(shared: Cluster) -> None:
     sessions = [SessionClient(shared.client, name=f"s{number}") for number in range(6)]
     assert all(any(shared.has(worker, each.id) for each in sessions) for worker in shared.workers)
     listed = shared.client.get("/v1/sessions").json()["items"]
-    ours = [item["name"] for item in listed if item["id"] in {each.id for each in sessions}]
-    assert ours == [f"s{number}" for number in range(6)]
+    ours = [item for item in listed if item["id"] in {each.id for each in sessions}]
+    assert [item["name"] for item in ours] == [f"s{number}" for number in range(6)]
+    for item, each in zip(ours, sessions, strict=True):
+        assert item["worker"] == each.get().json()["worker"] is not None and item["state"] == "idle"
     pages, cursor = [], ""
     while cursor is not None:
         page = shared.client.get(f"/v1/sessions?limit=2{cursor and f'&cursor={cursor}'}").json()
@@ -61,6 +64,31 @@ def test_sessions_are_spread_and_listed_together(shared: Cluster) -> None:
         assert other.delete(each.path).status_code == 204
         problem(shared.client.get(each.path), 404, "unknown-session")
     assert not {each.id for each in sessions} & {item["id"] for item in other.get("/v1/sessions").json()["items"]}
+
+
+def test_the_workers_are_listed(shared: Cluster) -> None:
+    session = SessionClient(shared.client)
+    session.tensor("x", [1.0])
+    listed = {item["name"]: item for item in shared.client.get("/v1/workers").json()["items"]}
+    assert len(listed) == 2 and list(listed) == sorted(listed)
+    own = listed[session.get().json()["worker"]]
+    assert (own["state"], own["device"]) == ("ready", "cpu") and own["sessions"] >= 1 and own["used_bytes"] > 0
+    assert {item["url"] for item in listed.values()} == {worker.url for worker in shared.workers}
+    shared.client.delete(session.path)
+
+
+def test_the_console_and_what_it_reads(shared: Cluster) -> None:
+    page = shared.client.get("/", headers={"accept": "text/html"})
+    assert page.status_code == 200 and page.headers["content-type"].startswith("text/html")
+    session = SessionClient(shared.client)
+    session.run(*LEAVES)
+    with observing(session) as events:
+        session.run(*STEP)
+        until(events, "scalars")
+        until(events, "step")
+    assert {box["label"] for box in step_of(session)["boxes"]} == {"w", "matmul", "tanh", "sum"}
+    assert session.get("/graph/folded").json()["source"] == "live"
+    shared.client.delete(session.path)
 
 
 def test_a_training_loop_has_the_losses_of_one_in_this_process(shared: Cluster) -> None:
@@ -311,7 +339,7 @@ def test_a_gateway_that_stops_answers_requests_that_take_longer_than_it_waits(sh
 def test_a_gateway_without_a_worker_says_so_and_has_empty_lists() -> None:
     with cluster(0) as found:
         assert found.client.get("/healthz").status_code == 200
-        for path in ("/v1/usage", "/v1/sessions", "/v1/devices", "/v1/keys"):
+        for path in ("/v1/usage", "/v1/sessions", "/v1/devices", "/v1/keys", "/v1/workers"):
             assert found.client.get(path).json()["items"] == [], path
         for path in ("/readyz", "/openapi.json", "/v1/ops", "/v1/optimizers", "/v1/functions"):
             problem(found.client.get(path), 503, "server-busy")

@@ -1,0 +1,105 @@
+// What is drawn of a graph: boxes with places, sizes, labels and colours, and the curves between them.
+// The canvas and the exported pictures draw the same.
+
+import type { Box, BoxEdge, FoldedGraph } from "../api/types";
+import { formatShape, isBad, plural } from "../format";
+import { boundsOf, boxSize, centre, controlPoints } from "../layout/geometry";
+import type { Point, Rectangle } from "../layout/geometry";
+import { Layout, edgeKey } from "../layout/layout";
+import { boxColours, gradientRange } from "./colour";
+import type { Palette, Range } from "./colour";
+
+export interface DrawnBox extends Point {
+  box: Box;
+  width: number;
+  height: number;
+  label: string;
+  fill: string;
+  ink: string;
+}
+
+export interface DrawnEdge {
+  key: string;
+  edge: BoxEdge;
+  points: Point[];
+  bounds: Rectangle;
+}
+
+const MAX_LABEL = 20;
+/** The norms of gradients that are shown in place of the graph's own, by box. */
+export type Norms = ReadonlyMap<string, Box["grad_norm"]> | null;
+
+function withNorms(graph: FoldedGraph, norms: Norms): Box[] {
+  return norms === null ? graph.boxes : graph.boxes.map((box) => ({ ...box, grad_norm: norms.get(box.id) ?? null }));
+}
+
+/** The range of norms that the colours stand for. Null without gradients. */
+export function rangeOf(graph: FoldedGraph, norms: Norms): Range | null {
+  return gradientRange(withNorms(graph, norms));
+}
+
+export class Picture {
+  readonly layout = new Layout();
+  readonly boxes = new Map<string, DrawnBox>();
+  readonly edges = new Map<string, DrawnEdge>();
+  /** The edges that touch a box. */
+  readonly touching = new Map<string, DrawnEdge[]>();
+  private revision: FoldedGraph | null = null;
+
+  /** Bring the picture to a graph. The colours are of `norms` where they are given, else of the graph's own gradients. */
+  update(graph: FoldedGraph, palette: Palette, norms: Norms): void {
+    if (graph !== this.revision) this.place(graph);
+    this.revision = graph;
+    const range = rangeOf(graph, norms);
+    for (const box of withNorms(graph, norms)) {
+      const drawn = this.boxes.get(box.id);
+      if (drawn === undefined) continue;
+      Object.assign(drawn, boxColours(box, range, palette));
+      drawn.label = labelOf(box);
+    }
+  }
+
+  private place(graph: FoldedGraph): void {
+    this.layout.update(graph.boxes, graph.edges);
+    this.boxes.clear();
+    for (const box of graph.boxes) {
+      const cell = this.layout.cellOf(box.id);
+      if (cell === undefined) continue;
+      this.boxes.set(box.id, { box, ...centre(cell), ...boxSize(box.bytes), label: labelOf(box), fill: "", ink: "" });
+    }
+    this.edges.clear();
+    this.touching.clear();
+    for (const edge of graph.edges) {
+      const [source, target] = [this.boxes.get(edge.source), this.boxes.get(edge.target)];
+      if (source === undefined || target === undefined || source === target) continue;
+      const points = controlPoints(this.layout, edge);
+      const bounds = boundsOf([source, target, ...points]);
+      if (bounds === null) continue;
+      const drawn = { key: edgeKey(edge), edge, points, bounds };
+      this.edges.set(drawn.key, drawn);
+      for (const id of [edge.source, edge.target]) this.touching.set(id, [...(this.touching.get(id) ?? []), drawn]);
+    }
+  }
+
+  /** The rectangle around everything. Null if there is nothing. */
+  bounds(): Rectangle | null {
+    const corners = [...this.boxes.values()].flatMap(({ x, y, width, height }) => [
+      { x: x - width / 2, y: y - height / 2 },
+      { x: x + width / 2, y: y + height / 2 },
+    ]);
+    const bends = [...this.edges.values()].flatMap(({ points }) => points);
+    return boundsOf([...corners, ...bends]);
+  }
+}
+
+function labelOf(box: Box): string {
+  const warning = isBad(box.grad_norm) ? "⚠ " : "";
+  const name = box.kind === "op" || box.kind === "group" ? box.label : (box.tensors[0] ?? box.label);
+  const second = box.kind === "group" ? plural(box.count, "node") : formatShape(box.shape);
+  return `${warning}${shortened(name)}\n${shortened(second)}`;
+}
+
+/** Long names lose their beginning: of a path, the end says more. */
+function shortened(text: string): string {
+  return text.length > MAX_LABEL ? `…${text.slice(1 - MAX_LABEL)}` : text;
+}

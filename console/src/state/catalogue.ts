@@ -1,0 +1,58 @@
+// The ops of the server, searched as somebody types.
+
+import { getJson } from "../api/client";
+import type { OpEntry, Page } from "../api/types";
+
+const LIMIT = 12;
+const answers = new Map<string, Promise<OpEntry[]>>();
+
+async function search(query: string): Promise<OpEntry[]> {
+  const { items } = await getJson<Page<OpEntry>>(`v1/ops?limit=${LIMIT * 2}&${query}`);
+  return items.filter((entry) => !entry.internal);
+}
+
+/** Ops that begin with a text, then those that mention it. */
+export function complete(text: string): Promise<OpEntry[]> {
+  const known = answers.get(text);
+  if (known !== undefined) return known;
+  const encoded = encodeURIComponent(text);
+  const answer = Promise.all([search(`prefix=${encoded}`), text.length < 2 ? [] : search(`q=${encoded}`)]).then(([first, more]) => {
+    const keys = new Set(first.map((entry) => entry.key));
+    return [...first.sort((a, b) => a.key.length - b.key.length), ...more.filter((entry) => !keys.has(entry.key))].slice(0, LIMIT);
+  });
+  answer.catch(() => answers.delete(text));
+  answers.set(text, answer);
+  return answer;
+}
+
+/** An op by its key. Null if there is none. */
+export async function find(key: string): Promise<OpEntry | null> {
+  const entries = await complete(key);
+  return entries.find((entry) => entry.key === key) ?? entries.find((entry) => entry.name === key) ?? null;
+}
+
+/** The name of an op that somebody writes in the JSON text of a program: what is before the caret. Null elsewhere. */
+export function opBeforeCaret(text: string, caret: number): { from: number; name: string } | null {
+  const match = /"op"\s*:\s*"([A-Za-z0-9_.]*)$/.exec(text.slice(0, caret));
+  return match === null ? null : { from: caret - (match[1] ?? "").length, name: match[1] ?? "" };
+}
+
+/** What somebody typed as an input or attribute: JSON where it is JSON, else a string, such as a tensor's id. */
+export function parseArgument(text: string): unknown {
+  const trimmed = text.trim();
+  try {
+    return JSON.parse(trimmed) as unknown;
+  } catch {
+    if (/^\[.*\]$/s.test(trimmed)) {
+      const items = trimmed.slice(1, -1).split(",").map((item) => item.trim()).filter(Boolean);
+      return items.map(parseArgument);
+    }
+    return trimmed;
+  }
+}
+
+/** The inputs of a request: those after the last given one are left out, an empty one before it is null. */
+export function inputsOf(texts: string[]): unknown[] {
+  const last = texts.findLastIndex((text) => text.trim() !== "");
+  return texts.slice(0, last + 1).map((text) => (text.trim() === "" ? null : parseArgument(text)));
+}

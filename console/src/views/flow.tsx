@@ -1,0 +1,112 @@
+// The controls of stepping through a backward pass.
+
+import { formatNumber, plural } from "../format";
+import { SPEEDS } from "../state/flow";
+import type { CurrentStep, Flow } from "../state/flow";
+import type { GraphState } from "../state/graph";
+import { ErrorNote, IconButton } from "../widgets/common";
+
+export function FlowBar({ flow, state }: { flow: Flow; state: GraphState }) {
+  const error = flow.error.value;
+  const pass = flow.flow.value;
+  if (error !== null) {
+    return (
+      <div class="flow-bar">
+        <ErrorNote error={error} title="This graph has no backward pass to step through" />
+        <button type="button" onClick={() => flow.stop()}>
+          Dismiss
+        </button>
+      </div>
+    );
+  }
+  if (pass === null) return null;
+  const count = pass.steps.length;
+  const position = flow.position.value;
+  return (
+    <div class="flow-bar" role="region" aria-label="Backward pass" onKeyDown={(event) => flowKey(event, flow)}>
+      <div class="flow-controls">
+        <IconButton icon="first" label="To the start" disabled={position === 0} onClick={() => flow.go(0)} />
+        <IconButton icon="previous" label="One step back" disabled={position === 0} onClick={() => flow.go(position - 1)} />
+        {flow.playing.value ? (
+          <IconButton icon="pause" label="Pause" onClick={() => flow.pause()} />
+        ) : (
+          <IconButton icon="play" label="Play" onClick={() => flow.play()} />
+        )}
+        <IconButton icon="next" label="One step" disabled={position === count} onClick={() => flow.go(position + 1)} />
+        <input
+          type="range"
+          min={0}
+          max={count}
+          value={position}
+          aria-label="Step of the backward pass"
+          onInput={(event) => flow.go(Number(event.currentTarget.value))}
+        />
+        <span class="numeric">
+          {position} / {count}
+        </span>
+        <label class="check">
+          <span class="unseen">Steps a second</span>
+          <select value={flow.speed.value} onChange={(event) => (flow.speed.value = Number(event.currentTarget.value))}>
+            {SPEEDS.map((speed) => (
+              <option key={speed} value={speed}>
+                {speed} / s
+              </option>
+            ))}
+          </select>
+        </label>
+        <RootChoice flow={flow} state={state} />
+        <IconButton icon="close" label="End the stepping" onClick={() => flow.stop()} />
+      </div>
+      <p class="flow-text" role="status">
+        {sentence(flow.current.value, flow.root.value, count, (step) => nameOf(state, step))}
+        {pass.truncated && " The pass is longer; its first steps are shown."}
+      </p>
+    </div>
+  );
+}
+
+function RootChoice({ flow, state }: { flow: Flow; state: GraphState }) {
+  void state.graph.value;
+  const roots = flow.roots();
+  return (
+    <label class="check">
+      <span class="quiet">from</span>
+      <select value={flow.root.value ?? ""} onChange={(event) => void flow.start(event.currentTarget.value)}>
+        {roots.map((tensor) => (
+          <option key={tensor} value={tensor}>
+            {tensor}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+/** A node by what its box says, with its id if the box says less. */
+function nameOf(state: GraphState, { node }: { node: string }): string {
+  const found = state.graph.value?.boxes.find((each) => each.id === node);
+  if (found === undefined) return node;
+  return found.kind === "leaf" ? found.label : `${found.label} (${node})`;
+}
+
+type Naming = (step: { node: string }) => string;
+
+function sentence(current: CurrentStep | null, root: string | null, count: number, name: Naming): string {
+  if (current === null) {
+    return `The gradient of ${root ?? "the result"} with respect to itself is 1. Play or step to see it flow back through ${plural(count, "node")}.`;
+  }
+  const { step } = current;
+  const bad = step.grad.nan + step.grad.inf;
+  const targets = step.targets.map((target) => `${name(target)} of norm ${formatNumber(target.norm, 3)}`).join(", ");
+  return (
+    `${name(step)} received a gradient of norm ${formatNumber(step.grad.norm, 3)}` +
+    (bad > 0 ? ` with ${plural(bad, "NaN or infinite element")}` : "") +
+    (step.targets.length === 0 ? "." : ` and sends on gradients to ${targets}.`)
+  );
+}
+
+function flowKey(event: KeyboardEvent, flow: Flow): void {
+  if ((event.target as HTMLElement).matches("input, select, button")) return;
+  if (event.key === "ArrowRight") flow.go(flow.position.value + 1);
+  else if (event.key === "ArrowLeft") flow.go(flow.position.value - 1);
+}
