@@ -1,0 +1,98 @@
+"""Every block of code on every page of the site runs against a server, and pages of prose are short."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tools.site import stage
+
+from telegrad_engine.errors import ERRORS
+from telegrad_engine.schema.op import CATALOGUE
+from telegrad_service.settings import Settings, WorkerSettings
+
+from ..conftest import BLOCKS
+from ..servers import running_server
+from .blocks import ROOT, Page
+
+WRITTEN = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
+OF_ROOT = ["../README.md", "../CONTRIBUTING.md", "../SECURITY.md"]
+GENERATED = (
+    "reference/ops/linalg", "reference/ops/math", "reference/ops/nn", "reference/ops/random", "reference/ops/shape",
+    "reference/ops/*", "reference/rest", "reference/*", "explanation/coverage.md",
+)  # fmt: skip
+"""Folders of pages that are made from the code; a star stands for the pages of a folder without those below it."""
+MOST_WORDS = 1500
+
+
+@pytest.fixture(scope="session")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All pages of the site."""
+    folder = tmp_path_factory.mktemp("site") / "pages"
+    assert stage(folder) > len(WRITTEN)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Callable[[], str]]:
+    """The address of a server that is started when a page needs one."""
+    addresses: list[str] = []
+    with ExitStack() as stack:
+
+        def start() -> str:
+            if not addresses:
+                addresses.append(stack.enter_context(running_server()))
+            return addresses[0]
+
+        yield start
+
+
+def run(path: Path, folder: Path, server: Callable[[], str], record: Callable[[str, object], None]) -> None:
+    folder.mkdir(exist_ok=True)
+    with Page(path, folder, server) as page:
+        record(BLOCKS, tuple(page.run()))
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("name", [*WRITTEN, *OF_ROOT])
+def test_the_blocks_of_a_page_run(
+    name: str, tmp_path: Path, server: Callable[[], str], record_property: Callable[[str, object], None]
+) -> None:
+    run(ROOT / "docs" / name, tmp_path, server, record_property)
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("place", GENERATED)
+def test_the_blocks_of_pages_made_from_the_code_run(
+    place: str, pages: Path, tmp_path: Path, server: Callable[[], str], record_property: Callable[[str, object], None]
+) -> None:
+    found = sorted(pages.glob(f"{place}.md" if place.endswith("*") else f"{place}/*.md")) or [pages / place]
+    for path in found:
+        if path.relative_to(pages).as_posix() not in WRITTEN:
+            run(path, tmp_path / path.stem, server, record_property)
+
+
+def test_the_reference_has_everything(pages: Path) -> None:
+    text = {
+        path.relative_to(pages).as_posix(): path.read_text() for path in sorted((pages / "reference").rglob("*.md"))
+    }
+    whole = "\n".join(text.values())
+    document = json.loads((ROOT / "openapi" / "openapi.json").read_text())
+    operations = [each["operationId"] for item in document["paths"].values() for each in item.values()]
+    wanted = [f"#op-{op.key} }}" for op in CATALOGUE if not op.private]
+    wanted += [f"#{operation} }}" for operation in operations]
+    wanted += [f"`{slug}`" for slug in ERRORS]
+    wanted += [f"`TELEGRAD_{name.upper()}`" for name in {**Settings.model_fields, **WorkerSettings.model_fields}]
+    assert [each for each in wanted if each not in whole] == []
+    assert "`grad * result`" in text["reference/ops/math/elementary.md"], "the derivative of exp"
+
+
+@pytest.mark.parametrize("name", [*WRITTEN, *OF_ROOT])
+def test_a_page_of_prose_is_short(name: str) -> None:
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    prose = re.sub(r"^```.*?^```|^\|.*?$", "", text, flags=re.MULTILINE | re.DOTALL)
+    assert len(prose.split()) <= MOST_WORDS

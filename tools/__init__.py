@@ -1,0 +1,1 @@
+"""Tools of the repository that no distribution contains."""
