@@ -14,8 +14,10 @@ import math
 import os
 import signal
 import tempfile
-from collections import defaultdict
+import threading
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -29,9 +31,13 @@ from .servers import Gateways, running_server
 
 SETS = 2
 """How many sets of parameters a test keeps in ``make test``."""
+SILENCE_S = 5
+"""Until the first result, a line says each time so many seconds have passed that the tests are being prepared."""
 HELD, SHARE, RESUMED = "held", "share of programs planned", "time to resume"
 """Properties that tests record for the summary: a number of comparisons; a loop's name, programs planned, and all; what
 happened, how many sessions went on after it, and the median and the most of the seconds that they took."""
+BLOCKS = "blocks of code on a page"
+"""A property that tests of the documentation record for the summary: how many ran, and why others were skipped."""
 
 # The API keys of whoever runs the tests would close the servers that they start.
 os.environ["XDG_DATA_HOME"] = os.path.join(tempfile.gettempdir(), "telegrad-tests-have-no-keys")
@@ -70,6 +76,34 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """Tell a worker of pytest-xdist, which is always given files."""
     node.workerinput["everything"] = node.config.option.everything
+
+
+_has_result = threading.Event()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Say that the tests are being prepared, which takes long where nothing has been imported yet."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or hasattr(session.config, "workerinput"):
+        return
+
+    def say() -> None:
+        for seconds in count(SILENCE_S, SILENCE_S):
+            if _has_result.wait(SILENCE_S):
+                return
+            reporter.write_line(f"preparing the tests, {seconds} s")
+
+    threading.Thread(target=say, daemon=True).start()
+
+
+def pytest_runtest_logreport() -> None:
+    """End the preparations."""
+    _has_result.set()
+
+
+def pytest_sessionfinish() -> None:
+    """End the preparations of a run without results."""
+    _has_result.set()
 
 
 @pytest.hookimpl(tryfirst=True)  # what is not run needs no other hook's attention
@@ -115,7 +149,8 @@ def needs_server(item: pytest.Item) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the share of planned programs of each everyday loop, and how many comparisons with torch were held."""
+    """Print the share of planned programs of each everyday loop, how many blocks of the documentation ran, and how many
+    comparisons with torch were held."""
     reports = [report for kind in ("passed", "xfailed", "failed") for report in terminalreporter.getreports(kind)]
     found: dict[str, list[Any]] = defaultdict(list)
     for report in reports:
@@ -129,6 +164,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("time to resume: seconds until a session's next step was acknowledged")
         for name, count, middle, most in resumed:
             terminalreporter.write_line(f"{name:58} {count:4} sessions: median {middle:.1f} s, at most {most:.1f} s")
+    if pages := found[BLOCKS]:
+        terminalreporter.section("blocks of code on the pages of the documentation")
+        reasons = Counter(reason for _, skipped in pages for reason in skipped)
+        ran, count = sum(ran for ran, _ in pages), reasons.total()
+        terminalreporter.write_line(f"{ran} of {ran + count} blocks on {len(pages)} pages ran; {count} were skipped:")
+        for reason, each in reasons.most_common():
+            terminalreporter.write_line(f"{each:4} {reason}")
     if held := sum(found[HELD]):
         terminalreporter.write_line(f"held against torch: {held} of (op, case, dtype, order)")
 

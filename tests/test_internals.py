@@ -26,7 +26,8 @@ DOCUMENTED = {
     "telegrad_service.server",
     "telegrad_service.settings",
 }
-"""The modules that docs/engine.md, docs/functions.md and CONTRIBUTING.md explain, and those that start a server."""
+"""The modules that docs/maintainers/engine.md, docs/how-to/functions.md and docs/maintainers/extending.md explain, and
+those that start a server."""
 PROTOCOLS = {"_asdict", "_fields", "_metadata", "_replace", "_repr_html_"}
 """Public names of named tuples, of Jupyter, and of torch's state dicts."""
 OF_TORCH = (torch.Tensor, torch.nn.Module(), torch.autograd.forward_ad, torch.utils)

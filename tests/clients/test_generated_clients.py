@@ -23,7 +23,7 @@ from telegrad_service import cli
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / cli.DOCUMENT
 STREAM = DOCUMENT.parent / cli.STREAM
-GUIDE = ROOT / "docs/clients.md"
+GUIDE = ROOT / "docs/how-to/clients.md"
 PLACEHOLDER = "http://127.0.0.1:8000"
 PROGRAMS = Path(__file__).parent / "programs"
 NODE_MODULES = Path(sys.prefix, "clients", "node_modules")
@@ -81,7 +81,7 @@ def generate(generator: str, output: Path, **properties: str) -> None:
 
 
 def example(language: str, server: str) -> str:
-    """The example of docs/clients.md in this language, for the server."""
+    """The example of docs/how-to/clients.md in this language, for the server."""
     (found,) = re.findall(rf"^```{language}\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert PLACEHOLDER in found
     return str(found).replace(PLACEHOLDER, server)
@@ -174,7 +174,7 @@ def test_a_generated_client_computes(client: Callable[[Path, str], list[str]], t
     """Sessions, tensors, mul, backward, grad, a deletion and an error, through classes that a generator wrote."""
     printed, *examples = [json.loads(output) for output in client(tmp_path, server)]
     assert printed == EXPECTED
-    assert examples in ([], [[3, 4]]), "the example of docs/clients.md"
+    assert examples in ([], [[3, 4]]), "the example of docs/how-to/clients.md"
 
 
 def test_the_example_for_curl(tmp_path: Path, server: str) -> None:

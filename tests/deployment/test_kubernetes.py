@@ -243,7 +243,7 @@ def test_a_pod_is_as_restricted_as_its_namespace_demands(name: str) -> None:
 
 def test_secrets_are_only_named_and_the_documentation_makes_them() -> None:
     assert not any(each["kind"] == "Secret" for each in OBJECTS)
-    text = (ROOT / "docs" / "deploy.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text()
     for name in PODS:
         for value in environment(name).values():
             if isinstance(value, dict) and "secretKeyRef" in value:

@@ -1,4 +1,4 @@
-"""docs/authentication.md typed as it stands by a new user: nothing that worked before is locked afterwards."""
+"""docs/how-to/authentication.md typed as it stands by a new user: nothing that worked before is locked afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "authentication.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "authentication.md").read_text()
 COMMANDS, WAY_BACK, EXPORTS = (
     [line.partition("  # ")[0].strip() for line in block.replace("\\\n", " ").splitlines()]
     for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)

@@ -1,4 +1,4 @@
-"""What is published, the three wheels, and how docs/install.md installs Telegrad in a project of one's own."""
+"""What is published, the three wheels, and how docs/get-started/install.md installs them in a project of one's own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STUBS = {
     "telegrad-engine": {"telegrad_engine/tensor/_op_methods.pyi"},
     "telegrad": {"telegrad/_functions.pyi", "telegrad/linalg/_linalg.pyi", "telegrad/nn/_functional.pyi"},
 }
-BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "install.md").read_text(), re.DOTALL)
+BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "get-started" / "install.md").read_text(), re.DOTALL)
 TRAINS = """
 import telegrad as tg
 from telegrad_service.launch import running_server

@@ -73,5 +73,7 @@ def test_a_script_computes_on_the_server_that_the_environment_names(server: str)
 
 
 def test_every_script_is_in_the_list() -> None:
-    listed = re.findall(r"^\| \[`(\w+)`\]", (GALLERY.parents[1] / "docs" / "gallery.md").read_text(), re.MULTILINE)
+    listed = re.findall(
+        r"^\| \[`(\w+)`\]", (GALLERY.parents[1] / "docs" / "how-to" / "gallery.md").read_text(), re.MULTILINE
+    )
     assert sorted(listed) == SCRIPTS
