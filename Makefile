@@ -11,9 +11,12 @@ PROJECTS := engine/pyproject.toml client/pyproject.toml service/pyproject.toml
 BACKENDS := tests/engine/test_ops.py tests/engine/test_backends.py
 GPU := tests/engine/test_gpu.py tests/service/test_gpu.py
 TOOLCHAINS := postgresql golang-go golang-gopkg-validator.v2-dev default-jdk-headless libjakarta-annotation-api-java curl
+CONSOLE := service/telegrad_service/console/static
 PACKAGES := 'import sysconfig; print(sysconfig.get_path("purelib"))'
-INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check \
-	--constraint constraints.txt --build-constraint constraints.txt
+# Says every few seconds what a long command does.
+PROGRESS := $(PYTHON) .ci/progress.py
+PIP_INSTALL := -m pip install --no-input --disable-pip-version-check
+INSTALL := $(PROGRESS) $(BIN)/python $(PIP_INSTALL) --constraint constraints.txt --build-constraint constraints.txt
 
 # After a run that has passed whole.
 record = $(MAKE) --no-print-directory --silent digests-$(1) > .ci/$(1).sha256 && \
@@ -21,7 +24,7 @@ record = $(MAKE) --no-print-directory --silent digests-$(1) > .ci/$(1).sha256 &&
 
 # What the first run says before it installs anything, and how long the tests take.
 FIRST_demo := the packages, NumPy, SciPy, FastAPI and scikit-learn (360 MB in $(VENV)). That takes one to three minutes
-FIRST_test := the packages, pytest and PyTorch (1 GB in $(VENV), or 6 GB with CUDA: see the README). That takes some minutes
+FIRST_test := the packages, pytest and PyTorch (1 GB in $(VENV), or 6 GB with CUDA: see CONTRIBUTING.md). That takes some minutes
 TEST_TIME := about four minutes on two cores
 GATEWAY_TIME := about 5 minutes on two cores
 ALL_TIME := about 25 minutes on two cores
@@ -33,15 +36,17 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: .first-demo .first-test help demo test test-all test-gpu test-gateway test-clients test-openapi test-versions \
-	digests-clients digests-versions coverage toolchains bench-gpu chaos serve check bench load openapi stubs dist format clean
+	digests-clients digests-versions coverage toolchains browser bench-gpu chaos serve check docs docs-pages docs-serve bench load \
+	openapi stubs console test-console screenshots dist format clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo '  test, serve and bench take ARGS, as in: make test ARGS="tests/engine -x"'
+	@echo '  demo, test, serve and bench take ARGS, as in: make test ARGS="tests/engine -x"'
 
-demo: .first-demo $(VENV)/.stamp-demo ## Train a classifier of handwritten digits against a server
-	$(BIN)/python examples/digits.py
+demo: .first-demo $(VENV)/.stamp-demo ## Train a classifier of handwritten digits against a server; ARGS=--keep keeps the server
+	@echo "Loading Telegrad"
+	@$(BIN)/python examples/digits.py $(ARGS)
 
 test: .first-test $(VENV)/.stamp-test ## Run the tests that a change needs, with PyTorch as the oracle
 	@echo "The tests take $(TEST_TIME); ARGS names some, which then run in full: make test ARGS=tests/service"
@@ -82,7 +87,7 @@ test-versions: $(VENV)/.stamp-packages ## Run the server's tests on the lowest a
 
 # What decides whether these two runs pass, besides our code. `.ci/run` leaves a run out if it is as in .ci/*.sha256.
 digests-clients:
-	@sha256sum pyproject.toml constraints.txt docs/clients.md openapi/*.json \
+	@sha256sum pyproject.toml constraints.txt docs/how-to/clients.md openapi/*.json \
 		$(sort $(shell find tests/clients -type f -not -path '*/__pycache__/*'))
 
 digests-versions:
@@ -101,6 +106,15 @@ check: $(VENV)/.stamp-lint stubs ## Check format, style, types and who imports w
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: docs-pages ## Build the documentation site in build/site; a broken link is an error
+	$(BIN)/zensical build --strict
+
+docs-serve: docs-pages ## Serve the documentation site on http://127.0.0.1:8001 while you edit docs/
+	@$(BIN)/python -m tools.site --watch & trap "kill $$!" EXIT; $(BIN)/zensical serve --dev-addr 127.0.0.1:8001 $(ARGS)
+
+docs-pages: $(VENV)/.stamp-docs stubs
+	$(BIN)/python -m tools.site
+
 bench-gpu: ## Measure against PyTorch on an NVIDIA GPU; without one, say so
 	@if nvidia-smi --list-gpus > /dev/null 2>&1; then \
 		$(MAKE) --no-print-directory $(VENV)/.stamp-bench $(VENV)/.stamp-gpu $(VENV)/.stamp-cuda && \
@@ -116,10 +130,18 @@ load: $(VENV)/.stamp-test ## Load a server: many sessions, a flood, hostile requ
 openapi: $(VENV)/.stamp-packages ## Write openapi/openapi.json from the app
 	$(BIN)/telegrad openapi
 
+console: $(CONSOLE)/index.html ## Build the console, the page that the server shows to a browser; needs Node.js
+
+test-console: $(CONSOLE)/index.html $(VENV)/.stamp-console browser ## Test the console in a browser, which is Debian's Chromium
+	$(BIN)/python -m pytest tests/console $(ARGS)
+
+screenshots: $(CONSOLE)/index.html $(VENV)/.stamp-console browser ## Write the console's pictures to docs/assets
+	$(BIN)/python -m tests.console.screenshots
+
 stubs: $(VENV)/.stamp-packages ## Write the type stubs from the catalogue of ops
 	$(BIN)/python -m telegrad_engine.stubs
 
-dist: $(VENV)/.stamp-dist ## Build what is published into dist/: a wheel and a source distribution of each package
+dist: $(VENV)/.stamp-dist $(CONSOLE)/index.html ## Build what is published into dist/: a wheel and a source distribution of each package
 	@rm -rf dist
 	@for folder in engine client service; do \
 		$(BIN)/python -m build --quiet --no-isolation --outdir dist $$folder || exit 1; \
@@ -132,7 +154,7 @@ format: $(VENV)/.stamp-lint ## Format the code and mend what can be mended by ru
 
 clean: ## Remove .venv, caches and build outputs
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -rf dist
+	rm -rf dist build console/node_modules $(CONSOLE)
 	find . -path ./.git -prune -o -name '*.pyi' -exec rm {} + -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
 .first-demo .first-test: .first-%:
@@ -144,8 +166,8 @@ clean: ## Remove .venv, caches and build outputs
 $(VENV)/.stamp-venv: Makefile
 	@echo "Creating $(VENV) with pip $(PIP_VERSION)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Telegrad needs Python 3.11 or later")'
-	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check pip==$(PIP_VERSION)
+	@$(PROGRESS) $(PYTHON) -m venv $(VENV)
+	@$(PROGRESS) $(BIN)/python $(PIP_INSTALL) pip==$(PIP_VERSION)
 	@touch $@
 
 $(VENV)/.stamp-packages: $(VENV)/.stamp-venv $(PROJECTS) constraints.txt
@@ -155,7 +177,7 @@ $(VENV)/.stamp-packages: $(VENV)/.stamp-venv $(PROJECTS) constraints.txt
 
 # One stamp for each dependency group of pyproject.toml.
 $(VENV)/.stamp-%: $(VENV)/.stamp-packages pyproject.toml
-	@echo "Installing the dependency group '$*'$(if $(filter test gpu cuda bench clients coverage,$*), (PyTorch is large and may take a while))"
+	@echo "Installing the dependency group '$*'$(if $(filter test gpu cuda bench clients coverage,$*), (PyTorch is large))"
 	@$(INSTALL) --group $*
 	@touch $@
 
@@ -165,31 +187,48 @@ $(VENV)/.stamp-npm: $(VENV)/.stamp-venv tests/clients/package.json tests/clients
 	@cp tests/clients/package.json tests/clients/package-lock.json $(VENV)/clients
 	@if command -v npm > /dev/null; then \
 		echo "Installing the npm packages of the clients" && \
-		cd $(VENV)/clients && npm ci --no-fund --no-audit --loglevel error; \
+		$(PROGRESS) npm --prefix $(VENV)/clients ci --no-fund --no-audit --loglevel error; \
 	else echo "npm is missing: the clients in TypeScript are left out"; fi
 	@touch $@
+
+console/node_modules/.stamp: console/package.json console/package-lock.json
+	@command -v npm > /dev/null || { echo "The console needs Node.js 20.19 or later, with npm; the API works without it"; exit 1; }
+	@echo "Installing the npm packages of the console"
+	@cd console && npm ci --no-fund --no-audit --loglevel error
+	@touch $@
+
+$(CONSOLE)/index.html: console/node_modules/.stamp $(shell find console/src -type f) console/index.html \
+		console/vite.config.js console/tsconfig.json console/tsconfig.test.json engine/telegrad_engine/__init__.py
+	@echo "Building the console"
+	@cd console && npm run --silent test && npm run --silent build
 
 # Requests made of the OpenAPI document. Apart, because it is a pytest plugin too, which the other tests would load.
 $(VENV)/.stamp-schemathesis: $(VENV)/.stamp-venv tests/clients/requirements.txt
 	@echo "Installing schemathesis"
-	@$(PYTHON) -m venv $(VENV)/schemathesis
-	@$(VENV)/schemathesis/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
-		--requirement tests/clients/requirements.txt
+	@$(PROGRESS) $(PYTHON) -m venv $(VENV)/schemathesis
+	@$(PROGRESS) $(VENV)/schemathesis/bin/python $(PIP_INSTALL) --requirement tests/clients/requirements.txt
 	@touch $@
 
 # PostgreSQL, Go, a JDK and the libraries of clients in these languages, from Debian's packages. Only continuous integration
 # installs them: on a developer's machine the tests of what is missing are skipped.
 toolchains:
 	@if [ -n "$$CI" ] && command -v apt-get > /dev/null && ! dpkg --status $(TOOLCHAINS) > /dev/null 2>&1; then \
-		echo "Installing with apt-get: $(TOOLCHAINS)" && apt-get update -qq && \
-		DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $(TOOLCHAINS) > /dev/null; \
+		echo "Installing with apt-get: $(TOOLCHAINS)" && $(PROGRESS) apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive $(PROGRESS) apt-get install -qq --no-install-recommends $(TOOLCHAINS); \
+	fi
+
+# Chromium for the console's tests, from Debian's packages, as for the toolchains above.
+browser:
+	@if [ -n "$$CI" ] && command -v apt-get > /dev/null && ! command -v chromium > /dev/null; then \
+		echo "Installing Chromium with apt-get" && apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium fonts-dejavu-core > /dev/null; \
 	fi
 
 # Servers to measure against, apart, because they bring other versions of what ours is made of. Monarch needs PyTorch,
 # which is large: a .pth file lends it that of $(VENV). If they cannot be installed, the rows that need them say so.
 $(VENV)/.stamp-peers: $(VENV)/.stamp-venv benchmarks/peers/requirements.txt
 	@echo "Installing what 'make bench' measures against"
-	@if $(PYTHON) -m venv $(VENV)/peers && $(VENV)/peers/bin/python -m pip install --quiet --no-input \
-		--disable-pip-version-check --requirement benchmarks/peers/requirements.txt && \
+	@if $(PROGRESS) $(PYTHON) -m venv $(VENV)/peers && \
+		$(PROGRESS) $(VENV)/peers/bin/python $(PIP_INSTALL) --requirement benchmarks/peers/requirements.txt && \
 		$(BIN)/python -c $(PACKAGES) > "$$($(VENV)/peers/bin/python -c $(PACKAGES))/torch.pth"; then touch $@; \
 	else echo "It could not be installed; what is measured against it is left out"; fi

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, result in report.sizes(given, workload, chosen.workers):
         print(report.size_row(name, result), flush=True)
         results.append((name, result))
-    print("", *report.figure(results), "", sep="\n")
+    print("", *report.per_size(results), "", sep="\n")
     print(*report.table(report.RECOVERY_HEADINGS, []), *report.recoveries(given, workload), sep="\n")
     print("", *report.measured(chosen.costs), sep="\n")
     return 0

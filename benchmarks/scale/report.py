@@ -1,4 +1,4 @@
-"""The tables and the figure of docs/explanation/scale.md, as Markdown."""
+"""The tables of docs/explanation/scale.md, as Markdown."""
 
 from __future__ import annotations
 
@@ -214,20 +214,12 @@ def per_worker(costs: Costs, workload: Workload) -> str:
     return textwrap.fill(text, 125)
 
 
-def figure(results: Sequence[tuple[str, Result]]) -> list[str]:
-    """Steps per second and worker by the number of workers, a line for each layout, as a Mermaid chart."""
-    lines = {name: [r.steps_per_s / r.layout.workers for n, r in results if n == name] for name in LAYOUTS}
+def per_size(results: Sequence[tuple[str, Result]]) -> list[str]:
+    """Steps per second and worker by the number of workers, a row for each layout."""
     counts = sorted({result.layout.workers for _, result in results})
-    top = max(max(values) for values in lines.values())
-    return [
-        "```mermaid",
-        "xychart-beta",
-        '    title "Steps per second and worker"',
-        f'    x-axis "workers" [{", ".join(f"{count}" for count in counts)}]',
-        f'    y-axis "steps/s" 0 --> {(int(top) // 200 + 1) * 200}',
-        *(f"    line [{', '.join(f'{value:.0f}' for value in values)}]" for values in lines.values()),
-        "```",
-    ]
+    paces = {name: [r.steps_per_s / r.layout.workers for n, r in results if n == name] for name in LAYOUTS}
+    rows = [[name, *(f"{pace:,.0f}" for pace in found)] for name, found in paces.items()]
+    return table(("steps/s and worker, for so many workers", *(f"{count:,}" for count in counts)), rows)
 
 
 def measured(path: Path) -> list[str]:
