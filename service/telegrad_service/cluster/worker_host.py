@@ -136,7 +136,7 @@ class WorkerHost(SessionHost):
     @override
     async def _make_room(self, options: SessionOptions) -> None:
         if self.leaving:
-            raise ServerBusy("this worker takes no new sessions", retry_after_s=RETRY_AFTER_S)
+            raise SessionMoved("this worker takes no new sessions")  # the gateway then asks another worker
         await super()._make_room(options)
 
     async def _registered(self, handle: SessionHandle) -> SessionHandle:

@@ -232,6 +232,7 @@ def test_without_a_data_folder_a_session_stays_with_its_worker_until_that_ends()
         stays = [session for session in sessions if found.has(draining, session.id)]
         assert stays
         assert found.directory.drain(worker_id(found, draining))
+        # From the first moment on no client is refused: the gateway asks another worker.
         wait_until(lambda: not any(found.has(draining, SessionClient(found.client).id) for _ in range(2)))
         for session in sessions:
             session.assert_usable()
