@@ -10,6 +10,7 @@ Internals: the age at which instructions are sent is no setting.
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import signal
@@ -132,6 +133,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept += [others[int(i * step)] for i in range(int(len(others) / step))]
     config.hook.pytest_deselected(items=list(set(items).difference(kept)))
     items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """Keep what all tests share out of garbage collections: tests ask for many, and each would take a second."""
+    gc.collect()
+    gc.freeze()
 
 
 def place_of(item: pytest.Item) -> Any:

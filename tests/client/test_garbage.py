@@ -58,7 +58,6 @@ def garbage(run: Callable[[], None]) -> list[Any]:
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
-        gc.unfreeze()
 
 
 @pytest.mark.parametrize("name", WITHOUT_LAZY)
