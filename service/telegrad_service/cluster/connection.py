@@ -100,6 +100,7 @@ class Connection(asyncio.Protocol):
     def begin(self, method: str, target: bytes, headers: Headers, body: bytes | None) -> None:
         """Send a request. If ``body`` is None, :meth:`write` sends the body later."""
         self._parser, self._is_head = httptools.HttpResponseParser(self), method == "HEAD"
+        self.take()  # what nobody wanted of the last answer
         self.status, self.headers = 0, []
         self.is_sent, self._ended = body is not None, False
         lines = [method.encode() + b" " + target + b" HTTP/1.1", *(name + b": " + value for name, value in headers)]

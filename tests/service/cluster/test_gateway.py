@@ -297,6 +297,21 @@ def test_a_page_of_another_site_is_refused_at_the_gateway(shared: Cluster) -> No
     assert session.get(headers=own).status_code == 200
 
 
+def test_an_answer_that_a_gateway_does_not_pass_on_is_no_part_of_the_next(shared: Cluster) -> None:
+    session = SessionClient(shared.client, durable=True)
+    session.assert_usable()
+    first, second = sorted(shared.workers, key=lambda worker: not shared.has(worker, session.id))
+    others = [SessionClient(shared.client) for _ in range(4)]
+    placed = shared.directory.find(session.id)
+    [there] = [row.id for row in shared.directory.workers() if row.url == second.url and row.alive]
+    assert placed is not None and shared.directory.assign(placed, there) is not None
+    SessionClient.of(shared.client_of(shared.gateways[1]), session.id).assert_usable()
+    session.assert_usable()  # the first worker, which was its owner here, says that it has moved
+    assert any(shared.has(first, other.id) for other in others)
+    for other in others:
+        other.assert_usable()
+
+
 def test_a_gateway_that_starts_again_has_lost_nothing(shared: Cluster) -> None:
     gateway = shared.add_gateway("--port", "0")
     trainer = Trainer(gateway.url, 2, durable=True)
