@@ -27,7 +27,7 @@ from telegrad_engine.errors import (
     TelegradError,
     UnknownResource,
 )
-from telegrad_engine.program.instructions import no_member
+from telegrad_engine.program.instructions import ID_PATTERN, ID_RULE, no_member
 
 from .observability.request import HEADER, REQUEST, new_id
 
@@ -57,6 +57,10 @@ class Problem(BaseModel):
     title: str = Field(examples=["Shapes do not fit"])
     status: int = Field(examples=[422])
     detail: str = Field(description="The text; PyTorch's where PyTorch has one.", examples=["Shapes do not fit"])
+    hint: str | None = Field(
+        description="How to correct it, where the text does not say so; null if there is nothing to add.",
+        examples=["did you mean 'loss'?"],
+    )
     instruction: int | None = Field(description="Index of the wrong instruction; `progress` says which ran.")
     op: str | None = Field(description="The op or verb that failed.")
     ids: list[str] = Field(description="The ids of its input tensors.")
@@ -77,6 +81,7 @@ def content(error: TelegradError) -> dict[str, Any]:
         "title": error.title,
         "status": error.status,
         "detail": error.detail,
+        "hint": None,
         "instruction": None,
         "op": None,
         "ids": [],
@@ -112,6 +117,8 @@ def from_validation(errors: Sequence[Any], body: Any = None) -> InvalidArgument:
 def _reason(error: Any, body: Any) -> str:
     """Why pydantic refused something: for an unknown member of a body also which ones there are."""
     place = error["loc"]
+    if error["type"] == "string_pattern_mismatch" and error["ctx"]["pattern"] == ID_PATTERN:
+        return f"not a tensor id: {error['input']!r:.60}; {ID_RULE}"
     if error["type"] != "extra_forbidden" or place[0] != "body" or body is None:
         return str(error["msg"])
     models = [*_models(body)]  # of several, the place names the chosen one by a member that only it has

@@ -91,7 +91,7 @@ def test_from_a_factory(session: SessionClient, body: dict[str, Any], shape: lis
         ({"data": [1, 2], "dtype": "int64", "requires_grad": True}, 422, "floating point"),
         ({"data": [True], "requires_grad": True}, 422, "floating point"),
         ({"data": [1.0], "dtype": "complex64"}, 422, "complex dtypes are not supported yet"),
-        ({"data": [1.0], "id": "9x"}, 422, "id"),
+        ({"data": [1.0], "id": ".x"}, 422, "id"),
         ({"data": [1.0], "id": "x\n"}, 422, "id"),
         ({"data": [1.0], "requires_grad": "yes"}, 422, "requires_grad"),
         ({"factory": "ones", "shape": [-1]}, 422, "negative"),
@@ -123,6 +123,13 @@ def test_an_id_is_used_once(session: SessionClient) -> None:
     found = problem(session.post("/tensors", {"id": "x", "data": 2.0}), 409, "tensor-exists")
     assert found["ids"] == ["x"]
     assert session.data("x") == 1.0
+
+
+def test_an_id_may_be_the_name_of_a_layer_s_parameter(session: SessionClient) -> None:
+    assert session.post("/tensors", json={"id": "0.weight", "data": [2.0]}).status_code == 201
+    assert session.post("/ops/exp2", json={"inputs": ["0.weight"], "outputs": ["1"]}).status_code == 200
+    assert session.get("/tensors/0.weight").json()["data"] == [2.0]
+    assert session.get("/tensors/1").json()["data"] == [4.0]
 
 
 def test_ids_of_the_servers_choosing_are_free(session: SessionClient) -> None:

@@ -60,6 +60,10 @@ def resolve(name: str) -> str:
     return f"{kind}:{index or 0}"
 
 
+ON_A_GPU = "A session that is opened with device='cuda' computes on a GPU, where the server has one."
+"""What the errors for a device that the session does not have say besides."""
+
+
 def is_on(wanted: str, present: str) -> bool:
     """Whether the device ``present``, a full name, is what ``wanted`` asks for: "cuda" and "gpu" are any GPU."""
     kind, colon, index = wanted.partition(":")

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 from ..errors import MalformedRequest, TelegradError
 
 GRAD_MODES = ("enable_grad", "no_grad")
-ID_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.:-]{0,127}$"
+ID_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}$"
+ID_RULE = "an id has letters, digits and _ . : -, begins with none of . : -, and has at most 128 characters"
 _ID = re.compile(ID_PATTERN)
 _IDS = re.compile(rf"{ID_PATTERN[1:-1]}(?:\n{ID_PATTERN[1:-1]})*+")
 MAX_INSTRUCTIONS = 100_000
@@ -119,12 +120,9 @@ class Instruction:
 
 
 def check_id(value: Any) -> str:
-    """Return a tensor id: a letter or ``_``, then letters, digits and ``_ . : -``, at most 128 characters in all.
-
-    Raises MalformedRequest for anything else.
-    """
+    """Return a tensor id, as ``ID_RULE`` says. Raises MalformedRequest for anything else."""
     if not isinstance(value, str) or not _ID.fullmatch(value) or value in NUMBERS:
-        raise MalformedRequest(f"not a tensor id: {value!r:.60}; an id matches {ID_PATTERN}")
+        raise MalformedRequest(f"not a tensor id: {value!r:.60}; {ID_RULE}")
     return value
 
 

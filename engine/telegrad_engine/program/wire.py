@@ -75,13 +75,18 @@ class Outgoing:
         """Send the texts of all templates with the message."""
         self._texts = {call.template.digest for call in self.calls}
 
+    @property
+    def origins(self) -> str | None:
+        """The modules and lines as JSON."""
+        return None if self._origins is None else json_codec.dumps(self._origins).decode()
+
     def pieces(self, labels: Mapping[str, str] = NO_LABELS) -> list[Container]:
         """Return the message as the pieces of a container, with these labels in its metadata."""
         metadata = {**labels, "calls": json_codec.dumps_plain([*map(_call_data, self.calls)]).decode()}
         if self.free:
             metadata["free"] = json_codec.dumps_plain(self.free).decode()
-        if self._origins is not None:
-            metadata[ORIGINS] = json_codec.dumps(self._origins).decode()
+        if (origins := self.origins) is not None:
+            metadata[ORIGINS] = origins
         arrays: dict[str, Any] = {}
         for index, call in enumerate(self.calls):
             if call.template.digest in self._texts:

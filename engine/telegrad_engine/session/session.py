@@ -36,6 +36,7 @@ from ..instrumentation import Observer
 from ..profiler import profile, record_function
 from ..program.checkpoint_sections import Sections
 from ..program.client_evaluation import Suspended, Suspensions
+from ..program.hints import hint_for
 from ..program.instructions import Instruction, names_in
 from ..program.overloads import find_op
 from ..program.procedures import Procedures
@@ -477,6 +478,8 @@ class Session:
         error.context.setdefault("ids", ids)
         known = {name: list(self.tensors[name].shape) for name in ids if name in self.tensors}
         error.context |= {"instruction": index, "op": instruction.op, "shapes": known}
+        if (hint := hint_for(error, instruction, self.tensors)) is not None:
+            error.context["hint"] = hint
         return error
 
     # Lookup ------------------------------------------------------------------------------
