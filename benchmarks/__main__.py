@@ -18,6 +18,7 @@ from . import (
     chain,
     chain_http,
     cluster_http,
+    console_http,
     durable_http,
     far_http,
     first_sight,
@@ -56,6 +57,7 @@ MODULES = (
     rest_http,
     authentication_http,
     cluster_http,
+    console_http,
     loops,
 )
 RESULTS = Path(__file__).parent / "results.json"

@@ -19,6 +19,7 @@ describe("smoothing", () => {
 describe("programs a second", () => {
   it("counts in whole seconds, with the empty ones", () => {
     expect(perSecond([10.1, 10.9, 12.5])).toEqual({ seconds: [10, 11, 12], counts: [2, 0, 1] });
+    expect(perSecond([10.1], 12.5)).toEqual({ seconds: [10, 11, 12], counts: [1, 0, 0] });
     expect(perSecond([])).toEqual({ seconds: [], counts: [] });
   });
 });

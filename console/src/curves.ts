@@ -15,12 +15,12 @@ export function smoothed(values: readonly number[], weight: number): number[] {
   });
 }
 
-/** How many of these times, in seconds, lie in each second, from the first whole one to the last. */
-export function perSecond(times: readonly number[]): { seconds: number[]; counts: number[] } {
+/** How many of these times, in seconds, lie in each second, from the first whole one to the last, or to `until`. */
+export function perSecond(times: readonly number[], until = -Infinity): { seconds: number[]; counts: number[] } {
   const [first, last] = [times[0], times.at(-1)];
   if (first === undefined || last === undefined) return { seconds: [], counts: [] };
   const start = Math.floor(first);
-  const length = Math.floor(last) - start + 1;
+  const length = Math.floor(Math.max(last, until)) - start + 1;
   const counts = new Array<number>(length).fill(0);
   for (const time of times) {
     const index = Math.floor(time) - start;

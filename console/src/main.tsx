@@ -3,6 +3,7 @@ import "@preact/signals";
 import { App } from "./app";
 import { watchServer } from "./state/server";
 import "./style/base.css";
+import "./style/controls.css";
 import "./style/views.css";
 import "./style/graph.css";
 

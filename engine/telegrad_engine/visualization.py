@@ -126,25 +126,6 @@ def to_json(drawing: Drawing) -> dict[str, Any]:
     }
 
 
-def from_json(data: Mapping[str, Any]) -> Drawing:
-    """The drawing from its JSON data; unknown fields are ignored."""
-    vertices = [Vertex(*(vertex[name] for name in Vertex._fields)) for vertex in data["nodes"]]
-    edges = [Edge(*(edge[name] for name in Edge._fields)) for edge in data["edges"]]
-    return Drawing(vertices, edges, data["omitted"])
-
-
-def newest(drawing: Drawing, limit: int) -> Drawing:
-    """The drawing with at most its ``limit`` newest operations, and the leaves that they use directly."""
-    operations = [vertex for vertex in drawing.nodes if vertex.kind == "op"]
-    if len(operations) <= limit:
-        return drawing
-    kept, older = {vertex.id for vertex in operations[:limit]}, {vertex.id for vertex in operations[limit:]}
-    edges = [edge for edge in drawing.edges if edge.target in kept and edge.source not in older]
-    kept.update(edge.source for edge in edges)
-    vertices = [vertex for vertex in drawing.nodes if vertex.id in kept]
-    return Drawing(vertices, edges, drawing.omitted + len(older))
-
-
 def to_dot(drawing: Drawing) -> str:
     """The drawing in Graphviz's DOT language."""
     lines = ["digraph telegrad {", "  rankdir=TB;", '  node [fontname="monospace", fontsize=10];']

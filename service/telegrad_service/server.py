@@ -198,7 +198,12 @@ def check_exposure(app: FastAPI) -> None:
 
 def announce(app: FastAPI, what: str, url: str) -> None:
     """Tell the operator the address of a server or a gateway, and who may use it."""
-    for line in (f"Telegrad {__version__} {what} {url}", f"Docs at {url}/docs", app.state.authenticator.policy):
+    for line in (
+        f"Telegrad {__version__} {what} {url}",
+        f"Console at {url}/",
+        f"Docs at {url}/docs",
+        app.state.authenticator.policy,
+    ):
         logs.announce(line)
 
 

@@ -116,10 +116,9 @@ def test_stepping_through_backward_changes_nothing(console: Console, session: Se
     expect(bar).to_contain_text("The gradient of loss with respect to itself is 1")
     expect(bar).to_contain_text("0 / 2")
     console.button("One step").click()
-    expect(bar).to_contain_text(re.compile(r"sum \(n\d+\) received a gradient of norm 1"))
-    expect(bar).to_contain_text(re.compile(r"mul \(n\d+\) of norm 1.73"))
+    expect(bar).to_contain_text("loss (sum) received 1 and sends a gradient of norm 1.73 to squares (mul).")
     console.button("One step").click()
-    expect(bar).to_contain_text("sends on gradients to x of norm 3.74")
+    expect(bar).to_contain_text("sends a gradient of norm 3.74 to x, a gradient of norm 3.74 to x")
     console.button("One step back").click()
     expect(bar).to_contain_text("1 / 2")
     console.button("Play").click()
@@ -132,11 +131,36 @@ def test_stepping_through_backward_changes_nothing(console: Console, session: Se
     )["values"]["g"]["data"] == [2.0, 4.0, 6.0]
 
 
+def test_stepping_through_backward_in_a_folded_graph(console: Console, session: Session) -> None:
+    session.run(*SQUARES, op("neg", "loss", out="a"), op("neg", "a", out="b"))
+    console.open_session(session.id)
+    console.page.get_by_label("fold by").select_option("op")
+    legend = console.page.locator(".legend")
+    expect(legend).to_contain_text("5 nodes, drawn as 3 boxes")
+    console.button("Step through backward").click()
+    bar = console.page.get_by_role("region", name="Backward pass")
+    expect(bar).to_contain_text("The gradient of b with respect to itself is 1")
+    console.button("One step").click()
+    expect(bar).to_contain_text(re.compile(r"n\d+ in neg received 1 and sends −1 to n\d+ in neg"))
+    console.button("One step").click()
+    expect(bar).to_contain_text(re.compile(r"n\d+ in neg received .* to n\d+ in sum"))
+    expect(legend).to_contain_text("gradient norm")
+    expect(legend).to_contain_text("drawn as 3 boxes")
+    console.find("neg")
+    console.button("Open the group").click()
+    expect(legend).to_contain_text("drawn as 4 boxes")
+    expect(bar).to_contain_text("2 / 4")
+    expect(bar).to_contain_text(re.compile(r"a \(neg\) received −1 and sends 1 to n\d+ in sum"))
+
+
 def test_a_graph_that_was_freed_says_so(console: Console, session: Session) -> None:
     session.run(*SQUARES, {"op": "backward", "inputs": [["loss"]]})
     console.open_session(session.id)
     console.button("Step through backward").click()
     expect(console.page.get_by_role("alert")).to_contain_text("Trying to backward through the graph a second time")
+    expect(console.page.get_by_text("Run the program again without backward")).to_be_visible()
+    console.button("Dismiss").click()
+    expect(console.page.get_by_role("alert")).to_have_count(0)
 
 
 def test_nan_and_infinities(console: Console, session: Session) -> None:
@@ -158,7 +182,8 @@ def test_names_with_markup_are_text_in_pictures(console: Console, session: Sessi
     with console.page.expect_download() as download:
         console.button("SVG").click()
     drawn = ElementTree.parse(download.value.path()).getroot()
-    assert {"x", "mul", "sum"} <= {element.text for element in drawn.iter(f"{SVG}text")}
+    assert {"x", "mul", "squares [3]", "loss = 14", "×2"} <= {element.text for element in drawn.iter(f"{SVG}text")}
+    assert re.fullmatch(r"graph-graph-\d+\.svg", download.value.suggested_filename)
     assert len([*drawn.iter(f"{SVG}path")]) >= 2
     with console.page.expect_download() as download:
         console.button("PNG").click()

@@ -14,6 +14,8 @@ from ..service.api_keys import client_with, command, create_key, id_of, sqlite
 from .conftest import trained
 from .console import Console
 
+DAY_S, LASTS_S = 86_400, 6
+
 
 class Closed(NamedTuple):
     """A server that needs keys."""
@@ -80,6 +82,17 @@ def test_a_key_that_is_revoked_meanwhile(open_page: Callable[..., Page], closed:
     expect(console.page.get_by_text("No sessions yet")).to_be_visible()
     command(closed.database, "revoke", id_of(key))
     expect(console.page.get_by_text("no longer takes this API key")).to_be_visible()
+
+
+def test_a_key_that_expires_meanwhile(open_page: Callable[..., Page], closed: Closed) -> None:
+    key = create_key(closed.database, "visitor", "read", f"--expires-days={LASTS_S / DAY_S}")
+    console = Console(open_page(), closed.url)
+    console.open()
+    console.enter_key(key)
+    expect(console.page.get_by_text("no longer takes this API key")).to_be_visible()
+    console.enter_key(closed.key)
+    expect(console.page.get_by_role("heading", name="Sessions", exact=True)).to_be_visible()
+    expect(console.page.get_by_role("dialog")).to_have_count(0)
 
 
 def test_training_with_a_key(open_page: Callable[..., Page], closed: Closed) -> None:

@@ -67,17 +67,63 @@ def test_a_thousand_sessions(open_page: Callable[..., Page]) -> None:
     with running(f"--max-sessions={MANY + 10}", f"--max-sessions-per-peer={MANY + 10}") as (url, _):
         with httpx.Client(base_url=url, timeout=60) as client:
             for number in range(MANY):
-                create(client, name=f"session {number:04}")
+                create(client, name=f"session #{number:04}")
         console = Console(open_page(), url)
         console.open()
         expect(console.page.get_by_text("1 000 sessions")).to_be_visible()
         table = console.page.get_by_role("table", name="Sessions")
         expect(table).to_have_attribute("aria-rowcount", str(MANY + 1))
         assert table.get_by_role("row").count() < MAX_ROWS
+        rows = table.locator(".body").get_by_role("row")
+        console.page.get_by_label("Search sessions").fill("session #05")
+        expect(table).to_have_attribute("aria-rowcount", str(MANY // 10 + 1))
+        expect(rows.first).to_contain_text("session #05")
+        console.page.get_by_label("Search sessions").fill("session #0512")
+        expect(rows).to_have_count(1)
+        console.page.get_by_label("Search sessions").fill("")
+        expect(table).to_have_attribute("aria-rowcount", str(MANY + 1))
         console.button("Name").click()
         table.evaluate("(element) => element.scrollTo(0, element.scrollHeight)")
-        expect(table.get_by_text("session 0999")).to_be_visible()
+        expect(table.get_by_text("session #0999")).to_be_visible()
         assert table.get_by_role("row").count() < MAX_ROWS
+
+
+def test_a_server_without_what_the_page_reads(console: Console, client: httpx.Client) -> None:
+    session = create(client, name="watched by another version")
+    for missing in ("**/graph/folded?*", "**/events?*", "**/v1/workers?*", "**/v1/devices?*"):
+        console.page.route(missing, lambda route: route.fulfill(status=404, json=client.get("/v1/nowhere").json()))
+    console.open_session(session)
+    page = console.page
+    expect(page.get_by_role("alert").filter(has_text="The graph cannot be read")).to_be_visible()
+    expect(page.locator(".badge")).to_have_text("not connected")
+    expect(page.get_by_text("This session ended")).to_have_count(0)
+    page.get_by_role("link", name="Try it").click()
+    console.button("Program").click()
+    console.button("Run").click()
+    expect(page.get_by_label("Answer", exact=True)).to_contain_text("[2, 4, 6]")
+    console.open("server")
+    expect(page.get_by_role("heading", name="Health")).to_be_visible()
+    expect(page.get_by_role("heading", name="Workers")).to_have_count(0)
+
+
+def test_a_session_that_ends_while_its_backward_pass_is_stepped_through(console: Console, client: httpx.Client) -> None:
+    session = create(client, name="ends while stepping")
+    program = [
+        {"op": "tensor", "outputs": ["x"], "attrs": {"data": [1.0], "requires_grad": True}},
+        {"op": "exp", "inputs": ["x"], "outputs": ["y"]},
+    ]
+    client.post(f"/v1/sessions/{session}/programs", json={"instructions": program}).raise_for_status()
+    console.open_session(session)
+    console.expect_live()
+    console.button("Step through backward").click()
+    console.button("One step").click()
+    client.delete(f"/v1/sessions/{session}")
+    expect(console.page.get_by_text("This session ended")).to_be_visible()
+    bar = console.page.get_by_role("region", name="Backward pass")
+    console.button("One step back").click()
+    expect(bar).to_contain_text("0 / 1")
+    console.page.get_by_label("fold by").select_option("op")
+    expect(console.page.get_by_role("alert").filter(has_text="no backward pass")).to_be_visible()
 
 
 def test_an_unknown_session(console: Console) -> None:

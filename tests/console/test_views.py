@@ -98,6 +98,14 @@ def test_a_mistake_is_told_in_the_servers_words(console: Console, session: Sessi
     )
     console.button("Run").click()
     expect(console.page.get_by_role("alert")).to_contain_text("<i>no</i>")
+    expect(console.page.get_by_role("alert")).to_contain_text("Instruction 1 of the program, mul.")
+    console.page.get_by_label("Program", exact=True).fill(
+        '{"instructions": [{"op": "tensor", "outputs": ["nan"], "attrs": {"data": [null]}}]}'
+    )
+    console.button("Run").click()
+    expect(console.page.get_by_role("alert")).to_contain_text("there is null at data[0]")
+    console.button("One op").click()
+    expect(console.page.get_by_role("alert")).to_have_count(0)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

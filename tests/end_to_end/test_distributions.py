@@ -25,6 +25,8 @@ STUBS = {
     "telegrad-engine": {"telegrad_engine/tensor/_op_methods.pyi"},
     "telegrad": {"telegrad/_functions.pyi", "telegrad/linalg/_linalg.pyi", "telegrad/nn/_functional.pyi"},
 }
+BUILT = {"telegrad": "telegrad/notebook/static", "telegrad-service": "telegrad_service/console/static"}
+"""What `make console` builds, which may not be there."""
 BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "get-started" / "install.md").read_text(), re.DOTALL)
 TRAINS = """
 import telegrad as tg
@@ -96,6 +98,10 @@ def test_a_wheel_says_what_it_is(dist: Path, name: str) -> None:
     assert any(name.endswith("/py.typed") for name in names)
     assert not any(name.startswith("tests/") for name in names)
     assert {file for file in names if file.endswith(".pyi")} == STUBS.get(name, set())
+    if name in BUILT:
+        root = ROOT / FOLDERS[name]
+        built = {path.relative_to(root).as_posix() for path in (root / BUILT[name]).rglob("*") if path.is_file()}
+        assert built == {file for file in names if file.startswith(f"{BUILT[name]}/")}
 
 
 @pytest.mark.parametrize("source", ["CHECKOUT", "WHEELS"])

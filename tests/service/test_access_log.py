@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ..servers import STOP_S, running
+from ..servers import STOP_S, running, said
 from .conftest import SessionClient
 from .raw_http import ask, document, leave, request, status, upgrade
 from .streams import Raw, Talk, written
@@ -97,8 +97,7 @@ def json_lines(*outputs: str) -> list[dict[str, Any]]:
 def test_all_that_a_server_says_is_json() -> None:
     with running("--log-level", "debug", "--log-format", "json") as (url, process):
         assert httpx.get(url + "/healthz").status_code == 200
-        assert process.stdout is not None
-        announced = process.stdout.readline() + process.stdout.readline()  # they may have come with the address
+        announced = said(process)  # they may have come with the address
         process.send_signal(signal.SIGTERM)
         messages = [record["message"] for record in json_lines(announced, *process.communicate(timeout=STOP_S))]
     assert any("API key" in message for message in messages)

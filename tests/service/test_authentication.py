@@ -22,7 +22,7 @@ from telegrad_service.cli import main
 from telegrad_service.server import NotServed, check_exposure
 from telegrad_service.settings import Settings
 
-from ..servers import running, telegrad
+from ..servers import running, said, telegrad
 from . import raw_http
 from .api_keys import WAIT_S, bearer, client_with, command, create_key, id_of, sqlite, wait_until
 from .conftest import problem
@@ -73,9 +73,9 @@ def close_code(stream: ClientConnection) -> int:
 @pytest.mark.one_process("a cluster has its directory in a database")
 def test_without_keys_a_server_names_its_database_and_does_not_create_it(tmp_path: Path) -> None:
     with running(env={"XDG_DATA_HOME": str(tmp_path)}) as (url, process), client_with(url, None) as client:
-        assert process.stdout is not None
-        said = process.stdout.readline() + process.stdout.readline()
-        assert f"No API key is required while the database {tmp_path / 'telegrad' / 'telegrad.db'} holds none" in said
+        lines = said(process)
+        assert f"Console at {url}/\n" in lines
+        assert f"No API key is required while the database {tmp_path / 'telegrad' / 'telegrad.db'} holds none" in lines
         path = client.post("/v1/sessions").headers["location"]
         assert client.get(path, headers=bearer("tg_whatever")).status_code == 200
         assert client.get("/v1/keys").json() == {"items": [], "next_cursor": None}
@@ -131,12 +131,11 @@ def test_flags_win_over_the_database_and_the_server_says_so(
 ) -> None:
     with running("--database-url", once_used, *flags) as (url, process):
         assert status(url, None) == (401 if required else 200)
-        assert process.stdout is not None
-        said = process.stdout.readline() + process.stdout.readline()
+        lines = said(process)
     if required:
-        assert f"An API key is required, from the database {once_used}" in said
+        assert f"An API key is required, from the database {once_used}" in lines
     else:
-        assert f"No API key is required, whatever the database holds ({flags[0]})" in said
+        assert f"No API key is required, whatever the database holds ({flags[0]})" in lines
 
 
 def test_whoever_makes_a_key_learns_what_it_closes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

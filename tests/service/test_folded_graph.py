@@ -20,6 +20,7 @@ STEPS: list[dict[str, Any]] = [
     {"op": "sum", "in": ["t"], "out": ["loss"]},
     {"op": "free", "in": [["t"]]},
 ]
+LOSS = float(np.tanh(np.array(W) @ X).sum())
 
 
 @pytest.fixture
@@ -58,21 +59,34 @@ def test_a_small_graph_is_shown_whole(loss: SessionClient) -> None:
     graph = folded(loss)
     boxes = {box["label"]: box for box in graph["boxes"]}
     assert (graph["source"], graph["fold"], graph["nodes"], graph["omitted"]) == ("live", "none", 5, 0)
-    assert list(boxes) == ["w", "matmul", "tanh", "sum", "x"]
+    assert list(boxes) == ["w", "x", "matmul", "tanh", "sum"]
     assert [boxes[label]["rank"] for label in ("w", "matmul", "tanh", "sum")] == [0, 1, 2, 3]
     assert [boxes[label]["kind"] for label in ("w", "sum", "x")] == ["leaf", "op", "tensor"]
     assert (boxes["w"]["id"], boxes["w"]["tensors"], boxes["w"]["shape"]) == ("t:w", ["w"], [2, 2])
     assert (boxes["tanh"]["bytes"], boxes["tanh"]["tensors"], boxes["sum"]["tensors"]) == (8, [], ["loss"])
     flows = {(edge["source"], edge["target"]) for edge in graph["edges"]}
     ids = [boxes[label]["id"] for label in ("w", "matmul", "tanh", "sum")]
-    assert flows == set(pairwise(ids))
+    assert flows == {*pairwise(ids), ("t:x", boxes["matmul"]["id"])}
+    assert (boxes["sum"]["number"], boxes["tanh"]["number"]) == (pytest.approx(LOSS, rel=1e-5), None)
     again = folded(loss)
     assert again == graph  # ids and the revision stay while nothing runs
     loss.run({"op": "mul", "in": ["h", 2.0], "out": ["g"]})
     later = folded(loss)
     assert later["revision"] != graph["revision"]
     assert {box["id"] for box in graph["boxes"]} < {box["id"] for box in later["boxes"]}
-    assert set(boxes_of(loss, root="h")) == {"w", "matmul"}
+    assert set(boxes_of(loss, root="h")) == {"w", "x", "matmul"}
+    loss.run({"op": "backward", "in": [["loss"]]})
+    assert not [edge for edge in folded(loss)["edges"] if edge["source"] == "t:x"]  # what knew of it was freed
+
+
+def test_a_tensor_that_shares_an_array_with_the_graph_is_no_input(loss: SessionClient) -> None:
+    loss.run(
+        {"op": "detach", "in": ["h"], "out": ["shared"]},
+        {"op": "mul", "in": ["h", "h"], "out": ["square"]},
+    )
+    graph = folded(loss)
+    assert [edge["target"] for edge in graph["edges"] if edge["source"] == "t:shared"] == []
+    assert {box["id"] for box in graph["boxes"]} >= {"t:shared", "t:x"}
 
 
 def test_gradients_colour_the_leaves(loss: SessionClient) -> None:
@@ -104,6 +118,9 @@ def test_a_long_graph_is_folded_and_groups_open(session: SessionClient) -> None:
     assert len(few["boxes"]) == len(opened["boxes"])  # the part stays closed
     whole = folded(session, fold="none")
     assert [box["count"] for box in whole["boxes"]] == [500] * 6 + [1]
+    for limit in (1, 2, 5):
+        small = folded(session, fold="none", limit=limit)
+        assert len(small["boxes"]) <= limit and sum(box["count"] for box in small["boxes"]) == 3001
 
 
 @pytest.mark.full
@@ -131,7 +148,7 @@ def test_the_details_of_an_operation(loss: SessionClient) -> None:
     assert (details["op"], details["grad_fn"], details["kind"]) == ("tanh", "TanhBackward0", "op")
     assert (details["inputs"], details["outputs"]) == ([boxes["matmul"]["id"]], [boxes["sum"]["id"]])
     assert details["saved"] == [{"name": "result", "shape": [2], "dtype": "float32", "bytes": 8, "freed": False}]
-    assert details["doc"] and details["derivative"] == {"input": "F.tanh_backward(grad, result)"}
+    assert details["doc"] and details["derivative"] == {"input": "grad * (1 - result ** 2)"}
     expected = np.tanh(np.array(W) @ X)
     assert details["value"]["preview"] == pytest.approx(expected.tolist(), rel=1e-5)
     assert details["value"]["norm"] == pytest.approx(np.linalg.norm(expected), rel=1e-5)
@@ -226,10 +243,11 @@ def test_a_pass_step_by_step_changes_nothing(loss: SessionClient) -> None:
         [ids["w"]],
     ]
     slope = 1 - np.tanh(np.array(W) @ X) ** 2
+    assert [step["grad"]["number"] for step in found["steps"]] == [1.0, None, None]
     gradient = found["steps"][2]["grad"]
     assert (gradient["min"], gradient["max"]) == (pytest.approx(slope.min(), 1e-4), pytest.approx(slope.max(), 1e-4))
     norm = pytest.approx(float(np.linalg.norm(np.outer(slope, X))), rel=1e-5)
-    assert found["leaves"] == [{"id": "t:w", "norm": norm}] and found["truncated"] is False
+    assert found["leaves"] == [{"id": "t:w", "box": None, "norm": norm, "number": None}] and found["truncated"] is False
     assert loss.get("/tensors/w").json() == before
     problem(loss.get("/tensors/w/grad"), 404, "not-found")
     assert traced(loss, "loss") == found
@@ -242,13 +260,29 @@ def test_a_pass_step_by_step_changes_nothing(loss: SessionClient) -> None:
     assert "backward through the graph a second time" in gone["detail"]
 
 
+def test_the_boxes_of_a_pass_are_those_of_the_folded_graph(session: SessionClient) -> None:
+    chain(session, 1200)
+    for opened in ([], ["g:#mul"]):
+        graph = folded(session, fold="op", expand=opened)
+        boxes = {box["id"]: box for box in graph["boxes"]}
+        edges = {(edge["source"], edge["target"]) for edge in graph["edges"]}
+        found = traced(session, "c1199", gradient=[1.0, 1.0], fold="op", expand=opened)
+        assert len(found["steps"]) == 1200
+        for step in found["steps"]:
+            assert boxes[step["box"]]["kind"] == ("op" if step["box"] == step["node"] else "group")
+            for target in step["targets"]:
+                assert target["box"] == step["box"] or (target["box"], step["box"]) in edges
+        assert {step["box"] for step in found["steps"]} | {leaf["box"] for leaf in found["leaves"]} == {*boxes}
+    assert {step["box"] for step in traced(session, "c1199", gradient=[1.0, 1.0])["steps"]} == {None}
+
+
 def test_hooks_of_the_client_do_not_run_in_a_pass_step_by_step(session: SessionClient) -> None:
     session.run(
         {"op": "tensor", "out": ["x"], "attrs": {"data": [2.0], "requires_grad": True}},
         {"op": "mul", "in": ["x", 3.0], "out": ["y"]},
         {"op": "client_hook", "in": ["y"], "attrs": {"hook": "mine"}},
     )
-    assert traced(session, "y")["leaves"] == [{"id": "t:x", "norm": 3.0}]
+    assert traced(session, "y")["leaves"] == [{"id": "t:x", "box": None, "norm": 3.0, "number": 3.0}]
     assert session.get("/pending").json()["items"] == []
 
 
@@ -261,6 +295,8 @@ def test_hooks_of_the_client_do_not_run_in_a_pass_step_by_step(session: SessionC
         ({"tensor": "h", "gradient": [1.0]}, 422, "shape-mismatch"),
         ({"tensor": "h", "gradient": ["x", 1.0]}, 422, "invalid-argument"),
         ({"tensor": "loss", "limit": 0}, 422, "invalid-argument"),
+        ({"tensor": "loss", "fold": "colour"}, 422, "invalid-argument"),
+        ({"tensor": "loss", "fold": "op", "expand": "g:#mul"}, 422, "invalid-argument"),
         ({"tensor": 7}, 422, "invalid-argument"),
         ({}, 422, "invalid-argument"),
     ],

@@ -69,13 +69,14 @@ def test_numbers_a_step_and_the_graph(session: SessionClient) -> None:
         value = {"key": "loss", "label": "loss", "value": pytest.approx(expected, rel=1e-5)}
         assert (scalars["sequence"], scalars["values"]) == (1, [value]) and scalars["at"]
         step = until(events, "step")
-        assert (step["sequence"], step["nodes"]) == (1, 4)
+        assert (step["sequence"], step["nodes"]) == (1, 5)
         assert until(events, "graph")["revision"] >= 1
         graph = step_of(session)
         assert (graph["source"], graph["sequence"], graph["revision"]) == ("step", 1, step["revision"])
         boxes = {box["label"]: box for box in graph["boxes"]}
         assert [boxes[label]["rank"] for label in ("w", "matmul", "tanh", "sum")] == [0, 1, 2, 3]
         slope = 1 - np.tanh(np.array(W) @ X) ** 2
+        assert boxes["sum"]["number"] == pytest.approx(expected, rel=1e-5) and boxes["x"]["kind"] == "tensor"
         assert boxes["sum"]["grad_norm"] == 1.0 and boxes["w"]["tensors"] == ["w"]
         assert boxes["matmul"]["grad_norm"] == pytest.approx(np.linalg.norm(slope), rel=1e-4)
         assert boxes["w"]["grad_norm"] == pytest.approx(np.linalg.norm(np.outer(slope, X)), rel=1e-4)
@@ -96,9 +97,26 @@ def test_a_forward_and_its_backward_are_one_step(session: SessionClient) -> None
         first = until(events, "step")
         session.run(STEP[3])
         second = until(events, "step")
-        assert second["revision"] == first["revision"] + 1 and second["nodes"] == first["nodes"] == 4
+        assert second["revision"] == first["revision"] + 1 and second["nodes"] == first["nodes"] == 5
     boxes = {box["label"]: box for box in step_of(session)["boxes"]}
     assert boxes["w"]["grad_norm"] and boxes["tanh"]["grad_norm"] and boxes["sum"]["tensors"] == ["loss"]
+
+
+def test_inputs_that_need_no_gradient_are_known_if_they_were_observed(session: SessionClient) -> None:
+    session.run(*LEAVES)
+    program = ({"op": "matmul", "in": ["w", "x"], "out": ["y"]}, {"op": "sub", "in": ["y", "x"], "out": ["error"]})
+    with observing(session) as events:
+        session.run(*program)
+        until(events, "step")
+        for source in ("live", "step"):
+            graph = session.get("/graph/folded", params={"source": source}).json()
+            label = {box["id"]: box["label"] for box in graph["boxes"]}
+            edges = {(label[edge["source"]], label[edge["target"]]) for edge in graph["edges"]}
+            assert edges == {("w", "matmul"), ("x", "matmul"), ("matmul", "sub"), ("x", "sub")}
+            node = next(box["id"] for box in graph["boxes"] if box["label"] == "sub")
+            assert "t:x" in session.get(f"/graph/nodes/{node}?source={source}").json()["inputs"]
+    session.run({"op": "free", "in": [["x"]]})
+    assert "t:x" not in {box["id"] for box in session.get("/graph/folded").json()["boxes"]}
 
 
 def test_those_who_do_not_ask_get_no_steps(session: SessionClient) -> None:

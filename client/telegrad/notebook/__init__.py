@@ -6,24 +6,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from telegrad_engine.errors import InvalidOperation
+from telegrad_engine.inspection.folding import MAX_BOXES
 
 from ..sessions.session import Session, current
-from ..tensor.notebook import MAX_DRAWN
 
 
 def live_graph(
     session: Session | None = None,
     *,
     names: Mapping[str, Any] | None = None,
-    limit: int = MAX_DRAWN,
+    limit: int = MAX_BOXES,
     every_s: float = 1.0,
 ) -> Any:
-    """Return a widget that shows the graph of a session, and draws it again as it changes, also while a cell runs.
+    """Return a widget that shows the graph of a session as the console does, and follows it, also while a cell runs.
 
     ``session`` is the current one by default. ``names`` maps names to tensors, such as
-    ``dict(model.named_parameters())``. At most ``limit`` operations are drawn, the newest ones. The session is asked
-    at most every ``every_s`` seconds, and less often if its answers take long. The widget's ``close()`` ends this, as
-    does the end of the session. It needs the extra ``notebook``: raises InvalidOperation if that is not installed.
+    ``dict(model.named_parameters())``. At most ``limit`` boxes are drawn: a larger graph is folded. The kernel asks the
+    session at most every ``every_s`` seconds, and less often if its answers take long; while the widget is open, steps
+    of the session are observed. The widget's ``close()`` ends this, as does the end of the session. It needs the extra
+    ``notebook``: raises InvalidOperation if that is not installed.
     """
     try:
         from .widget import GraphWidget

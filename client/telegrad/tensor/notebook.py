@@ -65,8 +65,8 @@ class Graph:
     def __repr__(self) -> str:
         operations = sum(vertex.kind == "op" for vertex in self.drawing.nodes)
         leaves = len(self.drawing.nodes) - operations
-        omitted = f", {self.drawing.omitted} older operations not drawn" if self.drawing.omitted else ""
-        return f"<graph of {operations} operations and {leaves} leaves{omitted}>"
+        omitted = f", {_counted(self.drawing.omitted, 'older operation')} not drawn" if self.drawing.omitted else ""
+        return f"<graph of {_counted(operations, 'operation')} and {_counted(leaves, 'leaf', 'leaves')}{omitted}>"
 
     def __str__(self) -> str:
         """One line per operation, newest first: its result, op and inputs."""
@@ -78,6 +78,10 @@ class Graph:
             f"{called[v.id]}: {v.dtype} {v.shape}" + (f" = {v.op}({', '.join(taken[v.id])})" if v.op else "")
             for v in self.drawing.nodes
         )
+
+
+def _counted(count: int, one: str, many: str | None = None) -> str:
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
 
 
 def graph(*tensors: Any, names: Mapping[str, Any] | None = None, limit: int | None = MAX_DRAWN) -> Graph:

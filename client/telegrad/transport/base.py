@@ -9,7 +9,6 @@ from telegrad_engine.dtypes import DType
 from telegrad_engine.program.registered_functions import Applicable
 from telegrad_engine.program.result import Answer
 from telegrad_engine.program.wire import Outgoing
-from telegrad_engine.visualization import Drawing
 
 if TYPE_CHECKING:
     import ssl  # needed by connections to servers alone
@@ -25,6 +24,26 @@ class TensorInfo(NamedTuple):
 
     description: dict[str, Any]
     has_grad: bool
+
+
+class SessionGraph(Protocol):
+    """Reads the graph of a session, for whoever shows it. Steps of the session are observed until :meth:`close`.
+
+    The answers are those of ``GET /v1/sessions/{session}/graph/folded``, ``…/graph/nodes/{node}`` and
+    ``POST …/graph/backward``, as JSON data.
+    """
+
+    def folded(self, source: str, fold: str, expand: list[str], limit: int, root: str | None) -> dict[str, Any]:
+        """The graph behind ``root`` or all tensors (``source="live"``), or of the last observed step ("step")."""
+
+    def node(self, node: str, source: str) -> dict[str, Any]:
+        """The details of a node. Raises UnknownResource if there is none of this id."""
+
+    def backward(self, tensor: str, fold: str, expand: list[str]) -> dict[str, Any]:
+        """The steps of a backward pass from a tensor, with the boxes of the live graph; it changes nothing."""
+
+    def close(self) -> None:
+        """Have no more steps observed."""
 
 
 class Transport(Protocol):
@@ -79,8 +98,8 @@ class Transport(Protocol):
         """The session as ``GET /v1/sessions/{session}`` describes it, at least its ``name`` or
         None, the number of its ``tensors``, and ``used_bytes`` of at most ``max_bytes``."""
 
-    def graph(self) -> Drawing:
-        """The graph of all tensors of the session, with their ids as names."""
+    def graph(self) -> SessionGraph:
+        """Return what reads the session's graph."""
 
     def another(self) -> Transport:
         """Open a new session with the same options, in the same place."""

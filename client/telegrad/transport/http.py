@@ -20,7 +20,6 @@ from telegrad_engine.program import compression
 from telegrad_engine.program.registered_functions import Applicable, from_entry
 from telegrad_engine.program.result import Answer
 from telegrad_engine.program.wire import SAFETENSORS, Outgoing, decode_answer
-from telegrad_engine.visualization import Drawing, from_json
 
 from . import progress
 from .base import ID_PREFIX, TensorInfo, Verify
@@ -50,6 +49,12 @@ KEY_ERRORS = (errors.Unauthenticated, errors.MissingScope)
 PER_TTL = 4
 """How many heartbeats are sent in the time that the server waits for one, so that a few may be lost."""
 
+LISTENING_S = 60.0
+"""The seconds without a byte after which listening to a session begins anew; the server sends some every 15."""
+
+PAUSE_S = 1.0
+"""The seconds after which listening begins anew."""
+
 
 class Heartbeats:
     """The heartbeats of one session, until :meth:`stop` or the end of the process."""
@@ -72,6 +77,52 @@ class Heartbeats:
                     return  # the session has ended; its next use raises the error
             except (httpx.HTTPError, RuntimeError):  # the server is out of reach for now, or the client is closed
                 pass
+
+
+class ServerGraph:
+    """The graph of a session on a server, which observes steps while somebody listens to the session's events."""
+
+    def __init__(self, client: httpx.Client, path: str, request: Callable[..., Any]) -> None:
+        self._client, self._path, self._request = client, path, request
+        self._stopped = threading.Event()
+        threading.Thread(target=self._listen, name="telegrad-observation", daemon=True).start()
+
+    def folded(self, source: str, fold: str, expand: list[str], limit: int, root: str | None) -> dict[str, Any]:
+        """The graph as boxes."""
+        only = {} if root is None else {"root": root}
+        return self._get("folded", {"source": source, "fold": fold, "expand": expand, "limit": limit} | only)
+
+    def node(self, node: str, source: str) -> dict[str, Any]:
+        """The details of a node."""
+        return self._get(f"nodes/{quote(node, safe='')}", {"source": source})
+
+    def backward(self, tensor: str, fold: str, expand: list[str]) -> dict[str, Any]:
+        """The steps of a backward pass."""
+        body = {"tensor": tensor, "fold": fold, "expand": expand}
+        return dict(self._request("POST", f"{self._path}/graph/backward", json=body))
+
+    def _get(self, path: str, query: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(self._request("GET", f"{self._path}/graph/{path}", params=query))
+
+    def _listen(self) -> None:
+        """Listen to the session's events until it ends. What they tell of the graph is read by others."""
+        while not self._stopped.is_set():
+            try:
+                events = f"{self._path}/events?observe=true"
+                with self._client.stream("GET", events, timeout=LISTENING_S) as response:
+                    if response.is_client_error:
+                        return
+                    for _ in response.iter_raw():
+                        if self._stopped.is_set():
+                            return
+            except (httpx.HTTPError, RuntimeError):  # the server is out of reach for now, or the client is closed
+                if self._client.is_closed:
+                    return
+            self._stopped.wait(PAUSE_S)
+
+    def close(self) -> None:
+        """Stop listening, when the next event arrives."""
+        self._stopped.set()
 
 
 class LabelledMessage(NamedTuple):
@@ -287,9 +338,9 @@ class HTTPTransport:
         """The server's description of the session."""
         return dict(self._request("GET", f"/v1/sessions/{self.session_id}"))
 
-    def graph(self) -> Drawing:
-        """The graph of all tensors of the session."""
-        return from_json(self._get("graph"))
+    def graph(self) -> ServerGraph:
+        """Return what reads the session's graph."""
+        return ServerGraph(self._client, f"/v1/sessions/{self.session_id}", self._request)
 
     def another(self) -> HTTPTransport:
         """Open a new session with the same options on the same server."""

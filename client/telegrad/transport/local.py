@@ -10,6 +10,12 @@ from typing import Any
 from telegrad_engine import errors
 from telegrad_engine.arrays import available
 from telegrad_engine.compile import Compiler
+from telegrad_engine.inspection.details import live_details
+from telegrad_engine.inspection.folding import add_boxes, folded_data
+from telegrad_engine.inspection.observation import Observation
+from telegrad_engine.inspection.passes import trace_pass
+from telegrad_engine.inspection.record import GraphRecord, live_graph
+from telegrad_engine.inspection.step import Step
 from telegrad_engine.program.json_codec import MAX_DEPTH
 from telegrad_engine.program.program import BoundProgram
 from telegrad_engine.program.registered_functions import Applicable
@@ -17,7 +23,6 @@ from telegrad_engine.program.result import Answer, describe
 from telegrad_engine.program.wire import Call, Message, Outgoing
 from telegrad_engine.session import snapshot
 from telegrad_engine.session.session import Session
-from telegrad_engine.visualization import Drawing, draw
 
 from .base import ID_PREFIX, TensorInfo
 
@@ -54,8 +59,12 @@ class LocalTransport:
 
     def receive(self) -> Answer:
         """Run the message and return its answer."""
-        message = self._message
-        return Message([*map(self._bound, message.calls)], message.free).run(self.session)
+        message, observation = self._message, self.session.observation
+        calls = [*map(self._bound, message.calls)]
+        if observation is None:
+            return Message(calls, message.free).run(self.session)
+        answer = Message(calls, message.free, origins=message.origins).run(self.session)
+        return answer._replace(observed=observation.observes)
 
     def _bound(self, call: Call) -> BoundProgram:
         """The call's program, bound to the call's ids, arrays and numbers."""
@@ -93,10 +102,9 @@ class LocalTransport:
         held = {"used_bytes": accounts.used_bytes, "max_bytes": accounts.max_bytes}
         return {"name": None, "tensors": len(self.session.tensors), **held}
 
-    def graph(self) -> Drawing:
-        """The graph of all tensors of the session."""
-        tensors = dict(self.session.tensors)
-        return draw([tensor for tensor in tensors.values() if tensor._last_grad_fn is not None], tensors)
+    def graph(self) -> LocalGraph:
+        """Return what reads the session's graph."""
+        return LocalGraph(self.session)
 
     def another(self) -> LocalTransport:
         """Open a new session with the same options in this process."""
@@ -126,3 +134,52 @@ class LocalTransport:
         """Drop the session's tensors."""
         self.session.suspensions.waiting.clear()
         self.session.tensors.clear()
+
+
+class LocalGraph:
+    """The graph of a session in this process. Its owner holds the lock of the session's recorder."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._observation = session.observation = session.observation or Observation()
+        self._observation.observes = True
+
+    def folded(self, source: str, fold: Any, expand: list[str], limit: int, root: str | None) -> dict[str, Any]:
+        """The graph as boxes."""
+        if source == "step":
+            step = self._step()
+            record, revision = step.record, step.revision
+        else:
+            with self._session.reading():
+                record, revision = self._live(root), self._session.programs
+        head = {"source": source, "sequence": None, "revision": revision}
+        return head | folded_data(record, fold, expand, limit)
+
+    def node(self, node: str, source: str) -> dict[str, Any]:
+        """The details of a node."""
+        if source == "step":
+            return self._step().describe(node)
+        with self._session.reading():
+            return live_details(self._session.tensors, self._observation.known, node)
+
+    def backward(self, tensor: str, fold: Any, expand: list[str]) -> dict[str, Any]:
+        """The steps of a backward pass."""
+        with self._session.reading():
+            found = trace_pass(self._session.tensors, self._session.get(tensor), None)
+            record = self._live()
+        add_boxes(found, record, fold, expand)
+        return found
+
+    def _live(self, root: str | None = None) -> GraphRecord:
+        tensors = self._session.tensors
+        roots = tensors.values() if root is None else [self._session.get(root)]
+        return live_graph(tensors, roots, self._observation.known)[0]
+
+    def _step(self) -> Step:
+        if self._observation.step is None:
+            raise errors.UnknownResource("no step of this session was observed yet")
+        return self._observation.step
+
+    def close(self) -> None:
+        """Forget what was observed."""
+        self._session.observation = None

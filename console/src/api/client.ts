@@ -19,6 +19,11 @@ export class Problem extends Error {
     this.title = title;
     this.document = document;
   }
+
+  /** Whether the session is gone. Any other 404 is of something else that the server, or its version, does not have. */
+  get isUnknownSession(): boolean {
+    return this.status === 404 && String(this.document["type"]).endsWith(":unknown-session");
+  }
 }
 
 /** The server did not answer. */

@@ -59,6 +59,8 @@ export interface Box {
   bytes: number;
   tensors: string[];
   grad_norm: Real | null;
+  /** The number in a tensor of one element. Not in the answers of older servers. */
+  number?: Real | null;
   expandable: boolean;
 }
 
@@ -122,20 +124,29 @@ export interface GraphNode {
   outputs: string[];
 }
 
-export interface FlowTarget {
+/** A node of a backward pass. */
+export interface FlowNode {
   node: string;
-  norm: Real;
+  /** The box that has it in the folded graph. */
+  box: string | null;
 }
 
-export interface FlowStep {
-  node: string;
-  grad: { norm: Real; min: Real | null; max: Real | null; nan: number; inf: number };
+/** How large a gradient is; one of a single element is told as its number. */
+export interface Amount {
+  norm: Real;
+  number?: Real | null;
+}
+
+export interface FlowTarget extends FlowNode, Amount {}
+
+export interface FlowStep extends FlowNode {
+  grad: Amount & { min: Real | null; max: Real | null; nan: number; inf: number };
   targets: FlowTarget[];
 }
 
 export interface BackwardFlow {
   steps: FlowStep[];
-  leaves: { id: string; norm: Real }[];
+  leaves: ({ id: string } & Amount)[];
   truncated: boolean;
 }
 

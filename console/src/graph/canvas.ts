@@ -29,7 +29,8 @@ export interface CanvasEvents {
 
 export interface Highlight {
   current: string | null;
-  targets: ReadonlySet<string>;
+  /** Boxes and edges, with what is written on these. */
+  targets: ReadonlyMap<string, string>;
   matches: ReadonlySet<string>;
 }
 
@@ -40,14 +41,15 @@ export class GraphCanvas {
   private palette = currentPalette();
   private selected: string | null = null;
   private drawn: Rectangle | null = null;
-  private shown = new Set<string>();
+  /** The boxes and edges that Cytoscape has, and what it was told of them. */
+  private shown = new Map<string, string>();
   /** Whether the user chose the view; until then it follows the graph. */
   private moved = false;
   private frame = 0;
-  private highlight: Highlight = { current: null, targets: new Set(), matches: new Set() };
+  private highlight: Highlight = { current: null, targets: new Map(), matches: new Set() };
 
   constructor(
-    private readonly container: HTMLElement,
+    readonly container: HTMLElement,
     private readonly picture: Picture,
     events: CanvasEvents,
   ) {
@@ -111,7 +113,7 @@ export class GraphCanvas {
   setHighlight(highlight: Highlight): void {
     this.highlight = highlight;
     this.cy.batch(() => {
-      for (const id of this.shown) this.mark(id);
+      for (const id of this.shown.keys()) this.mark(id);
     });
     this.draw();
   }
@@ -120,6 +122,7 @@ export class GraphCanvas {
     const { current, targets, matches } = this.highlight;
     const element = this.cy.getElementById(id);
     element.toggleClass("current", id === current);
+    if (element.isEdge() && targets.has(id)) element.data("flow", targets.get(id));
     element.toggleClass("target", targets.has(id));
     element.toggleClass("match", matches.has(id));
   }
@@ -173,12 +176,15 @@ export class GraphCanvas {
     if (bounds === null || this.container.clientWidth === 0) return;
     if (this.fitZoom(bounds) >= LEGIBLE_ZOOM) return this.fit();
     let newest: DrawnBox | null = null;
+    const axis = this.picture.direction === "down" ? "y" : "x";
     for (const each of this.picture.boxes.values()) {
-      if (newest === null || each.y > newest.y) newest = each;
+      if (newest === null || each[axis] > newest[axis]) newest = each;
     }
     if (newest === null) return;
-    const below = (this.container.clientHeight / 2 - 2 * PADDING) / FIRST_ZOOM;
-    this.lookAt(newest.x, newest.y - below, FIRST_ZOOM);
+    const side = axis === "y" ? this.container.clientHeight : this.container.clientWidth;
+    const middle = { x: newest.x, y: newest.y };
+    middle[axis] -= (side / 2 - 2 * PADDING) / FIRST_ZOOM;
+    this.lookAt(middle.x, middle.y, FIRST_ZOOM);
   }
 
   private lookAt(x: number, y: number, zoom: number): void {
@@ -227,18 +233,12 @@ export class GraphCanvas {
 
   /** Have Cytoscape draw these boxes and edges, and nothing else. */
   private give(boxes: Iterable<DrawnBox>, edges: Iterable<DrawnEdge>, changed: boolean): void {
-    const wanted = new Set<string>();
+    const wanted = new Map<string, string>();
     const added: ElementDefinition[] = [];
     this.cy.batch(() => {
-      for (const drawn of boxes) {
-        wanted.add(drawn.box.id);
-        this.sync(drawn, changed, added);
-      }
-      for (const drawn of edges) {
-        wanted.add(drawn.key);
-        this.syncEdge(drawn, changed, added);
-      }
-      for (const id of this.shown) {
+      for (const drawn of boxes) wanted.set(drawn.box.id, this.sync(drawn, changed, added));
+      for (const drawn of edges) wanted.set(drawn.key, this.syncEdge(drawn, changed, added));
+      for (const id of this.shown.keys()) {
         if (!wanted.has(id)) this.cy.getElementById(id).remove();
       }
       this.cy.add(added);
@@ -264,31 +264,48 @@ export class GraphCanvas {
     return { boxes, edges };
   }
 
-  private sync(drawn: DrawnBox, changed: boolean, added: ElementDefinition[]): void {
+  /** Tell Cytoscape of a box if it does not know it, or if the box is no longer what it was told. Return what it knows. */
+  private sync(drawn: DrawnBox, changed: boolean, added: ElementDefinition[]): string {
     const { box, label, fill, ink, width, height } = drawn;
+    const before = this.shown.get(box.id);
+    if (before !== undefined && !changed) return before;
     const data = { id: box.id, label, fill, ink, width, height };
     const position = { x: drawn.x, y: drawn.y };
-    if (!this.shown.has(box.id)) added.push({ group: "nodes", data, position, classes: box.kind });
-    else if (changed) this.cy.getElementById(box.id).data(data).position(position);
+    const now = JSON.stringify([data, position]);
+    if (before === undefined) added.push({ group: "nodes", data, position, classes: box.kind });
+    else if (before !== now) this.cy.getElementById(box.id).data(data).position(position);
+    return now;
   }
 
-  private syncEdge(drawn: DrawnEdge, changed: boolean, added: ElementDefinition[]): void {
+  private syncEdge(drawn: DrawnEdge, changed: boolean, added: ElementDefinition[]): string {
+    const before = this.shown.get(drawn.key);
     const [source, target] = [this.picture.boxes.get(drawn.edge.source), this.picture.boxes.get(drawn.edge.target)];
-    if (source === undefined || target === undefined) return;
+    if (source === undefined || target === undefined || (before !== undefined && !changed)) return before ?? "";
     const { weights, distances } = relativeTo(source, target, drawn.points);
-    const data = { weights, distances, width: 1.4 + Math.min(2.6, Math.log10(drawn.edge.count)) };
-    const classes = drawn.points.length === 0 ? "straight" : "curved";
-    if (!this.shown.has(drawn.key)) {
+    const count = drawn.edge.count > 1 ? `×${drawn.edge.count}` : "";
+    const data = { weights, distances, count, width: 1.4 + Math.min(2.6, Math.log10(drawn.edge.count)) };
+    const classes = `${drawn.points.length === 0 ? "straight" : "curved"}${source.box.kind === "tensor" ? " constant" : ""}`;
+    const now = JSON.stringify(data);
+    if (before === undefined) {
       const ends = { source: drawn.edge.source, target: drawn.edge.target };
       added.push({ group: "edges", data: { id: drawn.key, ...ends, ...data }, classes });
-    } else if (changed) {
+    } else if (before !== now) {
       const edge = this.cy.getElementById(drawn.key);
       edge.data(data);
       edge.toggleClass("curved", drawn.points.length > 0);
       edge.toggleClass("straight", drawn.points.length === 0);
     }
+    return now;
   }
 }
+
+const EDGE_TEXT = {
+  "font-family": "system-ui, sans-serif",
+  "font-size": 12,
+  "min-zoomed-font-size": 6,
+  "text-background-opacity": 0.85,
+  "text-background-padding": "2px",
+};
 
 function styleOf(palette: Palette): StylesheetJson {
   return [
@@ -326,8 +343,13 @@ function styleOf(palette: Palette): StylesheetJson {
         "target-arrow-shape": "triangle",
         "arrow-scale": 0.8,
         "overlay-opacity": 0,
+        label: "data(count)",
+        ...EDGE_TEXT,
+        color: palette.quiet,
+        "text-background-color": palette.paper,
       },
     },
+    { selector: "edge.constant", style: { "line-style": "dashed" } },
     { selector: "edge.straight", style: { "curve-style": "straight" } },
     {
       selector: "edge.curved",
@@ -345,7 +367,7 @@ function styleOf(palette: Palette): StylesheetJson {
     },
     {
       selector: "edge.target",
-      style: { "line-color": palette.accent, "source-arrow-color": palette.accent, "source-arrow-shape": "triangle", width: 3 },
+      style: { "line-color": palette.accent, "source-arrow-color": palette.accent, "source-arrow-shape": "triangle", width: 3, label: "data(flow)", color: palette.ink },
     },
     {
       selector: "node:selected, node.current",

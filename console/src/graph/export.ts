@@ -1,5 +1,7 @@
 // Pictures of a whole graph as files.
 
+import { formatNumber } from "../format";
+import { css, scaleColour } from "./colour";
 import type { Palette } from "./colour";
 import type { Picture } from "./picture";
 import { pathThrough } from "../layout/geometry";
@@ -8,6 +10,8 @@ const MARGIN = 24;
 /** The most pixels of a side of a PNG, which browsers can still draw. */
 const MAX_SIDE = 8192;
 const FONT = "system-ui, sans-serif";
+const LEGEND = { height: 56, ramp: 160 };
+const STOPS = [0, 0.25, 0.5, 0.75, 1];
 
 function escaped(text: string): string {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll('"', "&quot;");
@@ -19,43 +23,82 @@ interface Svg {
   height: number;
 }
 
-/** The picture as a document of SVG 1.1, which needs no fonts and no scripts. */
-export function toSvg(picture: Picture, palette: Palette): Svg {
+/** What a picture shows besides the graph. */
+export interface Caption {
+  title: string;
+  /** The box of the current step of a backward pass. */
+  current: string | null;
+  /** The boxes and edges to which its gradients flow, with what is written on the edges. */
+  marks: ReadonlyMap<string, string>;
+}
+
+/** The picture as a document of SVG 1.1, which needs no fonts and no scripts. Without `paper`, its ground is transparent. */
+export function toSvg(picture: Picture, palette: Palette, caption: Caption, paper = false): Svg {
+  const { marks } = caption;
   const bounds = picture.bounds() ?? { x1: 0, y1: 0, x2: 1, y2: 1 };
   const [x, y] = [bounds.x1 - MARGIN, bounds.y1 - MARGIN];
-  const [width, height] = [bounds.x2 - bounds.x1 + 2 * MARGIN, bounds.y2 - bounds.y1 + 2 * MARGIN];
+  const width = Math.max(bounds.x2 - bounds.x1 + 2 * MARGIN, 420);
+  const height = bounds.y2 - bounds.y1 + 2 * MARGIN + LEGEND.height;
   const parts = [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="${x} ${y} ${width} ${height}" width="${width}" height="${height}">`,
-    `<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">` +
+    `<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="11" markerHeight="11" markerUnits="userSpaceOnUse" orient="auto">` +
       `<path d="M0 0L8 4L0 8z" fill="${palette.edge}"/></marker></defs>`,
-    `<rect x="${x}" y="${y}" width="${width}" height="${height}" fill="${palette.paper}"/>`,
+    ...(paper ? [`<rect x="${x}" y="${y}" width="${width}" height="${height}" fill="${palette.paper}"/>`] : []),
     `<g fill="none" stroke="${palette.edge}" stroke-width="1.4" marker-end="url(#arrow)">`,
   ];
-  for (const { edge, points } of picture.edges.values()) {
+  const texts: string[] = [];
+  for (const { key, edge, points } of picture.edges.values()) {
     const [source, target] = [picture.boxes.get(edge.source), picture.boxes.get(edge.target)];
     if (source === undefined || target === undefined) continue;
-    const down = (points.at(-1) ?? source).y < target.y;
-    const end = { x: target.x, y: target.y - ((down ? 1 : -1) * target.height) / 2 };
-    parts.push(`<path d="${pathThrough(source, points, end)}"/>`);
+    const [axis, side] = picture.direction === "down" ? (["y", "height"] as const) : (["x", "width"] as const);
+    const end = { x: target.x, y: target.y };
+    end[axis] -= (((points.at(-1) ?? source)[axis] < target[axis] ? 1 : -1) * target[side]) / 2;
+    const mark = marks.get(key);
+    const look = mark !== undefined ? ` stroke="${palette.accent}" stroke-width="3"` : source.box.kind === "tensor" ? ' stroke-dasharray="5 4"' : "";
+    parts.push(`<path d="${pathThrough(source, points, end)}"${look}/>`);
+    const text = mark ?? (edge.count > 1 ? `×${edge.count}` : "");
+    if (text === "") continue;
+    const middle = points[Math.floor(points.length / 2)] ?? { x: (source.x + end.x) / 2, y: (source.y + end.y) / 2 };
+    if (points.length === 0) middle[axis] = (source[axis] + source[side] / 2 + end[axis]) / 2;
+    texts.push(`<text x="${middle.x + (axis === "y" ? 6 : -10)}" y="${middle.y + (axis === "y" ? 4 : -6)}" fill="${palette.ink}" text-anchor="start">${escaped(text)}</text>`);
   }
   parts.push(`</g><g font-family="${FONT}" font-size="12" text-anchor="middle">`);
   for (const { box, x: cx, y: cy, width: w, height: h, label, fill, ink } of picture.boxes.values()) {
     const radius = box.kind === "leaf" || box.kind === "tensor" ? h / 2 : 7;
     const [first = "", second = ""] = label.split("\n");
+    const isMarked = box.id === caption.current || marks.has(box.id);
+    const frame = isMarked ? `stroke="${palette.accent}" stroke-width="${box.id === caption.current ? 4 : 2}"` : `stroke="${palette.line}"`;
     parts.push(
       `<g><title>${escaped(box.label)}</title>` +
-        `<rect x="${cx - w / 2}" y="${cy - h / 2}" width="${w}" height="${h}" rx="${radius}" fill="${fill}" stroke="${palette.line}"/>` +
+        `<rect x="${cx - w / 2}" y="${cy - h / 2}" width="${w}" height="${h}" rx="${radius}" fill="${fill}" ${frame}/>` +
         `<text x="${cx}" y="${cy - 3}" fill="${ink}" font-weight="600">${escaped(first)}</text>` +
         `<text x="${cx}" y="${cy + 13}" fill="${ink}" font-size="11">${escaped(second)}</text></g>`,
     );
   }
-  parts.push("</g></svg>");
+  parts.push(...texts, "</g>", legend(picture, palette, caption.title, { x: x + MARGIN, y: y + height - LEGEND.height / 2 }), "</svg>");
   return { text: parts.join("\n"), width, height };
 }
 
+/** What the picture is of, and what its colours mean. */
+function legend(picture: Picture, palette: Palette, title: string, { x, y }: { x: number; y: number }): string {
+  const { range } = picture;
+  const line = (text: string, at: number) => `<text x="${x}" y="${at}" fill="${palette.ink}">${escaped(text)}</text>`;
+  const parts = [`<g font-family="${FONT}" font-size="12">`, line(title, y - 10)];
+  if (range !== null && range.min === range.max) parts.push(line(`gradient norm ${formatNumber(range.min, 2)}`, y + 8));
+  if (range !== null && range.min < range.max) {
+    const colours = STOPS.map((stop) => `<stop offset="${stop}" stop-color="${css(scaleColour(palette, stop))}"/>`).join("");
+    parts.push(
+      `<defs><linearGradient id="scale">${colours}</linearGradient></defs>`,
+      line(`gradient norm, logarithmic, ${formatNumber(range.min, 2)} to ${formatNumber(range.max, 2)}`, y + 8),
+      `<rect x="${x}" y="${y + 14}" width="${LEGEND.ramp}" height="8" fill="url(#scale)"/>`,
+    );
+  }
+  return `${parts.join("")}</g>`;
+}
+
 /** The picture as a PNG, at twice its size unless that is too large for a browser. */
-export async function toPng(picture: Picture, palette: Palette): Promise<Blob> {
-  const { text, width, height } = toSvg(picture, palette);
+export async function toPng(picture: Picture, palette: Palette, caption: Caption): Promise<Blob> {
+  const { text, width, height } = toSvg(picture, palette, caption, true);
   const scale = Math.min(2, MAX_SIDE / width, MAX_SIDE / height);
   const url = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
   try {
@@ -72,6 +115,11 @@ export async function toPng(picture: Picture, palette: Palette): Promise<Blob> {
   } finally {
     URL.revokeObjectURL(url);
   }
+}
+
+/** The name of a file for a picture: letters and digits of its title. */
+export function fileName(title: string, kind: string): string {
+  return `${title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 80) || "graph"}.${kind}`;
 }
 
 /** Hands a file to the user, as a download. */

@@ -6,8 +6,8 @@ import type { DrawnBox, Picture } from "./picture";
 const ACROSS = 2.5;
 
 /**
- * The nearest box in a direction: up is an input, down an output, if there is any; else what is drawn there. Without a box
- * to start from, the newest one.
+ * The nearest box in a direction: against the flow it is an input, with it an output, if there is any; else what is drawn
+ * there. Without a box to start from, the newest one.
  */
 export function neighbourOf(picture: Picture, from: string | null, dx: number, dy: number): string | null {
   const start = picture.boxes.get(from ?? "");
@@ -16,10 +16,11 @@ export function neighbourOf(picture: Picture, from: string | null, dx: number, d
     for (const each of picture.boxes.values()) if (newest === null || each.box.order > newest.box.order) newest = each;
     return newest?.box.id ?? null;
   }
-  if (dy !== 0) {
+  const along = picture.direction === "down" ? dy : dx;
+  if (along !== 0) {
     const linked = (picture.touching.get(start.box.id) ?? [])
-      .filter(({ edge }) => (dy < 0 ? edge.target : edge.source) === start.box.id)
-      .map(({ edge }) => picture.boxes.get(dy < 0 ? edge.source : edge.target));
+      .filter(({ edge }) => (along < 0 ? edge.target : edge.source) === start.box.id)
+      .map(({ edge }) => picture.boxes.get(along < 0 ? edge.source : edge.target));
     const best = nearest(start, linked, 0, 0);
     if (best !== null) return best;
   }

@@ -2,9 +2,9 @@
 // The canvas and the exported pictures draw the same.
 
 import type { Box, BoxEdge, FoldedGraph } from "../api/types";
-import { formatShape, isBad, plural } from "../format";
+import { formatNumber, isBad, plural } from "../format";
 import { boundsOf, boxSize, centre, controlPoints } from "../layout/geometry";
-import type { Point, Rectangle } from "../layout/geometry";
+import type { Direction, Point, Rectangle } from "../layout/geometry";
 import { Layout, edgeKey } from "../layout/layout";
 import { boxColours, gradientRange } from "./colour";
 import type { Palette, Range } from "./colour";
@@ -33,7 +33,7 @@ function withNorms(graph: FoldedGraph, norms: Norms): Box[] {
   return norms === null ? graph.boxes : graph.boxes.map((box) => ({ ...box, grad_norm: norms.get(box.id) ?? null }));
 }
 
-/** The range of norms that the colours stand for. Null without gradients. */
+/** The range of norms that colours stand for. Null without gradients. */
 export function rangeOf(graph: FoldedGraph, norms: Norms): Range | null {
   return gradientRange(withNorms(graph, norms));
 }
@@ -45,16 +45,25 @@ export class Picture {
   /** The edges that touch a box. */
   readonly touching = new Map<string, DrawnEdge[]>();
   private revision: FoldedGraph | null = null;
+  direction: Direction = "down";
 
-  /** Bring the picture to a graph. The colours are of `norms` where they are given, else of the graph's own gradients. */
-  update(graph: FoldedGraph, palette: Palette, norms: Norms): void {
-    if (graph !== this.revision) this.place(graph);
+  /** The range of norms that the colours stand for. Null without gradients. */
+  range: Range | null = null;
+
+  /**
+   * Bring the picture to a graph. The colours are of `norms` where they are given, else of the graph's own gradients, and
+   * on a scale for all of `scale`.
+   */
+  update(graph: FoldedGraph, palette: Palette, norms: Norms, scale: Norms = norms, direction: Direction = "down"): void {
+    const isTurned = direction !== this.direction;
+    this.direction = direction;
+    if (graph !== this.revision || isTurned) this.place(graph);
     this.revision = graph;
-    const range = rangeOf(graph, norms);
+    this.range = rangeOf(graph, scale);
     for (const box of withNorms(graph, norms)) {
       const drawn = this.boxes.get(box.id);
       if (drawn === undefined) continue;
-      Object.assign(drawn, boxColours(box, range, palette));
+      Object.assign(drawn, boxColours(box, this.range, palette));
       drawn.label = labelOf(box);
     }
   }
@@ -65,14 +74,14 @@ export class Picture {
     for (const box of graph.boxes) {
       const cell = this.layout.cellOf(box.id);
       if (cell === undefined) continue;
-      this.boxes.set(box.id, { box, ...centre(cell), ...boxSize(box.bytes), label: labelOf(box), fill: "", ink: "" });
+      this.boxes.set(box.id, { box, ...centre(cell, this.direction), ...boxSize(box.bytes, labelOf(box)), label: labelOf(box), fill: "", ink: "" });
     }
     this.edges.clear();
     this.touching.clear();
     for (const edge of graph.edges) {
       const [source, target] = [this.boxes.get(edge.source), this.boxes.get(edge.target)];
       if (source === undefined || target === undefined || source === target) continue;
-      const points = controlPoints(this.layout, edge);
+      const points = controlPoints(this.layout, edge, this.direction);
       const bounds = boundsOf([source, target, ...points]);
       if (bounds === null) continue;
       const drawn = { key: edgeKey(edge), edge, points, bounds };
@@ -92,14 +101,23 @@ export class Picture {
   }
 }
 
-function labelOf(box: Box): string {
+/** What a box says: an op and the tensor that it made, or a tensor; and the value of one element, or the shape. */
+export function labelOf(box: Box): string {
   const warning = isBad(box.grad_norm) ? "⚠ " : "";
-  const name = box.kind === "op" || box.kind === "group" ? box.label : (box.tensors[0] ?? box.label);
-  const second = box.kind === "group" ? plural(box.count, "node") : formatShape(box.shape);
-  return `${warning}${shortened(name)}\n${shortened(second)}`;
+  const isOp = box.kind === "op" || box.kind === "group";
+  const first = shortened(isOp ? box.label : (box.tensors[0] ?? box.label));
+  if (box.kind === "group") return `${warning}${first}\n${plural(box.count, "node")}`;
+  const isKnown = box.number !== undefined && box.number !== null;
+  const value = isKnown ? `= ${formatNumber(box.number, 3)}` : box.shape === null ? "" : shapeOf(box.shape);
+  const name = isOp ? (box.tensors[0] ?? "") : "";
+  return `${warning}${first}\n${[shortened(name, MAX_LABEL - 1 - value.length), value].filter(Boolean).join(" ")}`;
+}
+
+function shapeOf(shape: readonly number[]): string {
+  return shape.length === 0 ? "scalar" : shortened(`[${shape.join(", ")}]`);
 }
 
 /** Long names lose their beginning: of a path, the end says more. */
-function shortened(text: string): string {
-  return text.length > MAX_LABEL ? `…${text.slice(1 - MAX_LABEL)}` : text;
+function shortened(text: string, most = MAX_LABEL): string {
+  return text.length > most ? `…${text.slice(1 - Math.max(2, most))}` : text;
 }

@@ -14,53 +14,65 @@ export interface Rectangle {
   y2: number;
 }
 
-export const LANE_WIDTH = 178;
-export const RANK_HEIGHT = 78;
+/** Where data flow to: down, or to the right, which suits a wide and low screen. */
+export type Direction = "down" | "right";
+
+/** The distances of neighbouring ranks and lanes. */
+const SPACING: Record<Direction, { rank: number; lane: number }> = {
+  down: { rank: 78, lane: 178 },
+  right: { rank: 206, lane: 66 },
+};
 const MIN_BOX = { width: 126, height: 46 };
 const MAX_BOX = { width: 164, height: 60 };
 /** Saved bytes at which a box has its largest size. */
 const LARGE_BYTES = 1e9;
 
-export function centre(cell: Cell): Point {
-  return { x: cell.lane * LANE_WIDTH, y: cell.rank * RANK_HEIGHT };
+/** The point of a place in ranks and lanes, which need not be whole. */
+function pointAt(rank: number, lane: number, direction: Direction): Point {
+  const [along, across] = [rank * SPACING[direction].rank, lane * SPACING[direction].lane];
+  return direction === "down" ? { x: across, y: along } : { x: along, y: across };
 }
 
-/** The size of a box for the bytes that it saves: logarithmic, from 1 kB to 1 GB. */
-export function boxSize(bytes: number): { width: number; height: number } {
+export function centre(cell: Cell, direction: Direction = "down"): Point {
+  return pointAt(cell.rank, cell.lane, direction);
+}
+
+const CHARACTER = 7.4;
+const LABEL_PADDING = 18;
+
+/** The size of a box for the bytes that it saves, logarithmic from 1 kB to 1 GB, and at least that of its label. */
+export function boxSize(bytes: number, label = ""): { width: number; height: number } {
+  const wanted = CHARACTER * Math.max(...label.split("\n").map((line) => line.length)) + LABEL_PADDING;
   const share = Math.min(1, Math.max(0, Math.log10(Math.max(1, bytes) / 1e3) / Math.log10(LARGE_BYTES / 1e3)));
   return {
-    width: MIN_BOX.width + share * (MAX_BOX.width - MIN_BOX.width),
+    width: Math.max(Math.min(wanted, MAX_BOX.width), MIN_BOX.width + share * (MAX_BOX.width - MIN_BOX.width)),
     height: MIN_BOX.height + share * (MAX_BOX.height - MIN_BOX.height),
   };
 }
 
 /**
- * The control points of an edge between the centres of its boxes: down from the source, through the cells that it
- * reserved, and down into the target. Two neighbours in one lane need none.
+ * The control points of an edge between the centres of its boxes: onwards from the source, through the cells that it
+ * reserved, and straight into the target. Two neighbours in one lane need none.
  */
-export function controlPoints(layout: Layout, edge: LayoutEdge): Point[] {
+export function controlPoints(layout: Layout, edge: LayoutEdge, direction: Direction = "down"): Point[] {
   const source = layout.cellOf(edge.source);
   const target = layout.cellOf(edge.target);
   if (source === undefined || target === undefined) return [];
   const bends = layout.bendsOf(edge);
   if (source.lane === target.lane && target.rank === source.rank + 1) return [];
-  const [start, end] = [centre(source), centre(target)];
-  if (target.rank <= source.rank) return aroundPoints(start, end);
-  const points = [{ x: start.x, y: start.y + RANK_HEIGHT / 2 }];
+  if (target.rank <= source.rank) return aroundPoints(source, target, direction);
+  const points = [pointAt(source.rank + 0.5, source.lane, direction)];
   const [first, last] = [bends[0], bends.at(-1)];
-  if (first !== undefined && last !== undefined) points.push(centre(first));
-  if (last !== undefined && first !== last) points.push(centre(last));
-  points.push({ x: end.x, y: end.y - RANK_HEIGHT / 2 });
+  if (first !== undefined && last !== undefined) points.push(centre(first, direction));
+  if (last !== undefined && first !== last) points.push(centre(last, direction));
+  points.push(pointAt(target.rank - 0.5, target.lane, direction));
   return points;
 }
 
-/** Of an edge that leads up, or within a row: folding can make such ones. It leaves to the side. */
-function aroundPoints(start: Point, end: Point): Point[] {
-  const side = Math.max(start.x, end.x) + LANE_WIDTH / 2;
-  return [
-    { x: side, y: start.y + RANK_HEIGHT / 3 },
-    { x: side, y: end.y - RANK_HEIGHT / 3 },
-  ];
+/** Of an edge that leads back, or within a rank: folding can make such ones. It leaves to the side. */
+function aroundPoints(source: Cell, target: Cell, direction: Direction): Point[] {
+  const side = Math.max(source.lane, target.lane) + 0.5;
+  return [pointAt(source.rank + 1 / 3, side, direction), pointAt(target.rank - 1 / 3, side, direction)];
 }
 
 /** Control points as Cytoscape takes them: shares of the straight line between the ends, and distances from it. */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { boundsOf, boxSize, controlPoints, pathThrough, relativeTo } from "./geometry";
+import { boundsOf, boxSize, centre, controlPoints, pathThrough, relativeTo } from "./geometry";
 import { Layout } from "./layout";
 import type { LayoutBox, LayoutEdge } from "./layout";
 
@@ -83,6 +83,18 @@ describe("layout", () => {
     const lanes = step("a").boxes.map(({ id }) => layout.cellOf(id));
     layout.update(step("b").boxes, step("b").edges);
     expect(step("b").boxes.map(({ id }) => layout.cellOf(id))).toEqual(lanes);
+  });
+
+  it("is the same from left to right", () => {
+    const { boxes, edges } = chain(3);
+    const layout = new Layout();
+    layout.update(boxes, edges);
+    for (const { id } of boxes) {
+      const cell = layout.cellOf(id) ?? { rank: 0, lane: 0 };
+      const [down, right] = [centre(cell), centre(cell, "right")];
+      expect([Math.sign(right.x), Math.sign(right.y)]).toEqual([Math.sign(down.y), Math.sign(down.x)]);
+    }
+    for (const edge of edges) expect(controlPoints(layout, edge, "right")).toHaveLength(controlPoints(layout, edge).length);
   });
 
   it("survives cycles between groups, loops, and edges of boxes that are not there", () => {

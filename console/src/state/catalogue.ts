@@ -11,18 +11,29 @@ async function search(query: string): Promise<OpEntry[]> {
   return items.filter((entry) => !entry.internal);
 }
 
-/** Ops that begin with a text, then those that mention it. */
+/** What is offered before anything is typed. */
+const COMMON = ["tensor", "backward", "mul", "add", "sub", "matmul", "sum", "mean", "exp", "relu", "linear", "mse_loss"];
+
+async function common(): Promise<OpEntry[]> {
+  const found = await Promise.all(COMMON.map((name) => getJson<{ overloads: OpEntry[] }>(`v1/ops/${name}`)));
+  return found.flatMap(({ overloads }) => overloads.slice(0, 1));
+}
+
+/** Ops that begin with a text, then those that mention it; for an empty text, common ones. */
 export function complete(text: string): Promise<OpEntry[]> {
   const known = answers.get(text);
   if (known !== undefined) return known;
-  const encoded = encodeURIComponent(text);
-  const answer = Promise.all([search(`prefix=${encoded}`), text.length < 2 ? [] : search(`q=${encoded}`)]).then(([first, more]) => {
-    const keys = new Set(first.map((entry) => entry.key));
-    return [...first.sort((a, b) => a.key.length - b.key.length), ...more.filter((entry) => !keys.has(entry.key))].slice(0, LIMIT);
-  });
+  const answer = text === "" ? common() : prefixed(text);
   answer.catch(() => answers.delete(text));
   answers.set(text, answer);
   return answer;
+}
+
+async function prefixed(text: string): Promise<OpEntry[]> {
+  const encoded = encodeURIComponent(text);
+  const [first, more] = await Promise.all([search(`prefix=${encoded}`), text.length < 2 ? [] : search(`q=${encoded}`)]);
+  const keys = new Set(first.map((entry) => entry.key));
+  return [...first.sort((a, b) => a.key.length - b.key.length), ...more.filter((entry) => !keys.has(entry.key))].slice(0, LIMIT);
 }
 
 /** An op by its key. Null if there is none. */

@@ -1,9 +1,9 @@
 // Stepping through a backward pass: which node is at work, and which gradients have arrived so far.
 
-import { batch, computed, signal } from "@preact/signals";
-import type { BackwardFlow, Box, FlowStep, FoldedGraph, Real } from "../api/types";
+import { batch, computed, effect, signal } from "@preact/signals";
+import type { Amount, BackwardFlow, Box, FlowNode, FlowStep, FlowTarget, FoldedGraph, Real } from "../api/types";
+import { formatNumber } from "../format";
 import { edgeKey } from "../layout/layout";
-import { LIMIT } from "./graph";
 import type { GraphState } from "./graph";
 
 export const SPEEDS = [1, 3, 8, 20] as const;
@@ -12,8 +12,8 @@ export interface CurrentStep {
   step: FlowStep;
   /** The box of the node in the picture; null if it is not drawn. */
   box: string | null;
-  /** The boxes that the gradients flow to, and the edges on which they flow. */
-  marks: string[];
+  /** The boxes that the gradients flow to, and the edges on which they flow, with what is written on these. */
+  marks: ReadonlyMap<string, string>;
 }
 
 export class Flow {
@@ -25,19 +25,32 @@ export class Flow {
   readonly playing = signal(false);
   readonly speed = signal<number>(3);
   private timer = 0;
+  /** How often a pass was asked for: an answer that comes after another request is left out. */
+  private calls = 0;
 
   readonly current = computed<CurrentStep | null>(() => {
     const step = this.flow.value?.steps[this.position.value - 1];
     const graph = this.graphs.graph.value;
     if (step === undefined || graph === null) return null;
-    const box = boxOf(graph, step.node);
-    const targets = step.targets.map((target) => boxOf(graph, target.node)).filter((id) => id !== null);
-    const edges = box === null ? [] : targets.map((target) => edgeKey({ source: target, target: box }));
-    return { step, box, marks: [...targets, ...edges] };
+    const box = boxOf(graph, step);
+    const marks = new Map<string, string>();
+    for (const target of step.targets) {
+      const to = boxOf(graph, target);
+      if (to === null) continue;
+      marks.set(to, "");
+      const same = step.targets.filter((each) => boxOf(graph, each) === to);
+      if (box !== null) marks.set(edgeKey({ source: to, target: box }), sumText(same));
+    }
+    return { step, box, marks };
   });
 
   /** The largest gradient norm that has arrived at each box so far; null when no pass is shown. */
-  readonly norms = computed<ReadonlyMap<string, Real> | null>(() => {
+  readonly norms = computed<ReadonlyMap<string, Real> | null>(() => this.normsAt(this.position.value));
+
+  /** The same at the end of the pass, which tells the colours of all steps. */
+  readonly lastNorms = computed<ReadonlyMap<string, Real> | null>(() => this.normsAt(Infinity));
+
+  private normsAt(position: number): ReadonlyMap<string, Real> | null {
     const flow = this.flow.value;
     const graph = this.graphs.graph.value;
     if (flow === null || graph === null) return null;
@@ -45,17 +58,37 @@ export class Flow {
     const add = (box: string | null, norm: Real) => {
       if (box !== null) norms.set(box, larger(norms.get(box), norm));
     };
-    for (const step of flow.steps.slice(0, this.position.value)) {
-      add(boxOf(graph, step.node), step.grad.norm);
-      for (const target of step.targets) add(boxOf(graph, target.node), target.norm);
+    for (const step of flow.steps.slice(0, position)) {
+      add(boxOf(graph, step), step.grad.norm);
+      for (const target of step.targets) add(boxOf(graph, target), target.norm);
     }
     return norms;
-  });
+  }
 
-  constructor(private readonly graphs: GraphState) {}
+  /** The gradients that have reached a node so far, and their sum once the node was at work. Null if none has. */
+  receivedBy(node: string): { parts: FlowTarget[]; sum: Amount | null } | null {
+    const done = this.flow.value?.steps.slice(0, this.position.value) ?? [];
+    const parts = done.flatMap((step) => step.targets.filter((target) => target.node === node));
+    const own = done.find((step) => step.node === node)?.grad ?? null;
+    const isEnd = this.position.value === this.flow.value?.steps.length;
+    const sum = own ?? (isEnd ? (this.flow.value?.leaves.find((leaf) => leaf.id === node) ?? null) : null);
+    return parts.length === 0 && sum === null ? null : { parts, sum };
+  }
+
+  private readonly dispose: () => void;
+
+  constructor(private readonly graphs: GraphState) {
+    // A graph that is folded in another way has other boxes.
+    this.dispose = effect(() => {
+      void [graphs.fold.value, graphs.expanded.value];
+      const root = this.root.peek();
+      if (root !== null && this.flow.peek() !== null) void this.compute(root, this.position.peek());
+    });
+  }
 
   close(): void {
     clearTimeout(this.timer);
+    this.dispose();
   }
 
   /** The tensors that a pass can start at: those of one element that ops made, results that nothing uses first. */
@@ -79,25 +112,30 @@ export class Flow {
       this.error.value = new Error("No tensor of this graph was made by an op, so there is nothing to go back from.");
       return;
     }
+    await this.compute(tensor, 0);
+  }
+
+  private async compute(tensor: string, position: number): Promise<void> {
+    const call = (this.calls += 1);
     try {
       const flow = await this.graphs.flow(tensor);
+      if (call !== this.calls) return;
       batch(() => {
-        // Without groups, each node has a box in which the gradient can be seen to arrive.
-        if (graph !== null && graph.nodes <= LIMIT) this.graphs.fold.value = "none";
         this.graphs.following.value = false;
-        this.graphs.selected.value = null;
+        if (position === 0) this.graphs.selected.value = null;
         this.root.value = tensor;
-        this.position.value = 0;
         this.flow.value = flow;
+        this.go(position);
       });
     } catch (error) {
-      this.error.value = error as Error;
+      if (call === this.calls) this.error.value = error as Error;
     }
   }
 
   /** End the stepping, and follow the session again. */
   stop(): void {
     this.pause();
+    this.calls += 1;
     batch(() => {
       this.flow.value = null;
       this.error.value = null;
@@ -128,15 +166,28 @@ export class Flow {
   }
 }
 
+/** A gradient as text: the number of one element, else its norm after `before`. */
+export function amountText({ norm, number }: Amount, before: string): string {
+  return number === undefined || number === null ? `${before}${formatNumber(norm, 3)}` : formatNumber(number, 4);
+}
+
+/** Gradients that are added: numbers as a sum, norms as a list. */
+export function sumText(amounts: readonly Amount[]): string {
+  const isNumbers = amounts.every(({ number }) => number !== undefined && number !== null);
+  return amounts.map((amount) => amountText(amount, "norm ")).join(isNumbers ? " + " : ", ");
+}
+
 /** Whether a box may have a tensor of one element that an op made. Of a group, nothing is known. */
 function canStart(box: Box): boolean {
   if (box.kind === "leaf" || box.kind === "tensor") return false;
   return box.shape === null || box.shape.every((size) => size === 1);
 }
 
-/** The box of a node. Null if it is in a group. */
-function boxOf(graph: FoldedGraph, node: string): string | null {
-  return idsOf(graph).has(node) ? node : null;
+/** The box that has a node. Null if it is not drawn. */
+function boxOf(graph: FoldedGraph, { node, box }: FlowNode): string | null {
+  const ids = idsOf(graph);
+  if (box !== null && ids.has(box)) return box;
+  return ids.has(node) ? node : null; // a part of the graph may be folded less than the whole
 }
 
 const ids = new WeakMap<FoldedGraph, Set<string>>();

@@ -1,9 +1,10 @@
 // The graph of a session as the page shows it: read again when it changes, folded by the server.
 
 import { batch, effect, signal } from "@preact/signals";
-import { Problem, getJson, postJson, sessionPath } from "../api/client";
+import type { ReadonlySignal } from "@preact/signals";
+import { Problem } from "../api/client";
 import type { BackwardFlow, Box, Fold, FoldedGraph, GraphNode, Source } from "../api/types";
-import type { SessionWatch } from "./session";
+import type { Direction } from "../layout/geometry";
 
 /** The most boxes of a picture. */
 export const LIMIT = 1500;
@@ -11,7 +12,38 @@ export const LIMIT = 1500;
 const MIN_PERIOD_MS = 700;
 /** Without events of the graph (a server of another version), it is read this often. */
 const POLL_MS = 4000;
-const FLOW_LIMIT = 2000;
+
+/** How a graph is folded. */
+export interface Folding {
+  fold: Fold;
+  expand: readonly string[];
+}
+
+export interface GraphQuery extends Folding {
+  source: Source;
+  limit: number;
+  /** The tensor whose history is wanted; null for everything. */
+  root: string | null;
+}
+
+/** Where the graph of a session comes from: the server, or a notebook's kernel. */
+export interface GraphSource {
+  /** Why the session ended; null while it lives. */
+  readonly ended: ReadonlySignal<string | null>;
+  /** What the graph is called: the session's name, or its id. */
+  title(): string;
+  /** Reads the signals that change when the graph may have changed. */
+  changes(source: Source): unknown;
+  folded(query: GraphQuery, signal: AbortSignal): Promise<FoldedGraph>;
+  node(id: string, source: Source, signal: AbortSignal): Promise<GraphNode>;
+  /** The pass from a tensor, which changes nothing in the session. Its nodes are named with their boxes. */
+  flow(tensor: string, folding: Folding): Promise<BackwardFlow>;
+}
+
+/** What is shown until a step was observed. */
+const NO_STEP: FoldedGraph = {
+  source: "step", sequence: null, revision: 0, nodes: 0, fold: "none", boxes: [], edges: [], omitted: 0,
+};
 
 export class GraphState {
   readonly source = signal<Source>("live");
@@ -20,7 +52,10 @@ export class GraphState {
   readonly graph = signal<FoldedGraph | null>(null);
   readonly error = signal<Error | null>(null);
   readonly selected = signal<string | null>(null);
+  readonly direction = signal<Direction>("down");
   readonly search = signal("");
+  /** The tensor whose history is shown; null shows everything. */
+  readonly root = signal<string | null>(null);
   /** Whether the picture follows the session, or stands still. */
   readonly following = signal(true);
   private readonly disposers: (() => void)[] = [];
@@ -28,15 +63,14 @@ export class GraphState {
   private timer = 0;
   private lastRead = -Infinity;
 
-  constructor(private readonly watch: SessionWatch) {
+  constructor(readonly watch: GraphSource) {
     this.disposers.push(
       effect(() => {
-        void [this.source.value, this.fold.value, this.expanded.value];
+        void [this.source.value, this.fold.value, this.expanded.value, this.root.value];
         this.schedule(0);
       }),
       effect(() => {
-        void (this.source.value === "live" ? watch.live.value : watch.step.value);
-        void watch.status.value;
+        watch.changes(this.source.value);
         if (this.following.value) this.schedule(MIN_PERIOD_MS);
       }),
     );
@@ -65,10 +99,10 @@ export class GraphState {
     });
   }
 
-  private query(): string {
-    const query = new URLSearchParams({ source: this.source.value, fold: this.fold.value, limit: String(LIMIT) });
-    for (const id of this.expanded.value) query.append("expand", id);
-    return query.toString();
+  private query(): GraphQuery {
+    const source = this.source.value;
+    const root = source === "live" ? this.root.value : null;
+    return { source, fold: this.fold.value, expand: this.expanded.value, limit: LIMIT, root };
   }
 
   private schedule(minPeriodMs: number): void {
@@ -86,7 +120,7 @@ export class GraphState {
     const controller = (this.controller = new AbortController());
     this.lastRead = performance.now();
     try {
-      const graph = await getJson<FoldedGraph>(sessionPath(this.watch.id, `/graph/folded?${this.query()}`), controller.signal);
+      const graph = await this.watch.folded(this.query(), controller.signal);
       batch(() => {
         this.error.value = null;
         const before = this.graph.value;
@@ -96,20 +130,21 @@ export class GraphState {
       });
     } catch (error) {
       if (controller.signal.aborted) return;
-      if (error instanceof Problem) this.error.value = error; // else the frame says that the server is silent
+      if (error instanceof Problem && error.status === 404 && this.source.peek() === "step") this.graph.value = NO_STEP;
+      else if (error instanceof Problem && error.status === 404 && this.root.peek() !== null) this.root.value = null; // it was freed
+      else if (error instanceof Problem) this.error.value = error; // else the frame says that the server is silent
     } finally {
       this.lastRead = performance.now();
     }
   }
 
-  async node(id: string, signal: AbortSignal): Promise<GraphNode> {
-    const path = `/graph/nodes/${encodeURIComponent(id)}?source=${this.source.value}`;
-    return getJson<GraphNode>(sessionPath(this.watch.id, path), signal);
+  node(id: string, signal: AbortSignal): Promise<GraphNode> {
+    return this.watch.node(id, this.source.value, signal);
   }
 
-  /** The pass from a tensor, which changes nothing in the session. */
-  async flow(tensor: string): Promise<BackwardFlow> {
-    return postJson<BackwardFlow>(sessionPath(this.watch.id, "/graph/backward"), { tensor, limit: FLOW_LIMIT });
+  /** The pass from a tensor, with the boxes of the graph as it is folded. */
+  flow(tensor: string): Promise<BackwardFlow> {
+    return this.watch.flow(tensor, { fold: this.fold.value, expand: this.expanded.value });
   }
 }
 

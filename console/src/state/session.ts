@@ -1,16 +1,32 @@
 // One session that somebody watches: its state, and what its events tell. Kept while the views of the session change.
 
 import { batch, signal } from "@preact/signals";
-import { Problem, getJson, reconnects, sessionPath } from "../api/client";
+import { Problem, getJson, postJson, reconnects, sessionPath } from "../api/client";
 import { listen } from "../api/events";
-import type { GraphEvent, ProgramEvent, Real, ScalarsEvent, ServerEvent, SessionStatus } from "../api/types";
+import type {
+  BackwardFlow,
+  FoldedGraph,
+  GraphEvent,
+  GraphNode,
+  ProgramEvent,
+  Real,
+  ScalarsEvent,
+  ServerEvent,
+  SessionStatus,
+  Source,
+} from "../api/types";
 import { formatSeconds, real } from "../format";
+import type { Folding, GraphQuery, GraphSource } from "./graph";
 
+const FLOW_LIMIT = 2000;
 const MAX_PROGRAMS = 2000;
 const MAX_MEMORY = 4000;
 /** How often the views learn what events told: events may be far more frequent. */
 const TICK_MS = 250;
 const RATE_WINDOW_S = 10;
+/** How often the views count again what only time changes, and the state of the session is read while programs run. */
+const CLOCK_MS = 1000;
+const STATUS_MS = 2000;
 
 export interface RunProgram extends ProgramEvent {
   /** When it ended, in seconds since 1970. */
@@ -53,7 +69,7 @@ export class Curve {
 
 export type StreamState = "opening" | "open" | "broken" | "refused";
 
-export class SessionWatch {
+export class SessionWatch implements GraphSource {
   readonly status = signal<SessionStatus | null>(null);
   readonly error = signal<Error | null>(null);
   /** Why the session ended; null while it lives. */
@@ -72,6 +88,8 @@ export class SessionWatch {
   private readonly controller = new AbortController();
   private readonly stopReconnects: () => void;
   private timer = 0;
+  private readonly clock: number;
+  private statusTimer = 0;
   private scalarSteps = 0;
 
   constructor(readonly id: string) {
@@ -86,6 +104,9 @@ export class SessionWatch {
       },
       this.controller.signal,
     );
+    this.clock = window.setInterval(() => {
+      if (this.programs.length > 0 && !document.hidden) this.tick.value += 1;
+    }, CLOCK_MS);
     this.stopReconnects = reconnects.subscribe(() => void this.readStatus());
   }
 
@@ -93,6 +114,8 @@ export class SessionWatch {
     this.controller.abort();
     this.stopReconnects();
     clearTimeout(this.timer);
+    clearInterval(this.clock);
+    clearTimeout(this.statusTimer);
   }
 
   async readStatus(): Promise<void> {
@@ -104,6 +127,29 @@ export class SessionWatch {
       if (error instanceof Problem) this.refused(error);
       else this.error.value = error as Error;
     }
+  }
+
+  changes(source: Source): unknown {
+    return [source === "live" ? this.live.value : this.step.value, this.status.value];
+  }
+
+  title(): string {
+    return this.status.value?.name ?? this.id;
+  }
+
+  folded({ source, fold, expand, limit, root }: GraphQuery, signal: AbortSignal): Promise<FoldedGraph> {
+    const query = new URLSearchParams({ source, fold, limit: String(limit) });
+    for (const id of expand) query.append("expand", id);
+    if (root !== null) query.append("root", root);
+    return getJson(sessionPath(this.id, `/graph/folded?${query}`), signal);
+  }
+
+  node(id: string, source: Source, signal: AbortSignal): Promise<GraphNode> {
+    return getJson(sessionPath(this.id, `/graph/nodes/${encodeURIComponent(id)}?source=${source}`), signal);
+  }
+
+  flow(tensor: string, folding: Folding): Promise<BackwardFlow> {
+    return postJson(sessionPath(this.id, "/graph/backward"), { tensor, limit: FLOW_LIMIT, ...folding });
   }
 
   /** Programs a second over the last seconds. */
@@ -119,7 +165,7 @@ export class SessionWatch {
   }
 
   private refused(problem: Problem): void {
-    if (problem.status === 404 && this.status.peek() !== null) this.ended.value ??= "it is no longer on the server";
+    if (problem.isUnknownSession && this.status.peek() !== null) this.ended.value ??= "it is no longer on the server";
     else if (this.ended.peek() === null) this.error.value = problem;
     this.stream.value = "refused";
   }
@@ -141,9 +187,18 @@ export class SessionWatch {
       this.stream.value = "refused";
     });
     this.controller.abort();
+    clearInterval(this.clock);
+    clearTimeout(this.statusTimer);
   }
 
   private takeProgram(event: ProgramEvent): void {
+    if (this.statusTimer === 0) {
+      const wait = this.programs.length === 0 ? 0 : STATUS_MS;
+      this.statusTimer = window.setTimeout(() => {
+        this.statusTimer = 0;
+        void this.readStatus();
+      }, wait);
+    }
     const endedAt = event.at === undefined ? Date.now() / 1000 : Date.parse(event.at) / 1000;
     this.expiring.value = null;
     this.programs.push({ ...event, endedAt });

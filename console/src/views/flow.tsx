@@ -1,10 +1,14 @@
 // The controls of stepping through a backward pass.
 
-import { formatNumber, plural } from "../format";
-import { SPEEDS } from "../state/flow";
+import { Problem } from "../api/client";
+import { plural } from "../format";
+import { SPEEDS, amountText } from "../state/flow";
+import type { FlowNode } from "../api/types";
 import type { CurrentStep, Flow } from "../state/flow";
 import type { GraphState } from "../state/graph";
 import { ErrorNote, IconButton } from "../widgets/common";
+
+const FREED = "urn:telegrad:problem:graph-freed";
 
 export function FlowBar({ flow, state }: { flow: Flow; state: GraphState }) {
   const error = flow.error.value;
@@ -13,6 +17,13 @@ export function FlowBar({ flow, state }: { flow: Flow; state: GraphState }) {
     return (
       <div class="flow-bar">
         <ErrorNote error={error} title="This graph has no backward pass to step through" />
+        {error instanceof Problem && error.document["type"] === FREED && (
+          <p class="hint">
+            An earlier backward freed this graph. Run the program again without <code>backward</code>, or with{" "}
+            <code>"retain_graph": true</code> in its <code>attrs</code>.
+          </p>
+        )}
+        <RootChoice flow={flow} state={state} />
         <button type="button" onClick={() => flow.stop()}>
           Dismiss
         </button>
@@ -68,6 +79,7 @@ export function FlowBar({ flow, state }: { flow: Flow; state: GraphState }) {
 function RootChoice({ flow, state }: { flow: Flow; state: GraphState }) {
   void state.graph.value;
   const roots = flow.roots();
+  if (roots.length === 0) return null;
   return (
     <label class="check">
       <span class="quiet">from</span>
@@ -83,13 +95,15 @@ function RootChoice({ flow, state }: { flow: Flow; state: GraphState }) {
 }
 
 /** A node by what its box says, with its id if the box says less. */
-function nameOf(state: GraphState, { node }: { node: string }): string {
-  const found = state.graph.value?.boxes.find((each) => each.id === node);
+function nameOf(state: GraphState, { node, box }: FlowNode): string {
+  const found = state.graph.value?.boxes.find((each) => each.id === box);
   if (found === undefined) return node;
-  return found.kind === "leaf" ? found.label : `${found.label} (${node})`;
+  if (found.kind === "group") return `${node} in ${found.label}`;
+  return found.kind === "leaf" ? found.label : `${found.tensors[0] ?? node} (${found.label})`;
 }
 
-type Naming = (step: { node: string }) => string;
+const NORM = "a gradient of norm ";
+type Naming = (step: FlowNode) => string;
 
 function sentence(current: CurrentStep | null, root: string | null, count: number, name: Naming): string {
   if (current === null) {
@@ -97,11 +111,11 @@ function sentence(current: CurrentStep | null, root: string | null, count: numbe
   }
   const { step } = current;
   const bad = step.grad.nan + step.grad.inf;
-  const targets = step.targets.map((target) => `${name(target)} of norm ${formatNumber(target.norm, 3)}`).join(", ");
+  const targets = step.targets.map((target) => `${amountText(target, NORM)} to ${name(target)}`).join(", ");
   return (
-    `${name(step)} received a gradient of norm ${formatNumber(step.grad.norm, 3)}` +
+    `${name(step)} received ${amountText(step.grad, NORM)}` +
     (bad > 0 ? ` with ${plural(bad, "NaN or infinite element")}` : "") +
-    (step.targets.length === 0 ? "." : ` and sends on gradients to ${targets}.`)
+    (step.targets.length === 0 ? "." : ` and sends ${targets}.`)
   );
 }
 

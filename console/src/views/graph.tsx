@@ -4,12 +4,12 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Box, Fold, FoldedGraph } from "../api/types";
 import { GraphCanvas } from "../graph/canvas";
 import { css, currentPalette, onPaletteChange, scaleColour } from "../graph/colour";
-import { download, toPng, toSvg } from "../graph/export";
+import { download, fileName, toPng, toSvg } from "../graph/export";
 import { Picture, rangeOf } from "../graph/picture";
 import { formatCount, formatNumber, plural } from "../format";
 import { GraphState, found } from "../state/graph";
+import type { GraphSource } from "../state/graph";
 import { Flow } from "../state/flow";
-import type { SessionWatch } from "../state/session";
 import { Empty, ErrorNote, Icon, IconButton, Segments } from "../widgets/common";
 import { neighbourOf } from "../graph/neighbours";
 import { NodePanel } from "./panel";
@@ -24,8 +24,11 @@ const FOLDS: { value: Fold; label: string }[] = [
 ];
 const PAN_STEP = 80;
 const MAX_FOUND = 60;
+/** The most ids of tensors that a box is found with. */
+const MAX_NAMES = 3;
+const NO_MARKS: ReadonlyMap<string, string> = new Map();
 
-function useGraphState(watch: SessionWatch): { state: GraphState; flow: Flow } {
+function useGraphState(watch: GraphSource): { state: GraphState; flow: Flow } {
   const both = useMemo(() => {
     const state = new GraphState(watch);
     return { state, flow: new Flow(state) };
@@ -40,7 +43,7 @@ function useGraphState(watch: SessionWatch): { state: GraphState; flow: Flow } {
   return both;
 }
 
-export function GraphView({ watch }: { watch: SessionWatch }) {
+export function GraphView({ watch }: { watch: GraphSource }) {
   const { state, flow } = useGraphState(watch);
   const picture = useMemo(() => new Picture(), [state]);
   const canvas = useRef<GraphCanvas | null>(null);
@@ -62,7 +65,7 @@ export function GraphView({ watch }: { watch: SessionWatch }) {
           )}
           <SearchResults state={state} />
         </div>
-        <NodePanel state={state} />
+        <NodePanel state={state} flow={flow} />
       </div>
       <FlowBar flow={flow} state={state} />
     </div>
@@ -75,7 +78,7 @@ function NoGraph({ state }: { state: GraphState }) {
     <Empty title={isStep ? "No step was observed yet" : "No graph at the moment"}>
       <p>
         {isStep
-          ? "The next program that the session runs appears here, with the gradients of its backward pass."
+          ? "Run a step while this page is open: it appears here, with the gradients of its backward pass."
           : "Nothing that was recorded is reachable from the session's tensors. It appears here as soon as an op runs on a " +
             "tensor that requires grad. A training step frees its graph after backward: “last step” keeps it."}
       </p>
@@ -92,9 +95,12 @@ function Toolbar({ state, flow, picture }: { state: GraphState; flow: Flow; pict
   const graph = state.graph.value;
   const save = async (kind: "svg" | "png") => {
     const palette = currentPalette();
-    const name = `telegrad-graph-${graph?.revision ?? 0}.${kind}`;
-    if (kind === "png") return download(await toPng(picture, palette), name);
-    download(new Blob([toSvg(picture, palette).text], { type: "image/svg+xml" }), name);
+    const step = flow.current.value;
+    const parts = [state.watch.title(), step === null ? `graph ${graph?.revision ?? 0}` : `backward step ${flow.position.value}`];
+    const caption = { title: parts.join(", "), current: step?.box ?? null, marks: step?.marks ?? NO_MARKS };
+    const name = fileName(caption.title, kind);
+    if (kind === "png") return download(await toPng(picture, palette, caption), name);
+    download(new Blob([toSvg(picture, palette, caption).text], { type: "image/svg+xml" }), name);
   };
   return (
     <div class="toolbar">
@@ -107,7 +113,7 @@ function Toolbar({ state, flow, picture }: { state: GraphState; flow: Flow; pict
         ]}
         onChange={(source) => (state.source.value = source)}
       />
-      <label class="check">
+      <label class="check" title="What becomes one box: the nodes of a module, of a line of your code, or of an op">
         <span class="quiet">fold by</span>
         <select value={state.fold.value} onChange={(event) => (state.fold.value = event.currentTarget.value as Fold)}>
           {FOLDS.map(({ value, label }) => (
@@ -117,7 +123,16 @@ function Toolbar({ state, flow, picture }: { state: GraphState; flow: Flow; pict
           ))}
         </select>
       </label>
-      <label class="check">
+      <Segments
+        label="Direction"
+        value={state.direction.value}
+        choices={[
+          { value: "down", label: "↓", title: "Draw from top to bottom" },
+          { value: "right", label: "→", title: "Draw from left to right, which suits a wide and low screen" },
+        ]}
+        onChange={(direction) => (state.direction.value = direction)}
+      />
+      <label class="check" title="Draw the graph again whenever it changes">
         <input
           type="checkbox"
           checked={state.following.value}
@@ -134,19 +149,33 @@ function Toolbar({ state, flow, picture }: { state: GraphState; flow: Flow; pict
           aria-label="Search the graph"
           value={state.search.value}
           onInput={(event) => (state.search.value = event.currentTarget.value)}
+          onKeyDown={(event) => {
+            const first = graph === null ? undefined : found(graph, state.search.value)[0];
+            if (event.key === "Enter" && first !== undefined) state.selected.value = first.id;
+          }}
         />
       </label>
-      <button type="button" disabled={graph === null || graph.boxes.length === 0} onClick={() => void flow.start()}>
+      <button
+        type="button"
+        title="Watch the gradients flow back, node by node; this changes nothing in the session"
+        disabled={graph === null || graph.boxes.length === 0}
+        onClick={() => void flow.start()}
+      >
         Step through backward
       </button>
       <div class="segments" role="group" aria-label="Save the picture">
-        <button type="button" onClick={() => void save("svg")}>
+        <button type="button" title="Save the whole graph as an SVG picture" onClick={() => void save("svg")}>
           SVG
         </button>
-        <button type="button" onClick={() => void save("png")}>
+        <button type="button" title="Save the whole graph as a PNG picture" onClick={() => void save("png")}>
           PNG
         </button>
       </div>
+      {state.root.value !== null && state.source.value === "live" && (
+        <button type="button" class="chip" title="Show everything again" onClick={() => (state.root.value = null)}>
+          only what leads to {state.root.value} <Icon name="close" />
+        </button>
+      )}
       {state.expanded.value.length > 0 && (
         <div class="chips" aria-label="Opened groups">
           {state.expanded.value.map((id) => (
@@ -172,6 +201,8 @@ function Stage({ state, flow, picture, canvas }: StageProps) {
   const [palette, setPalette] = useState(currentPalette);
   const graph = state.graph.value;
   const norms = flow.norms.value;
+  const scale = flow.lastNorms.value;
+  const direction = state.direction.value;
   const drawnAs = useRef("");
   useEffect(() => onPaletteChange(() => setPalette(currentPalette())), []);
   useEffect(() => {
@@ -193,12 +224,12 @@ function Stage({ state, flow, picture, canvas }: StageProps) {
   useEffect(() => {
     if (graph === null || canvas.current === null) return;
     const started = performance.now();
-    picture.update(graph, palette, norms);
-    const drawnNow = `${graph.source} ${graph.fold}`;
+    picture.update(graph, palette, norms, scale, direction);
+    const drawnNow = `${graph.source} ${graph.fold} ${direction}`;
     canvas.current.update(drawnAs.current !== drawnNow);
     drawnAs.current = drawnNow;
     performance.measure("telegrad:graph", { start: started, end: performance.now() });
-  }, [graph, palette, norms, state]);
+  }, [graph, palette, norms, scale, direction, state]);
   const selected = state.selected.value;
   useEffect(() => {
     canvas.current?.select(selected);
@@ -208,7 +239,7 @@ function Stage({ state, flow, picture, canvas }: StageProps) {
   const step = flow.current.value;
   useEffect(() => {
     const matches = new Set(graph === null ? [] : found(graph, search).map((box) => box.id));
-    canvas.current?.setHighlight({ current: step?.box ?? null, targets: new Set(step?.marks ?? []), matches });
+    canvas.current?.setHighlight({ current: step?.box ?? null, targets: step?.marks ?? NO_MARKS, matches });
     if (step !== null && step.box !== null) canvas.current?.reveal(step.box);
   }, [graph, search, step]);
   const onKeyDown = (event: KeyboardEvent) => {
@@ -256,7 +287,7 @@ function handleKey(event: KeyboardEvent, state: GraphState, picture: Picture, ca
   else if (key === "-") canvas.zoomBy(1 / 1.3);
   else if (key === "0") canvas.fit();
   else if (key === "Escape") state.selected.value = null;
-  else if (key === "/") document.getElementById("graph-search")?.focus();
+  else if (key === "/") (canvas.container.getRootNode() as Document | ShadowRoot).getElementById("graph-search")?.focus();
   else if (key === "Enter" || key === " ") {
     const box = picture.boxes.get(state.selected.value ?? "")?.box;
     if (box !== undefined) state.open(box);
@@ -267,7 +298,7 @@ function handleKey(event: KeyboardEvent, state: GraphState, picture: Picture, ca
 function Legend({ graph, flow }: { graph: FoldedGraph; flow: Flow }) {
   const palette = currentPalette();
   const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => css(scaleColour(palette, share)));
-  const range = rangeOf(graph, flow.norms.value);
+  const range = rangeOf(graph, flow.lastNorms.value);
   return (
     <div class="legend">
       <span>
@@ -276,9 +307,10 @@ function Legend({ graph, flow }: { graph: FoldedGraph; flow: Flow }) {
         {graph.omitted > 0 && `; ${formatCount(graph.omitted)} older ones are left out`}
         {graph.fold !== "none" && `, folded by ${graph.fold}`}
       </span>
-      {range !== null && (
+      {range !== null && range.min === range.max && <span class="scale">gradient norm {formatNumber(range.min, 2)}</span>}
+      {range !== null && range.min < range.max && (
         <span class="scale">
-          gradient norm {formatNumber(range.min, 2)}
+          gradient norm, logarithmic: {formatNumber(range.min, 2)}
           <span class="ramp" style={{ backgroundImage: `linear-gradient(90deg, ${stops.join(", ")})` }} aria-hidden="true" />
           {formatNumber(range.max, 2)}
         </span>
@@ -302,7 +334,7 @@ function SearchResults({ state }: { state: GraphState }) {
         {boxes.slice(0, MAX_FOUND).map((box) => (
           <li key={box.id}>
             <button type="button" onClick={() => (state.selected.value = box.id)}>
-              <strong>{box.label}</strong> <span class="quiet">{[box.module, box.line].filter(Boolean).join(" · ")}</span>
+              <strong>{box.label}</strong> <span class="quiet">{[...box.tensors.slice(0, MAX_NAMES), box.module, box.line].filter(Boolean).join(" · ")}</span>
             </button>
           </li>
         ))}

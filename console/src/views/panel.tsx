@@ -3,13 +3,15 @@
 import { useRef } from "preact/hooks";
 import type { Box, GraphNode, SavedTensor, Statistics } from "../api/types";
 import { formatBytes, formatCount, formatJson, formatNumber, formatShape, plural } from "../format";
+import { amountText, sumText } from "../state/flow";
+import type { Flow } from "../state/flow";
 import type { GraphState } from "../state/graph";
 import { usePolled } from "../state/polling";
 import { ErrorNote, IconButton } from "../widgets/common";
 import { Doc } from "../widgets/doc";
 import { Histogram } from "../widgets/histogram";
 
-export function NodePanel({ state }: { state: GraphState }) {
+export function NodePanel({ state, flow }: { state: GraphState; flow: Flow }) {
   const id = state.selected.value;
   const graph = state.graph.value;
   if (id === null || graph === null) return null;
@@ -20,8 +22,37 @@ export function NodePanel({ state }: { state: GraphState }) {
         <h2>{box?.label ?? id}</h2>
         <IconButton icon="close" label="Close the details" onClick={() => (state.selected.value = null)} />
       </div>
+      <InThisPass id={id} flow={flow} />
       {box?.kind === "group" ? <GroupDetails box={box} state={state} /> : <NodeDetails id={id} box={box} state={state} />}
+      <OnlyThis box={box} state={state} />
     </aside>
+  );
+}
+
+/** Leaves out of the picture what does not lead to the box's tensor. */
+function OnlyThis({ box, state }: { box: Box | undefined; state: GraphState }) {
+  const tensor = box?.kind === "op" ? box.tensors[0] : undefined;
+  if (tensor === undefined || state.source.value !== "live" || state.root.value === tensor) return null;
+  return (
+    <button type="button" class="chip" title="Hide everything that this tensor was not computed from" onClick={() => (state.root.value = tensor)}>
+      Only what leads to {tensor}
+    </button>
+  );
+}
+
+/** What the pass that is stepped through has brought to the node so far. */
+function InThisPass({ id, flow }: { id: string; flow: Flow }) {
+  const received = flow.receivedBy(id);
+  if (received === null) return null;
+  return (
+    <section>
+      <h3>Gradient in this pass</h3>
+      <p>
+        {sumText(received.parts)}
+        {received.sum !== null && received.parts.length > 1 && `, together ${amountText(received.sum, "norm ")}`}
+        {received.sum !== null && received.parts.length === 0 && amountText(received.sum, "norm ")}
+      </p>
+    </section>
   );
 }
 
@@ -99,6 +130,12 @@ function Node({ node, state }: { node: GraphNode; state: GraphState }) {
       )}
       {node.saved.length > 0 && <Saved saved={node.saved} />}
       <Links title="Inputs" ids={node.inputs} state={state} />
+      {Object.keys(node.derivative ?? {}).length > node.inputs.length && (
+        <p class="hint">
+          Another input is a number, or a tensor that needs no gradient. Such a tensor is shown, with a dashed arrow, where the op
+          saves it or ran while this page was open.
+        </p>
+      )}
       <Links title="Used by" ids={node.outputs} state={state} />
     </>
   );
@@ -116,6 +153,16 @@ function Fact({ name, value, code = false }: { name: string; value: string | nul
 
 function Values({ title, of }: { title: string; of: Statistics }) {
   const bad = of.nan + of.inf;
+  if (of.size === 1) {
+    return (
+      <section>
+        <h3>
+          {title} <span class="quiet">{`${formatShape(of.shape)} · ${of.dtype}`}</span>
+        </h3>
+        <p class="scalar">{elementText([of.preview].flat(Infinity)[0])}</p>
+      </section>
+    );
+  }
   return (
     <section>
       <h3>

@@ -150,7 +150,7 @@ function Picked({ program }: { program: RunProgram }) {
 function Recent({ programs }: { programs: RunProgram[] }) {
   return (
     <details>
-      <summary>The last {programs.length} programs</summary>
+      <summary>{programs.length === 1 ? "The last program" : `The last ${programs.length} programs`}</summary>
       <div class="scroll-x">
         <table class="plain">
           <thead>

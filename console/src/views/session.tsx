@@ -7,12 +7,13 @@ import { SESSION_TABS, sessionHref } from "../state/route";
 import type { SessionTab } from "../state/route";
 import { SessionWatch, untilText } from "../state/session";
 import { Empty, ErrorNote, Metric } from "../widgets/common";
-import { GraphView } from "./graph";
-import { ProgramsView } from "./programs";
+import { deferred } from "../widgets/deferred";
 import { CloseDialog } from "./sessions";
-import { TrainingView } from "./training";
-import { TryView } from "./try";
 
+const GraphView = deferred(() => import("./graph").then((module) => module.GraphView));
+const TrainingView = deferred(() => import("./training").then((module) => module.TrainingView));
+const ProgramsView = deferred(() => import("./programs").then((module) => module.ProgramsView));
+const TryView = deferred(() => import("./try").then((module) => module.TryView));
 const LABELS: Record<SessionTab, string> = { graph: "Graph", training: "Training", programs: "Programs", try: "Try it" };
 
 function useWatch(id: string): SessionWatch {
@@ -43,7 +44,7 @@ export function SessionView({ id, tab }: { id: string; tab: SessionTab }) {
 }
 
 function NotThere({ id, error }: { id: string; error: Error }) {
-  const isUnknown = error instanceof Problem && error.status === 404;
+  const isUnknown = error instanceof Problem && error.isUnknownSession;
   return (
     <Empty title={isUnknown ? "There is no such session" : "The session cannot be read"}>
       <p>

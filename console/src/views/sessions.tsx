@@ -9,6 +9,7 @@ import { sessionHref } from "../state/route";
 import { Dialog, Empty, ErrorNote, Icon, IconButton } from "../widgets/common";
 import { Heading, VirtualTable, sorted } from "../widgets/virtual";
 import type { Sort } from "../widgets/virtual";
+import { NewSession } from "./new_session";
 
 const PERIOD_MS = 2000;
 const ROW_HEIGHT = 52;
@@ -100,6 +101,7 @@ export function SessionsView() {
             onInput={(event) => setText(event.currentTarget.value)}
           />
         </label>
+        {sessions.length > 0 && <NewSession />}
       </div>
       {error !== null && data === null && <ErrorNote error={error} title="The sessions cannot be read" />}
       {data !== null && sessions.length === 0 && <NoSessions />}
@@ -137,7 +139,13 @@ export function SessionsView() {
 function NoSessions() {
   return (
     <Empty title="No sessions yet">
-      <p>A session appears here as soon as a client creates one, for example in Python:</p>
+      <p>
+        <NewSession />
+      </p>
+      <p>
+        A session appears here as soon as a client creates one, for example in Python. It ends with its script, so keep Python
+        open (<code>python -i</code>):
+      </p>
       <pre>
         {`import telegrad as tg
 

@@ -45,15 +45,17 @@ export function TrainingView({ watch }: { watch: SessionWatch }) {
         </label>
         <span class="quiet hint">Drag across a curve to zoom in; press twice to zoom out.</span>
       </div>
-      {curves.length === 0 && (
-        <Empty title="No scalars yet">
-          <p>
-            Each number that a program fetches becomes a curve, such as a loss of which a training loop prints{" "}
-            <code>loss.item()</code>. Curves begin when this page is opened.
-          </p>
-        </Empty>
-      )}
       <div class="curves">
+        {curves.length === 0 && (
+          <article class="card no-curve">
+            <Empty title="No scalars yet">
+              <p>
+                Each number that a program fetches becomes a curve, such as a loss of which a training loop prints{" "}
+                <code>loss.item()</code>. Curves begin when this page is opened.
+              </p>
+            </Empty>
+          </article>
+        )}
         {shown.map((curve) => (
           <CurveCard key={curve.key} curve={curve} weight={weight} log={log} tick={tick} />
         ))}
@@ -95,15 +97,20 @@ function CurveCard({ curve, weight, log, tick }: CurveProps) {
   );
 }
 
+/** A count; nothing for what lies between two, on an axis. */
+function wholeCount(value: number): string {
+  return Number.isInteger(value) ? formatCount(value) : "";
+}
+
 function RateCard({ watch, tick }: { watch: SessionWatch; tick: number }) {
   const data = useMemo(() => {
-    const { seconds, counts } = perSecond(watch.programs.map((program) => program.endedAt));
+    const { seconds, counts } = perSecond(watch.programs.map((program) => program.endedAt), Date.now() / 1000);
     return [seconds.slice(0, -1), counts.slice(0, -1)]; // the last second is not over
   }, [watch, tick]);
   return (
     <article class="card">
       <h2>Programs a second</h2>
-      <Chart label="Programs a second over time" lines={RATE} data={data} time format={(value) => formatCount(value)} />
+      <Chart label="Programs a second over time" lines={RATE} data={data} time format={wholeCount} />
     </article>
   );
 }

@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { BASE, hasKey, postJson, sessionPath } from "../api/client";
 import type { OpEntry } from "../api/types";
 import { formatSeconds } from "../format";
+import type { Request } from "../request";
 import type { SessionWatch } from "../state/session";
 import { LANGUAGES, snippet } from "../snippets";
 import type { Language } from "../snippets";
@@ -13,12 +14,6 @@ import { OpForm } from "./try_op";
 import { ProgramForm } from "./try_program";
 
 const MAX_SHOWN = 20_000;
-
-/** What is sent: a path below the session's, and a body. */
-export interface Request {
-  path: string;
-  body: unknown;
-}
 
 interface Result {
   answer: unknown;
@@ -62,16 +57,28 @@ export function TryView({ watch }: { watch: SessionWatch }) {
               onChange={(value) => {
                 setMode(value);
                 setRequest(null);
+                setResult(null);
               }}
             />
           </div>
           {mode === "op" ? (
-            <OpForm session={watch.id} onRequest={setRequest} onEntry={setEntry} />
+            <OpForm
+              session={watch.id}
+              onRequest={setRequest}
+              onEntry={(chosen) => {
+                setEntry(chosen);
+                setResult(null); // that was another op's
+              }}
+            />
           ) : (
             <ProgramForm onRequest={setRequest} onEntry={setEntry} />
           )}
           <div class="actions">
-            <span class="hint">Ctrl + Enter runs it. It changes the session, as any client would.</span>
+            <span class="hint">
+              {request === null && mode === "op"
+                ? "Choose an op before you run it."
+                : "Ctrl + Enter runs it. It changes the session, as any client would."}
+            </span>
             <button type="button" class="primary" disabled={request === null || running} onClick={() => void run()}>
               {running ? "Running…" : "Run"}
             </button>
@@ -163,7 +170,7 @@ function OpDocumentation({ entry }: { entry: OpEntry }) {
               <dd>
                 {param.kind}
                 {param.required ? "" : `, default ${JSON.stringify(param.default)}`}
-                {param.description !== undefined && param.description !== "" && <p class="quiet">{param.description}</p>}
+                {param.description !== undefined && param.description !== "" && <p class="quiet"><Doc text={param.description} /></p>}
               </dd>
             </div>
           ))}

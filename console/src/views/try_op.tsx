@@ -1,12 +1,14 @@
-// The form of one op: a field for each of its parameters.
+// The form of one op or verb: a field for each of its parameters.
 
+import type { TargetedKeyboardEvent } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { getJson, sessionPath } from "../api/client";
 import type { OpEntry, OpParam, Page } from "../api/types";
-import { inputsOf, parseArgument } from "../state/catalogue";
+import { firstFields, requestOf } from "../request";
+import type { Fields, Request } from "../request";
+import { find } from "../state/catalogue";
 import { usePolled } from "../state/polling";
 import { CompletionList, useCompletion } from "../widgets/completion";
-import type { Request } from "./try";
 
 interface Props {
   session: string;
@@ -15,30 +17,66 @@ interface Props {
 }
 
 const MAX_TENSORS = 200;
+/** What most people do first. */
+const SHORTCUTS = [
+  { key: "tensor", label: "New tensor", title: "A tensor with values that you type" },
+  { key: "backward", label: "Backward", title: "Compute the gradients of a result" },
+];
 
 export function OpForm({ session, onRequest, onEntry }: Props) {
   const [text, setText] = useState("");
   const [typing, setTyping] = useState<string | null>(null);
   const [entry, setEntry] = useState<OpEntry | null>(null);
-  const [fields, setFields] = useState<Record<string, string>>({});
+  const [fields, setFields] = useState<Fields>({});
   const [outputs, setOutputs] = useState("");
-  const { data } = usePolled(
+  const { data, refresh } = usePolled(
     (signal) => getJson<Page<{ id: string }>>(sessionPath(session, `/tensors?limit=${MAX_TENSORS}`), signal),
     5000,
     session,
   );
   const choose = (chosen: OpEntry) => {
+    const first = firstFields(chosen, data?.items.map(({ id }) => id) ?? []);
     setText(chosen.key);
     setTyping(null);
     setEntry(chosen);
-    setFields({});
+    setFields(first.fields);
+    setOutputs(first.outputs);
     onEntry(chosen);
+    refresh();
+  };
+  const chooseNamed = async (name: string) => {
+    const named = await find(name).catch(() => null);
+    if (named !== null) choose(named);
+  };
+  /** Choose the op that was typed, if it was typed whole. */
+  const chooseTyped = (typed: string) => typed !== "" && typed !== entry?.key && void chooseNamed(typed);
+  const type = (typed: string) => {
+    setText(typed);
+    setTyping(typed);
+    if (entry === null) return;
+    setEntry(null);
+    onEntry(null);
   };
   const completion = useCompletion(typing, choose);
+  const onKey = (event: TargetedKeyboardEvent<HTMLInputElement>) => {
+    if (completion.onKey(event) || event.ctrlKey || event.metaKey) return;
+    if (event.key === "Enter") chooseTyped(event.currentTarget.value.trim());
+    else if (event.key === "ArrowDown") {
+      setTyping(text);
+      completion.open();
+    }
+  };
   useEffect(() => onRequest(entry === null ? null : requestOf(entry, fields, outputs)), [entry, fields, outputs]);
   const set = (name: string, value: string) => setFields({ ...fields, [name]: value });
   return (
     <div class="op-form">
+      <div class="shortcuts">
+        {SHORTCUTS.map(({ key, label, title }) => (
+          <button key={key} type="button" title={title} onClick={() => void chooseNamed(key)}>
+            {label}
+          </button>
+        ))}
+      </div>
       <label class="field completed">
         Op
         <input
@@ -51,13 +89,13 @@ export function OpForm({ session, onRequest, onEntry }: Props) {
           spellcheck={false}
           placeholder="mul, linear, softmax…"
           value={text}
-          onInput={(event) => {
-            setText(event.currentTarget.value);
-            setTyping(event.currentTarget.value);
-          }}
+          onInput={(event) => type(event.currentTarget.value)}
           onFocus={() => text === "" && setTyping("")}
-          onBlur={() => setTyping(null)}
-          onKeyDown={completion.onKey}
+          onBlur={(event) => {
+            setTyping(null);
+            chooseTyped(event.currentTarget.value.trim());
+          }}
+          onKeyDown={onKey}
         />
         <CompletionList id="op-list" completion={completion} onChoose={choose} />
       </label>
@@ -73,7 +111,10 @@ export function OpForm({ session, onRequest, onEntry }: Props) {
           ))}
           <label class="field">
             <span>
-              Ids of the outputs <span class="quiet">separated by commas; the server chooses them if this is empty</span>
+              Ids of the outputs{" "}
+              <span class="quiet">
+                separated by commas; {entry.kind === "verb" ? "without one, its result is dropped" : "the server chooses them if this is empty"}
+              </span>
             </span>
             <input value={outputs} spellcheck={false} onInput={(event) => setOutputs(event.currentTarget.value)} />
           </label>
@@ -90,7 +131,7 @@ interface ParamProps {
 }
 
 function ParamField({ param, value, onChange }: ParamProps) {
-  const hint = param.source === "input" ? "a tensor's id, or a number" : param.required ? "" : JSON.stringify(param.default);
+  const hint = param.source === "input" ? inputHint(param) : param.required ? "" : JSON.stringify(param.default);
   return (
     <label class="field">
       <span>
@@ -108,14 +149,6 @@ function ParamField({ param, value, onChange }: ParamProps) {
   );
 }
 
-function requestOf(entry: OpEntry, fields: Record<string, string>, outputs: string): Request {
-  const attrs = Object.fromEntries(
-    entry.attrs.filter(({ name }) => (fields[name] ?? "").trim() !== "").map(({ name }) => [name, parseArgument(fields[name] ?? "")]),
-  );
-  const ids = outputs.split(",").map((id) => id.trim()).filter(Boolean);
-  const inputs = inputsOf(entry.inputs.map(({ name }) => fields[name] ?? ""));
-  return {
-    path: `/ops/${encodeURIComponent(entry.key)}?data=true`,
-    body: { inputs, ...(Object.keys(attrs).length > 0 ? { attrs } : {}), ...(ids.length > 0 ? { outputs: ids } : {}) },
-  };
+function inputHint({ kind }: OpParam): string {
+  return kind.startsWith("tuple") ? "ids of tensors, separated by commas" : "a tensor's id, or a number";
 }

@@ -4,14 +4,14 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { OpEntry } from "../api/types";
 import { find, opBeforeCaret } from "../state/catalogue";
 import { CompletionList, useCompletion } from "../widgets/completion";
-import type { Request } from "./try";
+import type { Request } from "../request";
 
 const EXAMPLE = `{
   "instructions": [
     {"op": "tensor", "outputs": ["try_x"], "attrs": {"data": [1.0, 2.0, 3.0], "requires_grad": true}},
     {"op": "mul", "inputs": ["try_x", "try_x"], "outputs": ["try_y"]},
     {"op": "sum", "inputs": ["try_y"], "outputs": ["try_loss"]},
-    {"op": "backward", "inputs": [["try_loss"]]},
+    {"op": "backward", "inputs": [["try_loss"]], "attrs": {"retain_graph": true}},
     {"op": "grad_of", "inputs": ["try_x"], "outputs": ["try_grad"]},
     {"op": "fetch", "inputs": [["try_loss", "try_grad"]]}
   ]

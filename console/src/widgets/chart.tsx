@@ -51,7 +51,7 @@ function optionsOf({ lines, log = false, time = false, format = (value) => forma
         stroke: cssColour(line.colour, line.alpha),
         width: line.width,
         ...(line.dash === undefined ? {} : { dash: line.dash }),
-        points: { show: false },
+        points: { show: (drawn: uPlot) => drawn.data[0].length === 1, size: 7 }, // a line needs two
         value: (_: uPlot, value: number | null) => (value === null ? "–" : format(value)),
       })),
     ],
@@ -91,5 +91,11 @@ export function Chart(props: Props) {
     };
   }, [shape]);
   useEffect(() => plot.current?.setData(drawable(data, log)), [data, log]);
-  return <div class="chart" ref={element} role="img" aria-label={label} />;
+  const isEmpty = (data[0]?.length ?? 0) === 0;
+  return (
+    <>
+      <div class="chart" ref={element} role="img" aria-label={label} hidden={isEmpty} />
+      {isEmpty && <p class="quiet">No samples yet.</p>}
+    </>
+  );
 }

@@ -22,7 +22,20 @@ export function ErrorNote({ error, title }: { error: Error; title?: string }) {
     <div class="note bad" role="alert">
       <strong>{heading}</strong>
       <p>{error.message}</p>
+      {error instanceof Problem && typeof error.document["hint"] === "string" && <p>{error.document["hint"]}</p>}
+      {error instanceof Problem && <FailedInstruction document={error.document} />}
     </div>
+  );
+}
+
+/** Which instruction of a program failed, and what to do next. */
+function FailedInstruction({ document }: { document: Record<string, unknown> }) {
+  const { instruction, op, progress } = document as { instruction?: unknown; op?: unknown; progress?: { next?: unknown } | null };
+  if (typeof instruction !== "number") return null;
+  return (
+    <p class="quiet">
+      Instruction {instruction + 1} of the program, <code>{String(op)}</code>. {String(progress?.next ?? "")}
+    </p>
   );
 }
 

@@ -13,12 +13,15 @@ export interface Completion {
   /** Whether the key was for the list. */
   onKey: (event: KeyboardEvent) => boolean;
   close: () => void;
+  /** Show the list again. */
+  open: () => void;
 }
 
 /** Completion of a text; null closes the list. Ends a choice with `onChoose`. */
 export function useCompletion(text: string | null, onChoose: (entry: OpEntry) => void): Completion {
   const [entries, setEntries] = useState<OpEntry[]>([]);
   const [active, setActive] = useState(-1);
+  const [turn, setTurn] = useState(0);
   useEffect(() => {
     setActive(-1);
     if (text === null) return setEntries([]);
@@ -33,8 +36,9 @@ export function useCompletion(text: string | null, onChoose: (entry: OpEntry) =>
       current = false;
       clearTimeout(timer);
     };
-  }, [text]);
+  }, [text, turn]);
   const close = () => setEntries([]);
+  const open = () => setTurn((value) => value + 1);
   const onKey = (event: KeyboardEvent): boolean => {
     if (entries.length === 0) return false;
     if (event.key === "ArrowDown") setActive((active + 1) % entries.length);
@@ -48,7 +52,7 @@ export function useCompletion(text: string | null, onChoose: (entry: OpEntry) =>
     event.preventDefault();
     return true;
   };
-  return { entries, active, onKey, close };
+  return { entries, active, onKey, close, open };
 }
 
 interface ListProps {

@@ -11,7 +11,7 @@ from ..graph.node_evaluation import output_nr_at
 from ..schema.op import Op
 from ..schema.parameters import encode_number
 from .derivative_text import derivative_texts
-from .record import GraphRecord, Origin, live_graph, name_of_dtype
+from .record import GraphRecord, Known, Origin, live_graph, name_of_dtype
 from .statistics import MAX_SAMPLE, Sample, sample_of, statistics_of
 
 MAX_NEIGHBOURS = 200
@@ -108,9 +108,9 @@ def _data_of(value: Any) -> Any:
     return encode_number(value) if isinstance(value, float) else str(value)[:MAX_TEXT]
 
 
-def live_details(tensors: Mapping[str, Any], origins: Mapping[Node, Origin], name: str) -> dict[str, Any]:
+def live_details(tensors: Mapping[str, Any], known: Known, name: str) -> dict[str, Any]:
     """The details of a node of the session's graph. Raises UnknownResource if there is none of this id."""
-    record, positions = live_graph(tensors, tensors.values(), origins)
+    record, positions = live_graph(tensors, tensors.values(), known)
     place = next((each for each, position in positions.items() if record.id_of(position) == name), None)
     if place is None:
         raise UnknownResource(f"no node {name!r:.60} in the graph of this session; it never was, or it was freed")

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from ..schema.parameters import encode_number
 from .record import GraphRecord, Origin, name_of_dtype
 
 Fold = Literal["auto", "module", "line", "op", "none"]
 MAX_BOXES = 1500
 MAX_MEMBERS, PART = 1000, 500
-"""A group with more than ``MAX_MEMBERS`` members is shown as parts of ``PART`` members."""
+"""A group with more than ``MAX_MEMBERS`` members is shown as parts of ``PART`` members, or of more to fit a limit."""
 MAX_NAMES = 20
 """The most ids of tensors that a group lists."""
 GROUP, OP, LINE = "g:", "#", "@"
@@ -50,6 +51,8 @@ class Box(NamedTuple):
     tensors: Sequence[str]
     grad_norm: float | None
     """For a group, the norm of all gradients inside together."""
+    number: float | None
+    """The number in a tensor of one element, if it is known."""
     expandable: bool
 
 
@@ -60,6 +63,8 @@ class FoldedGraph(NamedTuple):
     boxes: Sequence[Box]
     edges: Counter[tuple[int, int]]
     """The number of edges by the positions of their source and their target."""
+    box_of: Sequence[int]
+    """For each vertex of the graph, the position of its box."""
 
 
 class Group:
@@ -71,7 +76,7 @@ class Group:
         """Groups and positions of vertices, by order."""
 
     def positions(self) -> Iterator[int]:
-        """The positions of all vertices inside."""
+        """The positions of all vertices inside, newest first."""
         waiting: list[Group | int] = [self]
         while waiting:
             member = waiting.pop()
@@ -81,13 +86,13 @@ class Group:
                 yield member
 
     def shown(self, most: int = MAX_MEMBERS) -> Sequence[Group | int]:
-        """What is shown when the group is opened: its members, or its parts if it has more than ``most``."""
+        """What is shown when the group is opened: its members, or at most ``most`` parts if it has more members."""
         if len(self.members) <= most:
             return self.members
-        parts = []
-        for number, start in enumerate(range(0, len(self.members), PART)):
+        size, parts = max(PART, -(-len(self.members) // most)), []
+        for number, start in enumerate(range(0, len(self.members), size)):
             part = Group(f"{self.id.removeprefix(GROUP)}[{number}]", f"{self.label} {number + 1}".strip(), self.path)
-            part.members = self.members[start : start + PART]
+            part.members = self.members[start : start + size]
             parts.append(part)
         return parts
 
@@ -112,7 +117,40 @@ def fold_graph(
             at = front.index(group)
             front[at : at + 1] = inside
             waiting += [member for member in inside if isinstance(member, Group) and member.id in opened]
-    return _drawn(graph, front[:limit], by)
+    return _drawn(graph, front, by)
+
+
+def folded_data(
+    graph: GraphRecord, fold: Fold = "auto", opened: Collection[str] = (), limit: int = MAX_BOXES
+) -> dict[str, Any]:
+    """A graph, folded as by :func:`fold_graph`, as JSON data."""
+    found = fold_graph(graph, fold, opened, limit)
+    boxes = []
+    for box in found.boxes:
+        data = box._asdict()
+        data["bytes"], data["count"], norm = data.pop("nbytes"), data.pop("size"), box.grad_norm
+        data["number"] = None if box.number is None else encode_number(box.number)
+        boxes.append(data | {"grad_norm": None if norm is None else encode_number(norm)})
+    edges = [
+        {"source": boxes[source]["id"], "target": boxes[target]["id"], "count": count}
+        for (source, target), count in found.edges.items()
+    ]
+    return {"nodes": len(graph), "fold": found.fold, "boxes": boxes, "edges": edges, "omitted": graph.omitted}
+
+
+def add_boxes(
+    found: dict[str, Any], graph: GraphRecord | None, fold: Fold = "auto", opened: Collection[str] = ()
+) -> None:
+    """Name each node of a traced pass with the box that has it in a folded graph; None without a graph."""
+    boxes: Mapping[str, str] = {}
+    if graph is not None:
+        folded = fold_graph(graph, fold, opened)
+        boxes = {graph.id_of(position): folded.boxes[box].id for position, box in enumerate(folded.box_of)}
+    for step in found["steps"]:
+        for each in (step, *step["targets"]):
+            each["box"] = boxes.get(each["node"])
+    for leaf in found["leaves"]:
+        leaf["box"] = boxes.get(leaf["id"])
 
 
 def chosen(graph: GraphRecord, limit: int) -> Fold:
@@ -219,7 +257,7 @@ def _drawn(graph: GraphRecord, front: Sequence[Group | int], by: str) -> FoldedG
         for source in inputs:
             if box_of[source] != target:
                 edges[box_of[source], target] += 1
-    return FoldedGraph(by, _ranked(boxes, edges), edges)
+    return FoldedGraph(by, _ranked(boxes, edges), edges, box_of)
 
 
 def _vertex_box(graph: GraphRecord, position: int) -> Box:
@@ -240,6 +278,7 @@ def _vertex_box(graph: GraphRecord, position: int) -> Box:
         nbytes=graph.nbytes[position],
         tensors=ids[:MAX_NAMES],
         grad_norm=graph.grad_norms.get(position),
+        number=graph.numbers.get(position),
         expandable=False,
     )
 
@@ -263,6 +302,7 @@ def _group_box(graph: GraphRecord, group: Group, inside: Sequence[int]) -> Box:
         nbytes=sum([graph.nbytes[position] for position in inside]),
         tensors=list(islice(names, MAX_NAMES)),
         grad_norm=math.hypot(*norms) if norms else None,
+        number=None,
         expandable=True,
     )
 

@@ -12,17 +12,16 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from ..errors import MalformedRequest
-from ..graph.node import Node, count_nodes
+from ..graph.node import count_nodes
 from ..lru import LRU
 from ..program.instructions import MAX_INSTRUCTIONS, Instruction
 from ..program.program import BoundProgram, Program
 from ..program.result import Answer
 from ..program.template import stand_in
 from ..schema.parameters import encode_number
-from .record import NOWHERE, Origin
+from .record import NOWHERE, Known, Origin
 from .step import PASSES, Step, StepObserver
 
 PERIOD_S = 1.0
@@ -71,8 +70,8 @@ class Observation:
         """The last observed step."""
         self.step_sequence: int | None = None
         """The sequence number of its last program, if that had one; set by the owner."""
-        self.origins: WeakKeyDictionary[Node, Origin] = WeakKeyDictionary()
-        """Where the client's program made the nodes that were observed."""
+        self.known = Known.nothing()
+        """What is known of nodes that were observed."""
         self._lines: LRU[str, Sequence[Origin]] = LRU(MAX_TEMPLATES)
         """For each template, where the client's program has its instructions."""
         self._usual_s: LRU[str, float] = LRU(MAX_TEMPLATES)
@@ -164,7 +163,7 @@ class Observation:
         recurs = isinstance(program, BoundProgram) and not program.program.is_new
         if not begins or (recurs and self._usual_s.get(program.program.template) is None):  # type: ignore[attr-defined]
             return None
-        observer = self._observer = StepObserver(self.origins)
+        observer = self._observer = StepObserver(self.known)
         self._extra_s = 0.0
         return observer
 

@@ -13,7 +13,7 @@ from ..graph import node_evaluation
 from ..graph.differentiation import Derivation
 from ..schema.parameters import encode_number
 from .record import Names, node_id
-from .statistics import Summary, merged, sample_of, summary_of
+from .statistics import Summary, merged, number_of, sample_of, summary_of
 
 MAX_STEPS = 2000
 SAMPLE = 10**5
@@ -70,9 +70,9 @@ def _traced(kind: Any) -> Any:
             self._targets = []
             if not isinstance(node, NEVER_RUN):
                 self._evaluate_without_hooks(node, grad)
-            self.steps.append(
-                {"node": node_id(node.sequence), "grad": _summary(grad, node.many).data(), "targets": self._targets}
-            )
+            number = None if node.many else _number(grad)
+            summary = {**_summary(grad, node.many).data(), "number": number}
+            self.steps.append({"node": node_id(node.sequence), "grad": summary, "targets": self._targets})
 
         def _evaluate_without_hooks(self, node: Any, grad: Any) -> None:
             if node.hooks is None or not node.hooks.packed:
@@ -88,11 +88,12 @@ def _traced(kind: Any) -> Any:
                 shape, dtype = (target.shape, target.dtype) if not output_nr else target.specs[output_nr]
                 if grad.shape != shape or grad.dtype != dtype:
                     grad = self.values.unbroadcast(grad, shape, dtype)
-                self._targets.append({"node": self._id_of(target), "norm": _norm(grad)})
+                self._targets.append({"node": self._id_of(target), "norm": _norm(grad), "number": _number(grad)})
             super().send(target, output_nr, grad, may_mutate)
 
         def _complete(self, target: Any) -> None:
-            self.leaves.append({"id": self._id_of(target), "norm": _norm(self.pending.pop(target))})
+            grad = self.pending.pop(target)
+            self.leaves.append({"id": self._id_of(target), "norm": _norm(grad), "number": _number(grad)})
 
         def _id_of(self, target: Any) -> str:
             return node_id(target.sequence) if target.leaf is None else self._ids[target.leaf]
@@ -113,6 +114,11 @@ def _result_of(steps: Any) -> Sequence[Any]:
 def _norm(grad: Any) -> float | str:
     """The norm of a gradient as JSON data."""
     return encode_number(sample_of(grad, SAMPLE).norm())  # type: ignore[no-any-return]
+
+
+def _number(grad: Any) -> float | str | None:
+    """A gradient of one element as JSON data; None for any other."""
+    return encode_number(number_of(grad)) if grad.size == 1 else None
 
 
 def _summary(grad: Any, many: bool) -> Summary:

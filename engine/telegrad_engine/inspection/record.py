@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary, ref
 
 from numpy import ndarray
 
 from ..dtypes import from_numpy
 from ..graph.node import Node, walk
-from .statistics import sample_of
+from .statistics import number_of, sample_of
 
 MAX_VERTICES = 200_000
 """The most operations that a record has."""
 NORM_SAMPLE = 4096
 """The most elements of a gradient from which its norm is computed."""
+MAX_NUMBERS = 2000
+"""The most tensors of one element whose numbers are read."""
 
 
 class Origin(NamedTuple):
@@ -27,6 +30,20 @@ class Origin(NamedTuple):
 
 
 NOWHERE = Origin()
+
+
+class Known(NamedTuple):
+    """What observing a session told about its nodes, which nodes do not hold, for as long as these exist."""
+
+    origins: MutableMapping[Node, Origin]
+    """Where the client's program made operations."""
+    constants: MutableMapping[Node, Sequence[ref[Any]]]
+    """The inputs of operations that need no gradient."""
+
+    @classmethod
+    def nothing(cls) -> Known:
+        """What is known of a session at its start."""
+        return cls(WeakKeyDictionary(), WeakKeyDictionary())
 
 
 class GraphRecord:
@@ -53,6 +70,8 @@ class GraphRecord:
         """The ids of tensors, by position."""
         self.grad_norms: dict[int, float] = {}
         """The norms of gradients, by position."""
+        self.numbers: dict[int, float] = {}
+        """The numbers in tensors of one element, by position, where they are known."""
         self.origins: dict[int, Origin] = {}
         """Where the client's program made operations, by position, if that is known."""
         self.omitted = 0
@@ -138,13 +157,48 @@ class Names:
         return None if grad is None else gradient_norm(grad)
 
 
+def is_constant(tensor: Any) -> bool:
+    """Whether a tensor is outside the graph: it requires no grad."""
+    return not getattr(tensor, "_requires_grad", True)
+
+
+class Constants:
+    """Finds the inputs of operations that need no gradient, to which a graph has no edges."""
+
+    def __init__(self, tensors: Iterable[Any], known: Known) -> None:
+        self._observed = dict(known.constants)
+        self._by_array = {id(tensor._data): tensor for tensor in tensors if is_constant(tensor)}
+
+    def may_have(self, node: Node) -> bool:
+        """Whether :meth:`of` may find any. It is called for each node of large graphs."""
+        if None not in node.next_edges:
+            return False
+        return node in self._observed or not self._by_array.keys().isdisjoint(map(id, node.saved))
+
+    def of(self, node: Node) -> Sequence[Any]:
+        """Those of an operation that still exist: all that were observed, else those that it saves."""
+        observed = self._observed.get(node)
+        if observed is not None:
+            return [tensor for each in observed if (tensor := each()) is not None and is_constant(tensor)]
+        found = [(index, value) for index, value in enumerate(node.saved) if id(value) in self._by_array]
+        return [self._by_array[id(value)] for index, value in found if _is_constant_input(node, index)]
+
+
+def _is_constant_input(node: Node, index: int) -> bool:
+    """Whether a saved value is an input that needs no gradient. A tensor in the graph may share the array of one."""
+    source, key = node.plan.saves[index]
+    return source == "input" and not node.op.has_lists and node.next_edges[key] is None
+
+
 def live_graph(
-    tensors: Mapping[str, Any], roots: Iterable[Any], origins: Mapping[Node, Origin], most: int = MAX_VERTICES
+    tensors: Mapping[str, Any], roots: Iterable[Any], known: Known, most: int = MAX_VERTICES
 ) -> tuple[GraphRecord, Mapping[Any, int]]:
     """The graph behind ``roots``, and the positions of its nodes and leaves; ``tensors`` are the session's by id.
 
-    It has at most the ``most`` newest operations, with the leaves that they use.
+    It has at most the ``most`` newest operations, with the leaves that they use. A tensor that needs no gradient has
+    edges where it is known that an operation used it.
     """
+    constants = Constants(tensors.values(), known)
     roots, names, found = list(roots), Names(tensors), GraphRecord()
     nodes = [*walk(*[node for root in roots if (node := root._last_grad_fn) is not None])]
     found.omitted = max(0, len(nodes) - most)
@@ -163,6 +217,10 @@ def live_graph(
                 position = positions[place] = add_leaf(found, place, order - 1, names)
             if position is not None:  # None for an operation that is omitted
                 inputs.append(position)
+        for constant in constants.of(node) if constants.may_have(node) else ():
+            if constant not in positions:
+                positions[constant] = add_leaf(found, constant, order - 1, names)
+            inputs.append(positions[constant])
         positions[node] = len(found.ops)
         add_operation(found, node, tuple(inputs))
     for node, ids in names.ids.items():
@@ -170,14 +228,25 @@ def live_graph(
             found.tensors[position] = ids
             if (norm := names.norm_at(node)) is not None:
                 found.grad_norms[position] = norm
-    for node, origin in origins.items():
+    for node, origin in known.origins.items():
         if (position := positions.get(node)) is not None:
             found.origins[position] = origin
     for root in roots:
         if root._last_grad_fn is None and root not in positions:
             after = found.orders[-1] + 1 if found.orders else 0
             positions[root] = add_leaf(found, root, after, names)
+    _read_numbers(found, tensors.values(), positions)
     return found, positions
+
+
+def _read_numbers(record: GraphRecord, tensors: Iterable[Any], positions: Mapping[Any, int]) -> None:
+    for tensor in tensors:
+        if tensor._data.size != 1 or len(record.numbers) >= MAX_NUMBERS:
+            continue
+        node = tensor._last_grad_fn
+        position = positions.get(tensor if node is None else node)
+        if position is not None and not tensor._output_nr:
+            record.numbers[position] = number_of(tensor._data)
 
 
 def add_operation(record: GraphRecord, node: Any, inputs: Sequence[int]) -> None:

@@ -71,6 +71,11 @@ def sample_of(array: Any, most: int) -> Sample:
     return Sample(array.shape, dtype, _copied(flat[::step]), _copied(flat[:PREVIEW]))
 
 
+def number_of(array: Any) -> float:
+    """The number in an array of one element, of any library."""
+    return float(_wide(sample_of(array, 1).values)[0])
+
+
 def _copied(array: Any) -> Any:
     """A copy of an array in the host's memory."""
     return np.array(array if state.device is None else state.device.backend.download(array))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cache, partial
 from time import perf_counter
 from typing import Any, NamedTuple
+from weakref import ref
 
 from ..errors import UnknownResource
-from ..graph.node import Node
 from ..instrumentation import Observer, Run
 from ..program.instructions import Instruction
 from ..shapes import Spec
 from .details import NodeFacts, describe, facts_of
-from .record import NOWHERE, GraphRecord, Names, Origin, add_leaf, add_operation
-from .statistics import Sample, sample_of
+from .record import NOWHERE, GraphRecord, Known, Names, Origin, add_leaf, add_operation, is_constant
+from .statistics import Sample, number_of, sample_of
 
 MAX_NODES = 10_000
 """The most operations that are kept; the others are counted."""
@@ -63,13 +63,13 @@ class StepObserver(Observer):
     Programs may have several steps. The first pass over nodes that were recorded meanwhile completes the step.
     """
 
-    def __init__(self, origins: MutableMapping[Node, Origin]) -> None:
-        """``origins`` gets the origin of each node, where it is known."""
+    def __init__(self, known: Known) -> None:
+        """``known`` gets the origins and the constants of nodes."""
         self.programs = 0
         """The number of programs of the step that have ended."""
         self.spent_s = 0.0
         """The seconds that observing took since the owner set this to 0."""
-        self._origins = origins
+        self._known = known
         self._lines: Sequence[Origin] = ()
         self._index, self._depth = -1, 0
         """The index of the instruction that runs, and the number of instructions around the one that runs."""
@@ -90,6 +90,8 @@ class StepObserver(Observer):
         self._operations: dict[int, int] = {}
         """The positions of operations by sequence number."""
         self._leaves: dict[Any, int] = {}
+        self._constants: dict[ref[Any], int] = {}
+        """The positions of tensors that need no gradient."""
 
     def begin(self, lines: Sequence[Origin], outer: OnInstruction | None) -> OnInstruction:
         """Begin a program whose instructions have these origins. Return what is called around each instruction."""
@@ -122,13 +124,14 @@ class StepObserver(Observer):
         if self._has_pass and not self._has_nodes:
             self._reset()  # that was the pass of an earlier step
         self._has_nodes = True
+        self._known.constants[node] = _constants_among(inputs)
         position = self._position_of(node)
         if position is not None:
             if 0 <= self._index < len(self._lines) and (origin := self._lines[self._index]) is not NOWHERE:
-                self.record.origins[position] = self._origins[node] = origin
+                self.record.origins[position] = self._known.origins[node] = origin
             value = getattr(outputs[0], "_data", None)  # None for a Function's output that is no tensor
             if position < MAX_SAMPLED and not isinstance(value, Spec | None):  # the history of a view has no values
-                self._values[position] = sample_of(value, SAMPLE)
+                self._keep_value(position, value)
         self.spent_s += perf_counter() - begun
 
     def backward(self, values: Any, accumulate: Run) -> tuple[Any, Run]:
@@ -203,6 +206,7 @@ class StepObserver(Observer):
     def _add(self, node: Any) -> None:
         found = [self._input(target, node) for target in node.next_edges if target is not None]
         inputs = [position for position in found if position is not None]
+        inputs += [self._constant(each, node) for each in self._known.constants.get(node, ()) if each() is not None]
         position = self._operations[node.sequence] = len(self.record)
         add_operation(self.record, node, inputs)
         if position < MAX_SAMPLED:
@@ -216,8 +220,22 @@ class StepObserver(Observer):
             position = self._leaves[target.leaf] = add_leaf(self.record, target.leaf, 2 * user.sequence, NO_NAMES)
             self.record.grad_norms.pop(position, None)  # that of an earlier pass
             if position < MAX_SAMPLED:
-                self._values[position] = sample_of(target.leaf._data, SAMPLE)
+                self._keep_value(position, target.leaf._data)
         return position
+
+    def _constant(self, constant: ref[Any], user: Any) -> int:
+        position = self._constants.get(constant)
+        if position is None:
+            tensor = constant()
+            position = self._constants[constant] = add_leaf(self.record, tensor, 2 * user.sequence, NO_NAMES)
+            if position < MAX_SAMPLED:
+                self._keep_value(position, tensor._data)  # type: ignore[union-attr]
+        return position
+
+    def _keep_value(self, position: int, value: Any) -> None:
+        self._values[position] = sample_of(value, SAMPLE)
+        if value.size == 1:
+            self.record.numbers[position] = number_of(value)
 
     # The step --------------------------------------------------------------------------------------
 
@@ -226,10 +244,20 @@ class StepObserver(Observer):
         record = self.record.copied()
         for name, tensor in tensors.items():
             node = tensor._last_grad_fn
-            position = self._leaves.get(tensor) if node is None else self._operations.get(node.sequence)
+            if node is None:
+                position = self._leaves.get(tensor, self._constants.get(ref(tensor)))
+            else:
+                position = self._operations.get(node.sequence)
             if position is not None:
                 record.tensors[position] = [*record.tensors.get(position, ()), name]
         return Step(record, dict(self._facts), dict(self._values), dict(self._grads), revision)
+
+
+def _constants_among(inputs: Sequence[Any]) -> Sequence[ref[Any]]:
+    """The inputs of an operation that need no gradient, some of which may be lists."""
+    given = [x for each in inputs for x in (each if isinstance(each, (tuple, list)) else (each,))]
+    # Two references to one tensor are one object, so they can be compared though tensors compare by their elements.
+    return [*dict.fromkeys(ref(x) for x in given if is_constant(x) and not isinstance(x._data, Spec | None))]
 
 
 @cache

@@ -22,7 +22,7 @@ MAX_LISTENERS = 16
 
 OBSERVED = frozenset({"graph", "scalars", "step"})
 """Events for listeners that ask for them."""
-GATHERED_S = 0.03
+GATHERED_S = 0.1
 """Seconds that events of programs wait for others, with which they are sent."""
 WARNING_S = 60.0
 """Seconds before the end of a session at which its listeners are warned."""

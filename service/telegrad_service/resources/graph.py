@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Annotated, Any, Literal
 
@@ -12,15 +12,13 @@ from pydantic import Field
 
 from telegrad_engine import visualization
 from telegrad_engine.errors import InvalidArgument, UnknownResource
-from telegrad_engine.graph.node import Node
 from telegrad_engine.inspection.details import live_details
-from telegrad_engine.inspection.folding import MAX_BOXES, Fold, fold_graph
+from telegrad_engine.inspection.folding import MAX_BOXES, Fold, add_boxes, folded_data
 from telegrad_engine.inspection.passes import MAX_STEPS, trace_pass
-from telegrad_engine.inspection.record import GraphRecord, Origin, live_graph
+from telegrad_engine.inspection.record import GraphRecord, Known, live_graph
 from telegrad_engine.inspection.step import Step
 from telegrad_engine.program import json_codec
 from telegrad_engine.program.json_codec import from_lists
-from telegrad_engine.schema.parameters import encode_number
 from telegrad_engine.session.session import Session
 from telegrad_engine.tensor.conversion import as_array
 from telegrad_engine.tensor.eager import upload
@@ -158,13 +156,16 @@ class GraphBox(Answer):
         description="The norm of its gradient, from a sample of a large one; for a group, of all gradients inside.",
         examples=[0.5],
     )
+    number: Number | None = Field(
+        description="The number in a tensor of one element; null if it is not known.", examples=[None]
+    )
     expandable: bool = Field(description="Whether `expand` opens it.", examples=[True])
 
 
 class BoxEdge(Answer):
     """Values that flow from one box to another."""
 
-    source: str = Field(examples=["t:x"])
+    source: str = Field(description="A box of a `tensor` has edges only as far as they are known.", examples=["t:x"])
     target: str = Field(examples=["g:encoder.0"])
     count: int = Field(description="The number of edges.", examples=[1])
 
@@ -201,18 +202,18 @@ def observed_step(handle: SessionHandle) -> tuple[Step, int | None]:
     return observation.step, observation.step_sequence
 
 
-def origins_of(handle: SessionHandle) -> Mapping[Node, Origin]:
-    """Where the client's program made the nodes of a session that were observed."""
-    return {} if handle.feed.observation is None else handle.feed.observation.origins
+def known_of(handle: SessionHandle) -> Known:
+    """What is known of the nodes of a session that were observed."""
+    return Known.nothing() if handle.feed.observation is None else handle.feed.observation.known
 
 
 @query
-def read_graph(session: Session, roots: Sequence[str], origins: Mapping[Node, Origin]) -> tuple[GraphRecord, int]:
-    """The live graph as data, and its revision. ``origins`` are those of nodes that were observed."""
+def read_graph(session: Session, roots: Sequence[str], known: Known) -> tuple[GraphRecord, int]:
+    """The live graph as data, and its revision. ``known`` is what was observed of nodes."""
     begun = perf_counter()
     with session.reading():
         tensors = [session.get(name) for name in roots] if roots else session.tensors.values()
-        record, _ = live_graph(session.tensors, tensors, origins)
+        record, _ = live_graph(session.tensors, tensors, known)
     if session.observation is not None:  # who listens reads the graph again when it is told that it has changed
         session.observation.note_reading(perf_counter() - begun)
     return record, session.programs
@@ -243,7 +244,7 @@ async def get_folded_graph(
         step, sequence = observed_step(handle)
         record, revision = step.record, step.revision
     else:
-        record, revision = await handle.call(read_graph, root or (), origins_of(handle))
+        record, revision = await handle.call(read_graph, root or (), known_of(handle))
         sequence = None
     head = {"source": source, "sequence": sequence, "revision": revision}
     return Response(await asyncio.to_thread(_folded, head, record, fold, expand or (), limit), media_type=JSON)
@@ -251,18 +252,7 @@ async def get_folded_graph(
 
 def _folded(head: dict[str, Any], record: GraphRecord, fold: Fold, expand: Sequence[str], limit: int) -> bytes:
     """A :class:`FoldedGraph` as JSON, which begins with ``head``."""
-    found = fold_graph(record, fold, expand, limit)
-    boxes = []
-    for box in found.boxes:
-        data = box._asdict()
-        data["bytes"], data["count"], norm = data.pop("nbytes"), data.pop("size"), box.grad_norm
-        boxes.append(data | {"grad_norm": None if norm is None else encode_number(norm)})
-    edges = [
-        {"source": boxes[source]["id"], "target": boxes[target]["id"], "count": count}
-        for (source, target), count in found.edges.items()
-    ]
-    rest = {"nodes": len(record), "fold": found.fold, "boxes": boxes, "edges": edges, "omitted": record.omitted}
-    return json_codec.dumps(head | rest)
+    return json_codec.dumps(head | folded_data(record, fold, expand, limit))
 
 
 # One node ----------------------------------------------------------------------------------------
@@ -337,10 +327,10 @@ class NodeDetails(Answer):
 
 
 @query
-def read_node(session: Session, node: str, origins: Mapping[Node, Origin]) -> bytes:
-    """The details of a node of the live graph as JSON. ``origins`` are those of nodes that were observed."""
+def read_node(session: Session, node: str, known: Known) -> bytes:
+    """The details of a node of the live graph as JSON. ``known`` is what was observed of nodes."""
     with session.reading():
-        return json_codec.dumps(live_details(session.tensors, origins, node))
+        return json_codec.dumps(live_details(session.tensors, known, node))
 
 
 @router.get("/graph/nodes/{node}", summary="Read a node of the graph", response_model=NodeDetails)
@@ -354,7 +344,7 @@ async def get_node(handle: CurrentSession, node: NodeId, source: Source = "live"
         step = observed_step(handle)[0]
         content = await asyncio.to_thread(lambda: json_codec.dumps(step.describe(node)))
     else:
-        content = await handle.call(read_node, node, origins_of(handle))
+        content = await handle.call(read_node, node, known_of(handle))
     return Response(content, media_type=JSON)
 
 
@@ -369,6 +359,17 @@ class PassArguments(Request):
         default=None, description="The gradient that flows into it; absent for a tensor of one element."
     )
     limit: Annotated[int, Field(ge=1, le=MAX_STEPS)] = Field(default=MAX_STEPS, description="The most steps.")
+    fold: Fold | None = Field(
+        default=None,
+        description="Each node is named with its box in the live graph, folded in this way; absent for no boxes.",
+    )
+    expand: list[str] = Field(default=[], description="Ids of groups that are opened in that graph.")
+
+
+BOX = Field(
+    description="The id of the box that has the node in the graph as `fold` and `expand` fold it; null without `fold`.",
+    examples=["g:encoder"],
+)
 
 
 class GradientSummary(Answer):
@@ -379,19 +380,23 @@ class GradientSummary(Answer):
     max: float | None = Field(description="The largest finite element; null if there is none.", examples=[1.0])
     nan: int = Field(description="The number of NaNs.", examples=[0])
     inf: int = Field(description="The number of infinities.", examples=[0])
+    number: Number | None = Field(description="The gradient, if it has one element; else null.", examples=[None])
 
 
 class GradientFlow(Answer):
     """A gradient that a step sends on."""
 
     node: str = Field(description="The id of the node that gets it.", examples=["t:x"])
+    box: str | None = BOX
     norm: Number
+    number: Number | None = Field(description="The gradient, if it has one element; else null.", examples=[None])
 
 
 class PassStep(Answer):
     """One node of the pass."""
 
     node: str = Field(examples=["n12"])
+    box: str | None = BOX
     grad: GradientSummary = Field(description="The gradient of its outputs.")
     targets: list[GradientFlow] = Field(description="What it sends along its edges.")
 
@@ -400,7 +405,9 @@ class LeafGradient(Answer):
     """The gradient of a leaf, complete."""
 
     id: str = Field(description="The id of the leaf's node.", examples=["t:x"])
+    box: str | None = BOX
     norm: Number
+    number: Number | None = Field(description="The gradient, if it has one element; else null.", examples=[None])
 
 
 class TracedPass(Answer):
@@ -412,12 +419,15 @@ class TracedPass(Answer):
 
 
 @query
-def trace(session: Session, tensor: str, gradient: Any, limit: int) -> bytes:
-    """The steps of a backward pass as JSON."""
+def trace(
+    session: Session, tensor: str, gradient: Any, limit: int, known: Known | None
+) -> tuple[dict[str, Any], GraphRecord | None]:
+    """The steps of a backward pass as JSON data; and the live graph, if what was observed of its nodes is given."""
     with session.reading():
         root = session.get(tensor)
         seed = None if gradient is None else upload(as_array(from_lists(gradient), root.dtype))
-        return json_codec.dumps(trace_pass(session.tensors, root, seed, limit))
+        found = trace_pass(session.tensors, root, seed, limit)
+        return found, None if known is None else live_graph(session.tensors, session.tensors.values(), known)[0]
 
 
 @router.post("/graph/backward", summary="Step through a backward pass", response_model=TracedPass)
@@ -427,4 +437,12 @@ async def trace_backward(handle: CurrentSession, body: PassArguments) -> Respons
 
     Hooks do not run, and no gradient flows through functions whose derivative the client evaluates.
     """
-    return Response(await handle.call(trace, body.tensor, body.gradient, body.limit), media_type=JSON)
+    known = None if body.fold is None else known_of(handle)
+    found, record = await handle.call(trace, body.tensor, body.gradient, body.limit, known)
+    return Response(await asyncio.to_thread(_with_boxes, found, record, body.fold, body.expand), media_type=JSON)
+
+
+def _with_boxes(found: dict[str, Any], graph: GraphRecord | None, fold: Fold | None, expand: Sequence[str]) -> bytes:
+    """A :class:`TracedPass` as JSON. Its nodes have boxes if there is a graph."""
+    add_boxes(found, graph, fold or "auto", expand)
+    return json_codec.dumps(found)

@@ -1,0 +1,34 @@
+// Views whose code is loaded when they are first shown, so that the first page is there soon.
+
+import type { FunctionComponent } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { ErrorNote } from "./common";
+
+/** The view that `load` loads. */
+export function deferred<P>(load: () => Promise<FunctionComponent<P>>): FunctionComponent<P> {
+  let loaded: FunctionComponent<P> | null = null;
+  return function Deferred(props: P) {
+    const [error, setError] = useState<Error | null>(null);
+    const [, setView] = useState<FunctionComponent<P> | null>(null);
+    useEffect(() => {
+      if (loaded !== null) return;
+      load().then((view) => {
+        loaded = view;
+        setView(() => view);
+      }, setError);
+    }, []);
+    if (loaded !== null) {
+      const View = loaded;
+      return <View {...(props as P & Record<string, unknown>)} />;
+    }
+    if (error === null) return <div class="loading" role="status" aria-label="Loading" />;
+    return (
+      <div class="page">
+        <ErrorNote error={error} title="This view could not be loaded" />
+        <button type="button" onClick={() => location.reload()}>
+          Reload the page
+        </button>
+      </div>
+    );
+  };
+}
