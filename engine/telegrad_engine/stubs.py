@@ -64,8 +64,21 @@ def _arguments(op: Op, tensor: str, params: list[Param], splat: bool = False) ->
     return ", ".join([*parts, *named])
 
 
-def _definitions(name: str, ops: list[Op], tensor: str, *, method: bool, returns: str | None = None) -> list[str]:
-    """The lines that declare one function or method, with one overload per signature."""
+def _definitions(
+    name: str,
+    ops: list[Op],
+    tensor: str,
+    *,
+    method: bool = False,
+    in_place: bool = False,
+    added: str = "",
+    returns: str | None = None,
+) -> list[str]:
+    """The lines that declare one function or method, with one overload per signature.
+
+    ``added`` is a parameter besides those of the ops. What an editor shows beside the signature is the first paragraph
+    of the docstring: with the parameters, the stubs would be several times as large.
+    """
     signatures: list[tuple[str, str]] = []
     for op in ops:
         params = list(op.params)
@@ -77,12 +90,15 @@ def _definitions(name: str, ops: list[Op], tensor: str, *, method: bool, returns
         if op.splat_at >= 0:
             signatures.append((_arguments(op, tensor, params, splat=True), result))
     signatures = list(dict.fromkeys(signatures))
+    doc = f"In-place version of ``{name[:-1]}``." if in_place else ops[0].doc.partition("\n\n")[0].replace("\n", " ")
     lines: list[str] = []
-    for arguments, result in signatures:
+    for index, (arguments, result) in enumerate(signatures):
         if len(signatures) > 1:
             lines.append("@overload")
-        given = ", ".join(part for part in ("self" if method else "", arguments) if part)
-        lines.append(f"def {name}({given}) -> {result}: ...")
+        given = ", ".join(part for part in ("self" if method else "", arguments, added) if part)
+        lines.append(f"def {name}({given}) -> {result}:{'' if index == 0 else ' ...'}")
+        if index == 0:
+            lines.append(f'    """{doc}"""')
     return lines
 
 
@@ -130,8 +146,9 @@ def method_stubs() -> str:
     )
     lines = [head, '_T = TypeVar("_T")', *_results()]
     # In a class of their own, so that they do not hide the types of the same names.
-    conversions = [f"    def {name}(self, memory_format: Any = None) -> Self: ..." for name in CONVERSIONS]
-    lines += ["", "class _Conversions:", *conversions]
+    lines += ["", "class _Conversions:"]
+    for name, dtype in CONVERSIONS.items():
+        lines += [f"    def {name}(self, memory_format: Any = None) -> Self:", f'        """With the dtype {dtype}."""']
     lines += ["", "class OpMethods(_Conversions):", *("    " + line for line in _operators())]
     for name in sorted(CATALOGUE.overloads):
         methods = [op for op in _public(name) if op.method]
@@ -140,9 +157,8 @@ def method_stubs() -> str:
             lines += ["    " + line for line in _definitions(name, methods, "Self", method=True, returns=answer)]
         changing = [op for op in CATALOGUE.overloads[name] if op.inplace]
         if changing:
-            lines += [
-                "    " + line for line in _definitions(f"{name}_", changing[:1], "Self", method=True, returns="Self")
-            ]
+            made = _definitions(f"{name}_", changing[:1], "Self", method=True, in_place=True, returns="Self")
+            lines += ["    " + line for line in made]
     return "\n".join(lines) + "\n"
 
 
@@ -155,11 +171,11 @@ def function_stubs(namespace: str, names: Iterable[str], tensor_import: str) -> 
     for name in names:
         functional = namespace == "torch.nn.functional"
         ops = _public(functional_key(name) if functional else PREFIXES.get(namespace, "") + name)
-        definitions = _definitions(name, ops, "Tensor", method=False, returns="bool" if ops[0].truth else None)
-        if functional and ops[0].takes_inplace:
-            in_place = _definitions(f"{name}_", ops, "Tensor", method=False)
-            definitions = [line.replace(") ->", ", inplace: bool = False) ->") for line in definitions] + in_place
-        lines += definitions
+        takes_inplace = functional and ops[0].takes_inplace
+        added = "inplace: bool = False" if takes_inplace else ""
+        lines += _definitions(name, ops, "Tensor", added=added, returns="bool" if ops[0].truth else None)
+        if takes_inplace:
+            lines += _definitions(f"{name}_", ops, "Tensor", in_place=True)
     results = sorted(set(re.findall(r"\w+Result\b", "\n".join(lines))))
     if results:
         head += f"\nfrom telegrad_engine.tensor._op_methods import {', '.join(results)}\n"

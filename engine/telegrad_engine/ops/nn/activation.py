@@ -48,7 +48,7 @@ relu.derivative(input=lambda F, grad, result: F.relu_backward(grad, result))
 
 @elementwise(variants=INTERNAL, node="ThresholdBackwardBackward0")
 def relu_backward(xp: Any, grad_output: Array, result: Array) -> Any:
-    """The gradient where relu let its input pass. An op, so that it requires grad when torch's does."""
+    """``grad_output * (result != 0)``, as relu let these pass. An op, so that it requires grad if torch's does."""
     return xp.where(result != xp.zero(result), grad_output, 0)
 
 

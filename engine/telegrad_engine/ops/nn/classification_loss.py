@@ -1,4 +1,7 @@
-"""Losses for classes, Poisson counts and Gaussian likelihoods. Formulas: the documentation of torch.nn.functional."""
+"""Losses for classes, binary targets, Poisson counts and Gaussian likelihoods.
+
+Formulas: the documentation of torch.nn.functional.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import int64, is_floating, uint8
+from ...dtypes import bool_, int64, is_floating, uint8
 from ...errors import DTypeMismatch, IndexOutOfRange, InvalidArgument, InvalidOperation, InvalidValue, ShapeMismatch
 from ...schema.declaration import INTERNAL, NN_FUNCTION, hiding, scratch
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Operand, Reduction
-from ...schema.promotion import FLOAT32
-from ...shapes import Spec, reduced_shape, wrap_dim
+from ...schema.promotion import FLOAT32, Autocast, Policy
+from ...shapes import Spec, broadcast_shapes, check_keeps_shape, reduced_shape, torch_size, wrap_dim
 from ..batching import nn_rules
 from ..batching.rules import LEADING
-from ..guards import check_dtype, kernel_name, no_kernel
+from ..guards import check_dtype, check_floats, kernel_name, no_kernel
+from ..math.arithmetic import BOOL_SUBTRACTED
 from ..shape.scatter import any_outside
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -47,6 +51,19 @@ def weighted(F: Any, losses: Any, input: Any, weight: Any, reduction: str) -> An
     check_weighted(input, weight, reduction)
     losses = losses * weight
     return F.sum(losses) / F.sum(weight) if reduction == "mean" else reduce_loss(F, losses, reduction)
+
+
+def share(grad: Any, losses_shape: Any, reduction: str) -> Any:
+    """The gradient of each loss, from that of the reduced loss."""
+    return grad / max(math.prod(losses_shape), 1) if reduction == "mean" else grad
+
+
+def check_cast(result: Any, out: Any) -> None:
+    """Raise torch's error for a loss that would be stored as integers."""
+    if not is_floating(out.dtype):
+        raise DTypeMismatch(
+            f"result type {kernel_name(result)} can't be cast to the desired output type {kernel_name(out)}"
+        )
 
 
 def _class_dim(ndim: int) -> int:
@@ -252,6 +269,115 @@ def _smooth_loss(F: Any, logs: Any, target: Any, weight: Any, ignore_index: int,
     scale = F.reshape(F.index_select(weight, 0, safe), tuple(target.shape))
     return F.sum(losses) / F.sum(F.masked_fill(scale, ignored, 0.0))
 
+
+# Targets that are probabilities --------------------------------------------------------------------------
+
+
+def _reduce_array(xp: Any, losses: Any, reduction: str) -> Any:
+    if reduction == "none":
+        return losses
+    return xp.sum(losses) / losses.size if reduction == "mean" else xp.sum(losses)
+
+
+def _binary_rule(input: Any, target: Any, weight: Any, reduction: str) -> Spec:
+    check_reduction(reduction)
+    if input.shape != target.shape:
+        raise InvalidValue(
+            f"Using a target size ({torch_size(target.shape)}) that is different to the input size "
+            f"({torch_size(input.shape)}) is deprecated. Please ensure they have the same size."
+        )
+    if weight is not None:
+        broadcast_shapes(input.shape, weight.shape)
+    if input.dtype != target.dtype:
+        raise DTypeMismatch(f"Found dtype {kernel_name(target)} but expected {kernel_name(input)}")
+    check_floats("binary_cross_entropy", input)
+    if weight is not None:
+        check_keeps_shape(input.shape, weight.shape)
+    return Spec(input.shape if reduction == "none" else (), input.dtype)
+
+
+@op(
+    _binary_rule,
+    variants=NN_FUNCTION,
+    memory=scratch(2.0),
+    may_raise=True,
+    autocast=Autocast(cpu=Policy.FLOAT32, cuda=Policy.REFUSED),
+    batching=nn_rules.losses,
+)
+def binary_cross_entropy(
+    xp: Any, input: Array, target: Array, weight: Array = None, *, reduction: Reduction = "mean"
+) -> Any:
+    """The cross entropy of probabilities with target probabilities; logarithms are kept above -100, as in torch."""
+    for name, values in (("input", input), ("target", target)):
+        if xp.is_invalid(xp.any(xp.logical_not(xp.logical_and(values >= 0, values <= 1)))):
+            raise InvalidOperation(f"all elements of {name} should be between 0 and 1")
+    losses = (target - 1) * xp.maximum(xp.log1p(-input), -100) - target * xp.maximum(xp.log(input), -100)
+    return _reduce_array(xp, losses if weight is None else losses * weight, reduction)
+
+
+def _weighted(grad: Any, shape: Any, weight: Any, reduction: str) -> Any:
+    grad = share(grad, shape, reduction)
+    return grad if weight is None else grad * weight
+
+
+binary_cross_entropy.derivative(
+    input=lambda F, grad, input, target, weight, reduction: (
+        _weighted(grad, input.shape, weight, reduction) * ((input - target) / F.clamp((1 - input) * input, min=1e-12))
+    ),
+    target=lambda F, grad, input, weight, reduction: (
+        _weighted(grad, input.shape, weight, reduction)
+        * (F.clamp(F.log1p(-input), min=-100) - F.clamp(F.log(input), min=-100))
+    ),
+)
+
+
+def _logits_rule(input: Any, target: Any, weight: Any, reduction: str, pos_weight: Any) -> Spec:
+    check_reduction(reduction)
+    if input.shape != target.shape:
+        raise InvalidValue(
+            f"Target size ({torch_size(target.shape)}) must be the same as input size ({torch_size(input.shape)})"
+        )
+    check_floats("log_sigmoid_cpu", input)
+    check_cast(input, target)
+    if pos_weight is not None:
+        if pos_weight.dtype == bool_.numpy:
+            raise DTypeMismatch(BOOL_SUBTRACTED)
+        broadcast_shapes(pos_weight.shape, input.shape)
+        check_keeps_shape(input.shape, pos_weight.shape)
+    if weight is not None:
+        check_keeps_shape(input.shape, weight.shape)
+    return Spec(input.shape if reduction == "none" else (), target.dtype)
+
+
+@op(_logits_rule, variants=NN_FUNCTION, memory=scratch(3.0), autocast=FLOAT32, batching=nn_rules.losses)
+def binary_cross_entropy_with_logits(
+    xp: Any,
+    input: Array,
+    target: Array,
+    weight: Array = None,
+    *,
+    reduction: Reduction = "mean",
+    pos_weight: Array = None,
+) -> Any:
+    """The cross entropy of the logits' sigmoids with target probabilities, without overflow."""
+    logs = xp.minimum(input, 0) - xp.log1p(xp.exp(-xp.absolute(input)))
+    scaled = logs if pos_weight is None else logs * (1 + (pos_weight - 1) * target)
+    losses = (1 - target) * input - scaled
+    return _reduce_array(xp, losses if weight is None else losses * weight, reduction)
+
+
+def _logits_grad(F: Any, grad: Any, input: Any, target: Any, weight: Any, pos_weight: Any, reduction: str) -> Any:
+    positive = target if pos_weight is None else pos_weight * target
+    total = 1 if pos_weight is None else positive + 1 - target
+    return _weighted(grad, input.shape, weight, reduction) * (total * F.sigmoid(input) - positive)
+
+
+def _logits_target_grad(F: Any, grad: Any, input: Any, weight: Any, pos_weight: Any, reduction: str) -> Any:
+    slopes = -input if pos_weight is None else -input - F.logsigmoid(input) * (pos_weight - 1)
+    return _weighted(grad, input.shape, weight, reduction) * slopes
+
+
+binary_cross_entropy_with_logits.derivative(input=_logits_grad, target=_logits_target_grad)
 
 # Poisson and Gaussian negative log-likelihoods -----------------------------------------------------------
 

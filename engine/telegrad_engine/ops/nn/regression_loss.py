@@ -1,4 +1,4 @@
-"""Losses of numbers and probabilities, and margin losses. Formulas: the documentation of torch.nn.functional."""
+"""Losses of numbers, divergences, distances and margin losses. Formulas: the documentation of torch.nn.functional."""
 
 from __future__ import annotations
 
@@ -7,25 +7,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ...dtypes import bool_, int64, is_floating, widened
+from ...dtypes import int64, is_floating, widened
 from ...errors import DTypeMismatch, InvalidOperation, InvalidValue, ShapeMismatch
 from ...schema.declaration import FUNCTION, INTERNAL, NN_FUNCTION, blocks, scratch
 from ...schema.memory_admission import BLOCK
 from ...schema.op import composite, op
 from ...schema.parameters import Array, Bool, Int, Number, Reduction
-from ...schema.promotion import FLOAT32, FLOAT32_ON_CUDA, UNWIDENED, Autocast, Policy, common_dtype
+from ...schema.promotion import FLOAT32, FLOAT32_ON_CUDA, UNWIDENED, common_dtype
 from ...shapes import Spec, broadcast_axes, broadcast_shapes, check_keeps_shape, size_at, torch_size
 from ..batching import nn_rules
 from ..blocked_loops import reduce_in_blocks
 from ..guards import check_dtype, check_floats, kernel_name, no_kernel
-from ..math.arithmetic import BOOL_SUBTRACTED
-from .classification_loss import check_reduction, check_weighted, reduce_loss, weighted
-
-
-def _reduce_array(xp: Any, losses: Any, reduction: str) -> Any:
-    if reduction == "none":
-        return losses
-    return xp.sum(losses) / losses.size if reduction == "mean" else xp.sum(losses)
+from .classification_loss import check_cast, check_reduction, check_weighted, reduce_loss, share, weighted
 
 
 def _reduce_pairs(xp: Any, losses: Callable[[Any, Any], Any], input: Any, target: Any, reduction: str) -> Any:
@@ -34,11 +27,6 @@ def _reduce_pairs(xp: Any, losses: Callable[[Any, Any], Any], input: Any, target
         return losses(input, target)
     total = reduce_in_blocks(xp, xp.sum, losses, (input, target))
     return total / math.prod(broadcast_shapes(input.shape, target.shape)) if reduction == "mean" else total
-
-
-def _share(grad: Any, losses_shape: Any, reduction: str) -> Any:
-    """The gradient of each loss, from that of the reduced loss."""
-    return grad / max(math.prod(losses_shape), 1) if reduction == "mean" else grad
 
 
 @composite(variants=NN_FUNCTION, autocast=FLOAT32)
@@ -93,7 +81,7 @@ def squared_errors(xp: Any, input: Array, target: Array, *, reduction: Reduction
 def _squared_errors_grad(F: Any, grad: Any, input: Any, target: Any, reduction: str) -> Any:
     """Twice the differences times the gradient, summed in blocks for an input that was broadcast."""
     shape = broadcast_shapes(input.shape, target.shape)
-    factor = _share(2 * grad, shape, reduction)
+    factor = share(2 * grad, shape, reduction)
     if F.xp is None or shape == input.shape:
         return (input - target) * factor
     axis = broadcast_axes(input.shape, shape)
@@ -147,7 +135,7 @@ def smooth_l1_loss(xp: Any, input: Array, target: Array, *, reduction: Reduction
 def _smooth_grad(F: Any, grad: Any, input: Any, target: Any, reduction: str, beta: float) -> Any:
     gaps = input - target
     slopes = F.where(F.abs(gaps) >= beta, F.sign(gaps), gaps / beta) if beta else F.sign(gaps)
-    return _share(grad, gaps.shape, reduction) * slopes
+    return share(grad, gaps.shape, reduction) * slopes
 
 
 smooth_l1_loss.derivative(
@@ -159,15 +147,8 @@ smooth_l1_loss.derivative(
 def _huber_rule(input: Any, target: Any, reduction: str, delta: float) -> Spec:
     refusal = None if delta > 0 else "huber_loss does not support non-positive values for delta."
     spec = _pair_spec("huber_cpu", input, target, reduction, refusal)
-    _check_cast(spec, input)
+    check_cast(spec, input)
     return Spec(spec.shape, input.dtype)
-
-
-def _check_cast(result: Any, out: Any) -> None:
-    if not is_floating(out.dtype):
-        raise DTypeMismatch(
-            f"result type {kernel_name(result)} can't be cast to the desired output type {kernel_name(out)}"
-        )
 
 
 @_pair_op(_huber_rule, variants=INTERNAL, node="HuberLossBackward0", memory=blocks(2.0), batching=nn_rules.losses)
@@ -184,7 +165,7 @@ def huber_losses(xp: Any, input: Array, target: Array, *, reduction: Reduction =
 def _huber_grad(F: Any, grad: Any, input: Any, target: Any, reduction: str, delta: float) -> Any:
     gaps = input - target
     slopes = F.where(F.abs(gaps) >= delta, F.sign(gaps) * delta, gaps)
-    return _share(grad, gaps.shape, reduction) * slopes
+    return share(grad, gaps.shape, reduction) * slopes
 
 
 huber_losses.derivative(
@@ -204,109 +185,6 @@ def huber_loss(
     losses = F.huber_losses(input, target, reduction="none", delta=delta)
     return reduce_loss(F, losses * weight, reduction)
 
-
-# Targets that are probabilities --------------------------------------------------------------------------
-
-
-def _binary_rule(input: Any, target: Any, weight: Any, reduction: str) -> Spec:
-    check_reduction(reduction)
-    if input.shape != target.shape:
-        raise InvalidValue(
-            f"Using a target size ({torch_size(target.shape)}) that is different to the input size "
-            f"({torch_size(input.shape)}) is deprecated. Please ensure they have the same size."
-        )
-    if weight is not None:
-        broadcast_shapes(input.shape, weight.shape)
-    if input.dtype != target.dtype:
-        raise DTypeMismatch(f"Found dtype {kernel_name(target)} but expected {kernel_name(input)}")
-    check_floats("binary_cross_entropy", input)
-    if weight is not None:
-        check_keeps_shape(input.shape, weight.shape)
-    return Spec(input.shape if reduction == "none" else (), input.dtype)
-
-
-@op(
-    _binary_rule,
-    variants=NN_FUNCTION,
-    memory=scratch(2.0),
-    may_raise=True,
-    autocast=Autocast(cpu=Policy.FLOAT32, cuda=Policy.REFUSED),
-    batching=nn_rules.losses,
-)
-def binary_cross_entropy(
-    xp: Any, input: Array, target: Array, weight: Array = None, *, reduction: Reduction = "mean"
-) -> Any:
-    """The cross entropy of probabilities with target probabilities; logarithms are kept above -100, as in torch."""
-    for name, values in (("input", input), ("target", target)):
-        if xp.is_invalid(xp.any(xp.logical_not(xp.logical_and(values >= 0, values <= 1)))):
-            raise InvalidOperation(f"all elements of {name} should be between 0 and 1")
-    losses = (target - 1) * xp.maximum(xp.log1p(-input), -100) - target * xp.maximum(xp.log(input), -100)
-    return _reduce_array(xp, losses if weight is None else losses * weight, reduction)
-
-
-def _weighted(grad: Any, shape: Any, weight: Any, reduction: str) -> Any:
-    grad = _share(grad, shape, reduction)
-    return grad if weight is None else grad * weight
-
-
-binary_cross_entropy.derivative(
-    input=lambda F, grad, input, target, weight, reduction: (
-        _weighted(grad, input.shape, weight, reduction) * ((input - target) / F.clamp((1 - input) * input, min=1e-12))
-    ),
-    target=lambda F, grad, input, weight, reduction: (
-        _weighted(grad, input.shape, weight, reduction)
-        * (F.clamp(F.log1p(-input), min=-100) - F.clamp(F.log(input), min=-100))
-    ),
-)
-
-
-def _logits_rule(input: Any, target: Any, weight: Any, reduction: str, pos_weight: Any) -> Spec:
-    check_reduction(reduction)
-    if input.shape != target.shape:
-        raise InvalidValue(
-            f"Target size ({torch_size(target.shape)}) must be the same as input size ({torch_size(input.shape)})"
-        )
-    check_floats("log_sigmoid_cpu", input)
-    _check_cast(input, target)
-    if pos_weight is not None:
-        if pos_weight.dtype == bool_.numpy:
-            raise DTypeMismatch(BOOL_SUBTRACTED)
-        broadcast_shapes(pos_weight.shape, input.shape)
-        check_keeps_shape(input.shape, pos_weight.shape)
-    if weight is not None:
-        check_keeps_shape(input.shape, weight.shape)
-    return Spec(input.shape if reduction == "none" else (), target.dtype)
-
-
-@op(_logits_rule, variants=NN_FUNCTION, memory=scratch(3.0), autocast=FLOAT32, batching=nn_rules.losses)
-def binary_cross_entropy_with_logits(
-    xp: Any,
-    input: Array,
-    target: Array,
-    weight: Array = None,
-    *,
-    reduction: Reduction = "mean",
-    pos_weight: Array = None,
-) -> Any:
-    """The cross entropy of the logits' sigmoids with target probabilities, without overflow."""
-    logs = xp.minimum(input, 0) - xp.log1p(xp.exp(-xp.absolute(input)))
-    scaled = logs if pos_weight is None else logs * (1 + (pos_weight - 1) * target)
-    losses = (1 - target) * input - scaled
-    return _reduce_array(xp, losses if weight is None else losses * weight, reduction)
-
-
-def _logits_grad(F: Any, grad: Any, input: Any, target: Any, weight: Any, pos_weight: Any, reduction: str) -> Any:
-    positive = target if pos_weight is None else pos_weight * target
-    total = 1 if pos_weight is None else positive + 1 - target
-    return _weighted(grad, input.shape, weight, reduction) * (total * F.sigmoid(input) - positive)
-
-
-def _logits_target_grad(F: Any, grad: Any, input: Any, weight: Any, pos_weight: Any, reduction: str) -> Any:
-    slopes = -input if pos_weight is None else -input - F.logsigmoid(input) * (pos_weight - 1)
-    return _weighted(grad, input.shape, weight, reduction) * slopes
-
-
-binary_cross_entropy_with_logits.derivative(input=_logits_grad, target=_logits_target_grad)
 
 # Divergence and cosine losses ----------------------------------------------------------------------------
 

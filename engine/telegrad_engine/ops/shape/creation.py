@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ...arrays import is_on
+from ...arrays import ON_A_GPU, is_on
 from ...dtypes import bool_, element, from_numpy, int64
 from ...errors import InvalidOperation, NotImplementedForDType, ShapeMismatch
 from ...memory_layout import ORDERS, preserve_format
@@ -284,7 +284,7 @@ def to(
 def _check_device(wanted: str, present: str) -> None:
     """Raise unless ``wanted`` is the session's device or "cpu", which changes nothing until values are read."""
     if wanted.partition(":")[0] != "cpu" and not is_on(wanted, present):
-        raise InvalidOperation(f"device {wanted!r} is not available; available: {present}")
+        raise InvalidOperation(f"device {wanted!r} is not available; available: {present}. {ON_A_GPU}")
 
 
 @composite(variants=METHOD_OF_TORCH, key="to.dtype", memory=MAY_ALIAS)
