@@ -48,7 +48,17 @@ from .autograd import client_evaluation
 from .autograd.anomaly_mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from .autograd.anomaly_mode import set_detect_anomaly as set_anomaly_enabled
 from .autograd.client_evaluation import RemovableHandle as RemovableHandle
-from .dtype_functions import broadcast_shapes, can_cast, finfo, iinfo, promote_types, result_type
+from .dtype_functions import (
+    broadcast_shapes,
+    can_cast,
+    finfo,
+    get_default_dtype,
+    iinfo,
+    promote_types,
+    result_type,
+    set_default_dtype,
+    set_default_tensor_type,
+)
 from .exclusions import explain, import_on_demand, missing_attribute, publish
 from .global_settings import (
     are_deterministic_algorithms_enabled,
@@ -78,11 +88,8 @@ from .sessions.session import (
     connect,
     current,
     debug,
-    get_default_dtype,
     import_session,
     session,
-    set_default_dtype,
-    set_default_tensor_type,
 )
 from .tensor import copies, keyword_arguments, legacy_constructors, method_functions
 from .tensor.devices import device

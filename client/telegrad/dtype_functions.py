@@ -1,4 +1,4 @@
-"""Functions about dtypes and shapes: ``finfo``, ``iinfo``, promotion, casting, broadcasting."""
+"""Functions about dtypes and shapes: ``finfo``, ``iinfo``, promotion, casting, broadcasting, the default dtype."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from telegrad_engine import dtypes
 from telegrad_engine.dtypes import DType
 from telegrad_engine.errors import InvalidArgument, InvalidValue, ShapeMismatch
 from telegrad_engine.shapes import Size
+from telegrad_engine.tensor.attributes import dtype_of_type
 
 from .sessions.session import current
 from .tensor.handle import Tensor
@@ -179,3 +180,49 @@ def _widen(result: list[int], index: int, shape: Sequence[int]) -> None:
                 f"{index} had {tuple(shape)}; but expected shape should be broadcastable to {result}"
             )
         result[place] = size
+
+
+# Default dtype -----------------------------------------------------------------------------
+
+
+def get_default_dtype() -> dtypes.DType:
+    """The current session's default floating dtype.
+
+    Examples:
+        >>> tg.get_default_dtype()
+        telegrad.float32
+    """
+    return dtypes.from_numpy(current().recorder.default_dtype)
+
+
+def set_default_dtype(d: Any) -> None:
+    """Set the current session's default floating dtype. Raises TypeError for one that is not floating.
+
+    ``d`` is the dtype.
+
+    Examples:
+        >>> tg.set_default_dtype(tg.float64)
+        >>> tg.tensor([1.0]).dtype
+        telegrad.float64
+        >>> tg.set_default_dtype(tg.float32)
+    """
+    dtype = dtypes.parse(d)
+    if not dtype.is_floating_point:
+        raise InvalidArgument("only floating-point types are supported as the default type")
+    recorder = current().recorder
+    recorder.emit("set_default_dtype", (), (), {"dtype": dtype})
+    recorder.default_dtype = dtype.numpy
+
+
+def set_default_tensor_type(t: Any) -> None:
+    """Set the current session's default dtype to that of a typed constructor, like ``FloatTensor``, or of its name.
+
+    ``t`` is the constructor or its name.
+
+    Examples:
+        >>> tg.set_default_tensor_type("telegrad.DoubleTensor")
+        >>> tg.zeros(1).dtype
+        telegrad.float64
+        >>> tg.set_default_tensor_type(tg.FloatTensor)
+    """
+    set_default_dtype(dtype_of_type(t))

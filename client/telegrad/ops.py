@@ -17,12 +17,10 @@ from telegrad_engine.schema.op import CATALOGUE
 
 from .aten import aten as aten
 from .registered_functions import library
-from .registered_functions.html import function_html
 from .registered_functions.tracer import Tracer
 from .registered_functions.tracing import Variants
 from .sessions import session as sessions
-from .tape.dispatch import raise_here
-from .tape.thread_state import active, levels
+from .tape.dispatch import active, levels, raise_here
 from .tensor.handle import recorder_of
 
 
@@ -138,7 +136,7 @@ class Registered:
             found = _find(self.__name__)
         except UnknownFunction:
             return None
-        return None if found.definition is None else function_html(found.signature.signature, found.definition)
+        return None if found.definition is None else library.function_html(found.signature.signature, found.definition)
 
 
 def __getattr__(name: str) -> Registered:

@@ -17,7 +17,7 @@ from telegrad_engine.autograd.custom_function.function import Outputs
 from telegrad_engine.errors import InvalidOperation
 
 from ..ops import register_function
-from ..tape.thread_state import EXTENDING, active, levels
+from ..tape.dispatch import EXTENDING, active, levels
 from ..tensor.handle import Tensor, recorder_of, refs
 
 

@@ -14,7 +14,7 @@ from telegrad_engine.graph.node import walk
 from telegrad_engine.tensor.base import ONLY_FLOATING
 from telegrad_engine.transforms.batched_gradients import basis_rows, tracked_gradients
 
-from ..tape.thread_state import active, levels
+from ..tape.dispatch import active, levels
 from ..tensor.batched_tensor import Batched, Level, outside, unwrapped, wrapped
 from ..tensor.handle import Tensor, functions
 

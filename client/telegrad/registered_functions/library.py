@@ -7,7 +7,7 @@ graph is cached as a pattern, by which later calls with such tensors join a lazy
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from telegrad_engine.program.registered_functions import Applicable, Budget, Fun
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta, functions
 
+from .. import html_output
 from ..tape.lazy_graph import NodeBuilder, Unrepeatable, join, pattern_since
 from ..tape.recorder import Recorder
 from ..tensor.handle import Tensor, handle, refs
@@ -40,6 +41,8 @@ PLAIN = (None, None, None, None)
 """The plain state: no autocast, saved-tensor hooks, anomaly mode or observer."""
 PATTERNS = 64
 """The number of patterns kept per function, by last use."""
+DERIVATIVES = ("backward", "jvp")
+"""The members of a definition with derivatives of its own."""
 Definition = Mapping[str, Any]
 
 
@@ -101,7 +104,8 @@ def _send(recorder: Recorder, name: str, definition: Definition, scope: str) -> 
 
 def remove(recorder: Recorder, name: str, scope: str) -> None:
     """Remove a function in this process and from a session, or from its server."""
-    recorder.emit("remove_function", attrs={"name": name, "scope": scope})
+    if name not in own or name in _sent.get(recorder, ()) or scope == "server":  # else the session does not know it yet
+        recorder.emit("remove_function", attrs={"name": name, "scope": scope})
     _sent.get(recorder, set()).discard(name)
     define(name, None)
 
@@ -250,3 +254,35 @@ class Opaque(Function):
         """Return stand-ins for the gradients, which may depend on every tensor."""
         everything = sum(functions.sum(t) for t in (*ctx.saved_tensors, *grads))
         return (None, None, *[functions.mul(functions.zeros_like(t), everything) for t in ctx.saved_tensors])
+
+
+# In a notebook ----------------------------------------------------------------------------
+
+
+def function_html(signature: str, definition: Definition) -> str:
+    """Return the signature and the programs of a function's definition, one instruction a line."""
+    given = [name for name in DERIVATIVES if definition.get(name)]
+    title = html_output.properties(
+        signature,
+        [(name, "its own" if name in given else "from the forward program") for name in DERIVATIVES],
+    )
+    programs = ["\n".join([name, *_lines(definition[name])]) for name in ("forward", *given)]
+    return html_output.block("function", title, html_output.preformatted("\n\n".join(programs)))
+
+
+def _lines(program: Mapping[str, Any]) -> Iterator[str]:
+    for step in program["instructions"]:
+        arguments = [*map(_argument, step["inputs"])]
+        arguments += [f"{name}={_argument(value)}" for name, value in step.get("attrs", {}).items()]
+        yield f"  {', '.join(map(_argument, step['outputs']))} = {step['op']}({', '.join(arguments)})"
+    yield f"  return {', '.join(map(_argument, program['outputs']))}"
+
+
+def _argument(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return f"[{', '.join(map(_argument, value))}]"
+    if isinstance(value, Mapping) and value.keys() == {"attr"}:
+        return str(value["attr"])
+    return repr(value)

@@ -30,8 +30,8 @@ from telegrad_engine.transforms.tangents import as_tuple
 
 from ..call_site import Line, users_line
 from ..sessions import session as sessions
+from ..tape.dispatch import active
 from ..tape.poisoning import Sharing
-from ..tape.thread_state import active
 from ..tensor.handle import Tensor, functions
 from .traced_tensor import UNKNOWN, Traced, Unknown, encode, has_symbol, hints, needs_example, refusal, to_json
 

@@ -1,6 +1,6 @@
 """Sessions: ``connect`` opens one on a server; without it, a session in this process is used.
 
-Also the default dtype of a session, and debugging of all sessions.
+Also debugging of all sessions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from telegrad_engine import dtypes
 from telegrad_engine.errors import InvalidArgument, InvalidOperation, InvalidValue, SessionExists, TelegradError
 from telegrad_engine.program.compression import ENCODING
 from telegrad_engine.program.instructions import check_id
-from telegrad_engine.tensor.attributes import dtype_of_type
 
 from .. import html_output
 from ..late_bindings import bindings
@@ -375,18 +374,19 @@ def connect(
 
     ``url`` is a server's address (``http://127.0.0.1:8000``) or ``local://`` for this process; without it
     ``TELEGRAD_URL`` is used, else ``local://``. ``seed`` seeds the session's random numbers; ``dtype`` is its default
-    floating dtype. ``device`` is where its tensors live, one of the devices that the server lists: "cpu" (the default),
-    "cuda" or "cuda:1" (a GPU), or "gpu" (any GPU). Programs are sent to a server over a WebSocket, or as requests if
-    something on the way does not allow it; ``stream=True`` requires the WebSocket, ``stream=False`` does without. With
-    ``compress="zstd"``, for slow networks, long messages in both directions are compressed if that makes them shorter
-    by a tenth; it needs the extra ``zstd``. ``verify`` is how a server's certificate is verified (``https://``): by the
-    system's certificates (True), by those in a PEM file (its path), by an ``ssl.SSLContext``, or not at all (False).
-    ``api_key`` is the key of a server that requires one (docs/how-to/authentication.md); without it
-    ``TELEGRAD_API_KEY`` is used. It is sent to this server only. With ``direct``, programs go past a gateway to the
-    worker that has the session, if that can be reached from here (docs/explanation/cluster.md). A proxy that the
-    environment names (``HTTPS_PROXY``, ``NO_PROXY``) is used except for this machine; programs are sent through it as
-    requests. A request that the server refuses because it is busy, or because a quota is used up for now, is repeated
-    for a minute, with growing pauses; ``retry_s`` is another number of seconds, and 0 never repeats.
+    floating dtype; ``name`` is what the console calls it. ``device`` is where its tensors live, one of the devices that
+    the server lists: "cpu" (the default), "cuda" or "cuda:1" (a GPU), or "gpu" (any GPU). Programs are sent to a server
+    over a WebSocket, or as requests if something on the way does not allow it; ``stream=True`` requires the WebSocket,
+    ``stream=False`` does without. With ``compress="zstd"``, for slow networks, long messages in both directions are
+    compressed if that makes them shorter by a tenth; it needs the extra ``zstd``. ``verify`` is how a server's
+    certificate is verified (``https://``): by the system's certificates (True), by those in a PEM file (its path), by
+    an ``ssl.SSLContext``, or not at all (False). ``api_key`` is the key of a server that requires one
+    (docs/how-to/authentication.md); without it ``TELEGRAD_API_KEY`` is used. It is sent to this server only. With
+    ``direct``, programs go past a gateway to the worker that has the session, if that can be reached from here
+    (docs/explanation/cluster.md). A proxy that the environment names (``HTTPS_PROXY``, ``NO_PROXY``) is used except for
+    this machine; programs are sent through it as requests. A request that the server refuses because it is busy, or
+    because a quota is used up for now, is repeated for a minute, with growing pauses; ``retry_s`` is another number of
+    seconds, and 0 never repeats.
 
     In a thread other than the main one, the session is that thread's; threads that have not connected share the main
     thread's. Likewise, an asyncio task has its own; there, :func:`telegrad.aconnect` does not block the event loop.
@@ -554,52 +554,6 @@ def standing_in(session: Any) -> Iterator[None]:
         yield
     finally:
         _here.reset(token)
-
-
-# Default dtype -----------------------------------------------------------------------------
-
-
-def get_default_dtype() -> dtypes.DType:
-    """The current session's default floating dtype.
-
-    Examples:
-        >>> tg.get_default_dtype()
-        telegrad.float32
-    """
-    return dtypes.from_numpy(current().recorder.default_dtype)
-
-
-def set_default_dtype(d: Any) -> None:
-    """Set the current session's default floating dtype. Raises TypeError for one that is not floating.
-
-    ``d`` is the dtype.
-
-    Examples:
-        >>> tg.set_default_dtype(tg.float64)
-        >>> tg.tensor([1.0]).dtype
-        telegrad.float64
-        >>> tg.set_default_dtype(tg.float32)
-    """
-    dtype = dtypes.parse(d)
-    if not dtype.is_floating_point:
-        raise InvalidArgument("only floating-point types are supported as the default type")
-    recorder = current().recorder
-    recorder.emit("set_default_dtype", (), (), {"dtype": dtype})
-    recorder.default_dtype = dtype.numpy
-
-
-def set_default_tensor_type(t: Any) -> None:
-    """Set the current session's default dtype to that of a typed constructor, like ``FloatTensor``, or of its name.
-
-    ``t`` is the constructor or its name.
-
-    Examples:
-        >>> tg.set_default_tensor_type("telegrad.DoubleTensor")
-        >>> tg.zeros(1).dtype
-        telegrad.float64
-        >>> tg.set_default_tensor_type(tg.FloatTensor)
-    """
-    set_default_dtype(dtype_of_type(t))
 
 
 # Debugging ---------------------------------------------------------------------------------

@@ -10,13 +10,15 @@ Errors that depend on values are raised at once if the client knows the values, 
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Container, Mapping, Sequence
 from sys import _getframe
 from types import FrameType
 from typing import Any
 
 from telegrad_engine.arrays.numpy import NUMPY
-from telegrad_engine.context import observers, state
+from telegrad_engine.context import chain, observers, state
+from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.lru import LRU
 from telegrad_engine.memory_layout import memory_of
 from telegrad_engine.schema.op import Op, follow_arrays
@@ -38,16 +40,28 @@ from telegrad_engine.tensor.call_cache import (
 from telegrad_engine.tensor.execution import mark_as_inference, note_views
 from telegrad_engine.tensor.namespace import Apply, Resolve
 
+from ..aten import in_place_name
 from ..call_site import Position, errors_are_caught, is_ours, users_frame
 from .lazy_graph import NodeBuilder, enter
 from .segment import Effect
 from .step import Places, RecordedStep, step_of
-from .thread_state import active
 
 Make = Callable[[Any, Spec, str], Any]
 """Makes an output's handle, given its recorder, spec and id."""
 ONCE, UNFIT, NEW = "once", "unfit", (None, None)
 """The state of a call that was made once, or cannot be prepared."""
+EXTENDING = "For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
+"""The end of the errors for a Function that a transform cannot use."""
+
+
+class _Active(threading.local):
+    argument: Any = None
+    """Within a function that ``telegrad.func`` differentiates, its first argument: it captured all older tensors."""
+    tracer: Any = None
+    """Within a function that is being traced, the tracer that writes its ops to a program, or None."""
+
+
+active = _Active()
 
 
 class PreparedCall(NodeBuilder):
@@ -352,3 +366,27 @@ def _of_tensor(tensor: Any) -> Any:
     if given is None or tensor._version_counter[0] or given[1] is not tensor._version_counter or base._inverse_chain:
         return None
     return follow_arrays(NUMPY, given[0], tensor._view_chain)
+
+
+# What this thread is tracing or differentiating, and the levels of ``vmap`` around it -------
+
+
+def levels() -> tuple[Any, ...]:
+    """Return the active levels of ``vmap`` of this thread, from the outermost to the innermost."""
+    return tuple([observer for observer in chain(state.observer) if observer.batches])[::-1]
+
+
+def refuse_captured(tensor: Any, op: Op, inputs: tuple[Any, ...]) -> None:
+    """Raise if ``op`` would change a tensor in place that the function being differentiated captured."""
+    own = active.argument
+    if tensor._recorder is own._recorder and _age(tensor._memory_id) < _age(own._id):
+        raise InvalidOperation(
+            "During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call in-place operation "
+            f"({in_place_name(op, inputs)}) that would mutate a captured Tensor. This is not supported; please rewrite "
+            "the function being transformed to explicitly accept the mutated Tensor(s) as inputs."
+        )
+
+
+def _age(name: str) -> tuple[int, str]:
+    """A key that sorts the ids of one recorder, which are numbered, in the order in which they were made."""
+    return len(name), name

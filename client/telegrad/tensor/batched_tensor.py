@@ -17,7 +17,7 @@ from telegrad_engine.schema.signature import flattened, mapped
 from telegrad_engine.shapes import Spec
 
 from ..pytree import broadcast_prefix, described, tree_map, tree_structure, tree_unflatten
-from ..tape.thread_state import EXTENDING, levels
+from ..tape.dispatch import EXTENDING, levels
 from .handle import OPS, Tensor, functions
 
 CONTROL_FLOW = (

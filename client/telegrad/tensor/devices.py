@@ -7,16 +7,13 @@ import re
 from typing import Any, Self
 
 from telegrad_engine.amp.autocast import DEVICE_TYPES
-from telegrad_engine.arrays import is_on
+from telegrad_engine.arrays import ON_A_GPU, is_on
 from telegrad_engine.errors import InvalidArgument, InvalidChoice, InvalidOperation
 
 from ..sessions.session import current
 
 KNOWN = (*DEVICE_TYPES.split(", "), "gpu")
-NO_CUDA = (
-    "Torch not compiled with CUDA enabled. The session computes on {}: tg.connect(url, device='cuda') opens one on a "
-    "GPU, where the server has one."
-)
+NO_CUDA = f"Torch not compiled with CUDA enabled. The session computes on {{}}. {ON_A_GPU}"
 
 
 class device:
@@ -108,7 +105,7 @@ def check_device(wanted: Any) -> device:
     found = device(wanted) if not isinstance(wanted, int) else device("cuda", wanted)
     present = current().recorder.transport.device
     if found.type != "cpu" and not is_on(str(found), present):
-        raise InvalidOperation(f"device {str(found)!r} is not available; available: {present}")
+        raise InvalidOperation(f"device {str(found)!r} is not available; available: {present}. {ON_A_GPU}")
     return found
 
 

@@ -35,13 +35,12 @@ from telegrad_engine.tensor.namespace import Functions
 from ..exclusions import explain_missing
 from ..late_bindings import bindings
 from ..sessions.session import COPIES, current
-from ..tape.dispatch import check_values, preparing_calls, raise_here, recording
+from ..tape.dispatch import active, check_values, preparing_calls, raise_here, recording, refuse_captured
 from ..tape.flush_policy import FULL_BYTES
 from ..tape.lazy_graph import LazyGraph, LazyNode
 from ..tape.recorder import Recorder
 from ..tape.segment import change_of
 from ..tape.shadow import RecordedGraphValues, ShadowValues
-from ..tape.thread_state import active, refuse_captured
 from .devices import OnDevice, check_device
 from .host_values import HostValues, host_array
 from .nodes import NON_LEAF_GRAD, shown

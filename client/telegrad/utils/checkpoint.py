@@ -32,7 +32,7 @@ from telegrad_engine.tensor.execution import run_composite
 from ..aten import OpOverload, OpOverloadPacket, overload_of
 from ..autograd.client_evaluation import mark_whole
 from ..exclusions import attribute_of
-from ..tape.thread_state import active
+from ..tape.dispatch import active
 from ..tensor.handle import OPS, Tensor, recorder_of, refs
 
 
