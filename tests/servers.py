@@ -125,6 +125,12 @@ def home_of(flags: Sequence[str]) -> str | None:
     return None if "://" in folder else f"{folder}.home"
 
 
+def said(process: subprocess.Popen[str]) -> str:
+    """What a server says after its address: where the console and the docs are, and who may use it."""
+    assert process.stdout is not None
+    return "".join(process.stdout.readline() for _ in range(3))
+
+
 @contextmanager
 def started(
     arguments: Sequence[str], env: Mapping[str, str], prepare: Callable[[], None] | None

@@ -13,8 +13,8 @@ import torch
 
 import telegrad as tg
 
+from .custom_functions import double, function, leaf
 from .parity import ENGINE, bodies, same
-from .test_function_client import double, function, leaf
 
 
 def told(run: Any) -> list[str]:

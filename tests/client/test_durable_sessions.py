@@ -20,7 +20,7 @@ import sys
 import telegrad as tg
 
 with tg.session("run", sys.argv[1], seed=0) as session:
-    model = tg.nn.Linear(3, 1)
+    model = tg.nn.Sequential(tg.nn.Linear(3, 1))
     if kept := session.named():
         model.load_state_dict(kept)
     optimizer = tg.optim.SGD(model.parameters(), lr=0.1)
@@ -29,7 +29,7 @@ with tg.session("run", sys.argv[1], seed=0) as session:
         model(tg.ones(2, 3)).sum().backward()
         optimizer.step()
     session.keep(model.state_dict())
-    print(model.weight.tolist()[0])
+    print(model[0].weight.tolist()[0])
 """
 
 

@@ -11,8 +11,8 @@ import torch
 
 import telegrad as tg
 
+from .custom_functions import double, function
 from .parity import ENGINE, bodies, same, same_error
-from .test_function_client import double, function
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning"),

@@ -10,9 +10,7 @@ import pytest
 
 import telegrad as tg
 
-from .parity import bodies, same, same_error
-from .test_function_client import (
-    Bodies,
+from .custom_functions import (
     adding,
     double,
     exponential,
@@ -22,6 +20,8 @@ from .test_function_client import (
     nothing_waits,
     saving,
 )
+from .parity import bodies, same, same_error
+from .test_function_client import Bodies
 
 
 def refused(everywhere: tg.Session | None, body: Callable[[Any], Any]) -> None:

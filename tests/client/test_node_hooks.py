@@ -12,8 +12,8 @@ import pytest
 
 import telegrad as tg
 
+from .custom_functions import cube, leaf, nothing_waits
 from .parity import ENGINE, bodies, same, same_error
-from .test_function_client import cube, leaf, nothing_waits
 
 
 def seen(grads: Any) -> Any:

@@ -157,7 +157,7 @@ def test_a_large_graph_is_cut() -> None:
     graph = tg.graph(y)
     assert repr(graph) == "<graph of 200 operations and 0 leaves, 2800 older operations not drawn>"
     assert "2800 older operations are not drawn" in texts(graph._repr_html_())
-    assert repr(tg.graph(x)) == "<graph of 0 operations and 1 leaves>"
+    assert repr(tg.graph(x)) == "<graph of 0 operations and 1 leaf>"
     assert parsed(tg.graph()._repr_html_()) is not None
 
 

@@ -11,8 +11,8 @@ import torch
 
 import telegrad as tg
 
+from .custom_functions import cube, leaf
 from .parity import bodies, check, same, same_error
-from .test_function_client import cube, leaf
 
 pytestmark = pytest.mark.usefixtures("session")
 

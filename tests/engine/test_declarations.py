@@ -158,6 +158,8 @@ def test_what_is_declared_can_happen(op: Op) -> None:
 def test_a_stub_is_a_python_file(name: str, text: str) -> None:
     functions = [node for node in ast.walk(ast.parse(text, name)) if isinstance(node, ast.FunctionDef)]
     assert len(functions) > 20 and all(node.returns is not None for node in functions)
+    described = {node.name for node in functions if ast.get_docstring(node)}
+    assert all(node.name in described or node.name.startswith("__") for node in functions)
 
 
 def test_the_stub_of_tensors_has_every_method() -> None:

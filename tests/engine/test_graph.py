@@ -25,7 +25,7 @@ from telegrad_engine.schema.op import CATALOGUE, Op
 from telegrad_engine.tensor import graph_inspection as inspection
 from telegrad_engine.tensor.abstract import Meta
 
-from ..client.test_function_client import cube, function
+from ..client.custom_functions import cube, function
 from ..op_cases import cases_of
 from ..op_cases.stand_ins import Case
 from . import graph_contents, oracle

@@ -22,7 +22,7 @@ from telegrad_engine.program import Instruction
 from telegrad_engine.session.session import Session
 
 from .. import fake_gpu
-from ..client.test_function_client import cube
+from ..client.custom_functions import cube
 from .twins import OURS, THEIRS, both_raise, leaf
 
 WORLDS: list[tuple[Any, Any]] = [(OURS, profiler), (THEIRS, torch.profiler)]

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from ..stand_ins import Cases, I, T, case
 
+
+def chances(*shape: int) -> T:
+    return T(*shape, low=0.1, high=0.9)
+
+
 COUNTS = T(2, 3, values=[[0.0, 1.0, 2.0], [3.0, 0.0, 5.0]], constant=True)
 
 CLASSES = [
@@ -66,5 +71,33 @@ CASES: Cases = {
         case(T(2, 3), I(3, high=3)),
         case(T(3), T(values=1, dtype="int64"), label_smoothing=0.1),
         case(T(3), T(3, low=0.1, high=1.0)),
+    ],
+    "binary_cross_entropy": [
+        case(chances(2, 3), chances(2, 3)),
+        case(chances(2, 3), chances(2, 3), reduction="sum"),
+        case(chances(2, 3), chances(2, 3), T(3, low=0.5, constant=True), reduction="none"),
+        case(chances(2, 3), chances(2, 3), T(2, 1, low=0.5, constant=True)),
+        case(T(4, values=[0.0, 1.0, 0.0, 1.0], constant=True), T(4, values=[0.0, 1.0, 1.0, 0.0], constant=True)),
+        case(chances(), chances()),
+        case(chances(0, 3), chances(0, 3), reduction="sum"),
+        case(chances(0, 3), chances(0, 3)),
+        case(chances(2, 3), chances(3)),
+        case(chances(2, 3), chances(2, 3), T(4, 2, 3, constant=True)),
+        case(chances(2, 3), chances(2, 3), T(2, constant=True)),
+        case(chances(2, 3), chances(2, 3), T(3)),
+    ],
+    "binary_cross_entropy_with_logits": [
+        case(T(2, 3), chances(2, 3)),
+        case(T(2, 3), chances(2, 3), reduction="sum"),
+        case(T(2, 3), chances(2, 3), T(3, constant=True), reduction="none"),
+        case(T(2, 3), chances(2, 3), pos_weight=T(3, low=0.5, constant=True)),
+        case(T(2, 3), chances(2, 3), T(2, 1, constant=True), pos_weight=T(3, low=0.5, constant=True)),
+        case(T(3, values=[-300.0, 0.0, 300.0]), T(3, values=[1.0, 0.0, 0.0]), reduction="none"),
+        case(T(), chances()),
+        case(T(0, 3), chances(0, 3)),
+        case(T(2, 3), chances(3)),
+        case(T(2, 3), chances(2, 3), T(2, constant=True)),
+        case(T(2, 3), chances(2, 3), pos_weight=T(2, constant=True)),
+        case(T(2, 3), chances(2, 3), T(3)),
     ],
 }
