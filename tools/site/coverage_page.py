@@ -12,7 +12,10 @@ from .markdown import code, joined, table
 
 MOST_NAMES = 60
 """Longer lists of names are folded."""
-NOTE = """This page is made from the catalogue of ops and from the list of PyTorch's names that Telegrad leaves out. A
+NOTE = """To find a name, press `/` and type it. If the search finds an op or a class of the
+[SDK](../reference/sdk/index.md), Telegrad has it; if it finds this page, the heading above the name says why not.
+
+This page is made from the catalogue of ops and from the list of PyTorch's names that Telegrad leaves out. A
 name that is left out raises an `AttributeError` that says the same as this page. The tests compare Telegrad's names
 with PyTorch's, and every op with PyTorch's numbers, errors, first and second derivatives."""
 
@@ -40,7 +43,10 @@ def coverage_page() -> str:
 def counts(ops: list[Op]) -> list[tuple[str, str]]:
     """How many ops there are of each kind."""
     by_namespace = Counter(op.namespace for op in ops if not op.internal)
-    rows = [(f"ops in {code(namespace)}", str(count)) for namespace, count in by_namespace.most_common()]
+    rows = [
+        (f"[ops](../reference/ops/index.md) in {code(namespace)}", str(count))
+        for namespace, count in by_namespace.most_common()
+    ]
     rows.append(("ops that only tensor methods and other ops use", str(sum(op.internal for op in ops))))
     rows.append(("ops with an in-place form", str(sum(op.inplace for op in ops))))
     rows.append(("ops with a derivative", str(sum(op.differentiable for op in ops))))

@@ -18,6 +18,7 @@ from telegrad_service.resources.catalogue import OpEntry, entries
 
 from .markdown import block, code, compact, joined, prose, summary, table
 from .op_examples import example_request
+from .verb_examples import example_program
 
 OPS = "reference/ops"
 TORCH = "https://docs.pytorch.org/docs/stable/generated"
@@ -43,6 +44,12 @@ that are tensors are in `inputs`, in this order, and the others in `attrs`, by n
 Under *Derivative*, `grad` is the gradient of the result (`grads` are those of several), `F` has the ops,
 `input_shape` is the shape of `input`, and what broadcasting and casts change is undone afterwards, for all ops alike.
 An op without that heading is written in other ops, whose derivatives it has, or it has none."""
+
+
+VERBS = """A program also has these instructions, which are called verbs: uploads, gradients, optimizer steps, names and
+modes. `GET /v1/ops?kind=verb` lists them. They are sent as instructions of a program (`POST …/programs`), not to
+`POST …/ops/{op}`; a parameter that is a list of tensors is a list in `inputs`: `"inputs": [["loss"]]`. Each has an
+example, which frees what it makes; the examples need a session:"""
 
 
 def op_pages() -> dict[str, str]:
@@ -144,12 +151,10 @@ def facts(op: Op, entry: OpEntry) -> str:
 
 def place(op: Op) -> str:
     """Where PyTorch has an op, with a link to its page."""
-    if not op.internal:
-        name = f"{op.namespace}.{op.public}"
-        return f"In PyTorch: [`{name}`]({TORCH}/{name}.html)"
-    if op.method:
-        return f"In PyTorch: [`torch.Tensor.{op.name}`]({TORCH}/torch.Tensor.{op.name}.html)"
-    return "Internal: it serves other ops, and PyTorch has no function of this name"
+    if not op.torch_name:
+        return "Internal: it serves other ops, and PyTorch has no function of this name"
+    name = code(op.torch_name)
+    return f"In PyTorch: {name if '__' in name else f'[{name}]({TORCH}/{op.torch_name}.html)'}"
 
 
 def derivative(op: Op) -> str:
@@ -166,25 +171,27 @@ def derivative(op: Op) -> str:
 def verb_page(verbs: Iterable[OpEntry]) -> str:
     """The page about the instructions that are no ops."""
     sections = [
-        joined(f"## `{verb.key}` {{ #verb-{verb.key} }}", prose(verb.doc), parameters(verb))
+        joined(
+            f"## `{verb.key}` {{ #verb-{verb.key} }}",
+            prose(verb.doc),
+            parameters(verb),
+            block("sh", example_program(verb.key)),
+        )
         for verb in sorted(verbs, key=lambda verb: verb.key)
     ]
-    return joined(
-        "# Instructions that are no ops",
-        "A program also has these instructions: uploads, gradients, optimizer steps, names and modes. "
-        "`GET /v1/ops?kind=verb` lists them.",
-        *sections,
-    )
+    return joined("# Instructions that are no ops", VERBS, block("sh", SESSION), *sections)
 
 
 def index(families: dict[tuple[str, str], list[Op]]) -> str:
-    """The page that links to all ops."""
-    count = sum(map(len, families.values()))
+    """The page that links to all ops but the internal ones."""
+    count = internal = 0
     parts = []
     for (group, family), ops in families.items():
         path = f"{group}/{family}.md"
-        links = [f"[`{op.key}`]({path}#{anchor(op.key)})" for op in sorted(ops, key=lambda op: op.key)]
+        public = [op for op in sorted(ops, key=lambda op: op.key) if op.torch_name]
+        count, internal = count + len(public), internal + len(ops) - len(public)
+        links = [f"[`{op.key}`]({path}#{anchor(op.key)})" for op in public]
         parts.append(f"## [{GROUPS[group]}: {family.replace('_', ' ')}]({path})\n\n" + ", ".join(links))
-    return joined(
-        f"# All ops\n\nThe catalogue has {count} ops, and [instructions that are no ops](verbs.md).", READING, *parts
-    )
+    told = f"""The catalogue has {count} ops, and [instructions that are no ops](verbs.md). {internal} internal ops,
+which serve others and appear in graphs, are only on the pages of their families."""
+    return joined("# All ops", told, READING, *parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ OPENAPI = Path(__file__).resolve().parents[2] / "openapi" / "openapi.json"
 METHODS = ("get", "post", "put", "patch", "delete")
 JSON = "application/json"
 MAX_EXAMPLES = 3
+FLAT = re.compile(r"\[\s+([^\[\]{}]*?)\s+\]")
+"""A list without lists and objects, over several lines."""
 Member = dict[str, Any]
 
 
@@ -97,23 +100,32 @@ def body(document: Member, declared: Member | None) -> str:
     if "example" in content[JSON]:
         found.append(("An example", content[JSON]["example"]))
     for title, value in found[:MAX_EXAMPLES]:
-        parts.append(joined(f"{title}:", block("json", json.dumps(value, indent=2, ensure_ascii=False))))
+        parts.append(joined(f"{title}:", example(value)))
     return joined(*parts)
 
 
 def answers(responses: Member) -> str:
-    """The answers of an operation: those with a body in a table, and the statuses of problems."""
+    """The answers of an operation: those with a body in a table, an example, and the statuses of problems."""
     rows = []
     problems = []
+    shown = ""
     for status, answer in responses.items():
         content = answer.get("content", {})
         if int(status) >= 400:
             problems.append(code(status))
             continue
+        if not shown and "example" in content.get(JSON, {}):
+            shown = joined("An example of an answer:", example(content[JSON]["example"]))
         kinds = [code(media) if media != JSON else type_of(each.get("schema", {})) for media, each in content.items()]
         rows.append((code(status), ", ".join(kinds), prose(answer.get("description", ""))))
     told = f"Problems ([errors](../errors.md)): {', '.join(problems)}" if problems else ""
-    return joined(table(("status", "body", "meaning"), rows), told)
+    return joined(table(("status", "body", "meaning"), rows), shown, told)
+
+
+def example(value: Any) -> str:
+    """A body as a block of JSON, with a line for each list of numbers and texts."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return block("json", FLAT.sub(lambda found: f"[{' '.join(found[1].split())}]", text))
 
 
 def schema_page(schemas: Member) -> str:

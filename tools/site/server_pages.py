@@ -45,7 +45,8 @@ CLIENT_NOTE = """## The SDK
 | `TELEGRAD_API_KEY` | the key for servers that require one, if `telegrad.connect` is given none |
 | `TELEGRAD_PROGRESS` | whether long waits show a line: `0` never, `1` always; by default in terminals, notebooks |"""
 ERRORS_NOTE = f"""An error of a server is a problem document (RFC 9457). Its `type` is `{TYPE_PREFIX}` and the slug
-below, and never changes; `detail` is PyTorch's text where PyTorch has one. The SDK raises the class of the same name,
+below, and never changes; `detail` is PyTorch's text where PyTorch has one, and `hint` says how to correct the request
+where that does not; `instruction` is the index of the one that failed. The SDK raises the class of the same name,
 which is in `telegrad_engine.errors` and derives from the exception that PyTorch raises. A session stays usable after
 an error.
 
