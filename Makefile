@@ -12,6 +12,7 @@ BACKENDS := tests/engine/test_ops.py tests/engine/test_backends.py
 GPU := tests/engine/test_gpu.py tests/service/test_gpu.py
 TOOLCHAINS := postgresql golang-go golang-gopkg-validator.v2-dev default-jdk-headless libjakarta-annotation-api-java curl
 CONSOLE := service/telegrad_service/console/static
+NOTEBOOK := client/telegrad/notebook/static
 PACKAGES := 'import sysconfig; print(sysconfig.get_path("purelib"))'
 # Says every few seconds what a long command does.
 PROGRESS := $(PYTHON) .ci/progress.py
@@ -29,6 +30,10 @@ TEST_TIME := five to ten minutes on two cores
 GATEWAY_TIME := about 5 minutes on two cores
 ALL_TIME := about half an hour on two cores
 
+# Twice as many processes as cores: tests wait, mostly for servers that start. Neighbours share the servers of a module,
+# so each process begins with tests in a row.
+TESTS := $(BIN)/python -m pytest --numprocesses 4 --dist worksteal
+
 # The tests start hundreds of processes, and each would compile every module.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -36,7 +41,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: .first-demo .first-test help demo test test-all test-gpu test-gateway test-clients test-openapi test-versions \
-	digests-clients digests-versions coverage toolchains browser bench-gpu chaos serve check docs docs-pages docs-serve bench load \
+	digests-clients digests-console digests-versions coverage toolchains browser bench-gpu chaos serve check docs docs-pages docs-serve bench load \
 	openapi stubs console test-console screenshots dist format clean
 
 help: ## Show this list
@@ -50,14 +55,14 @@ demo: .first-demo $(VENV)/.stamp-demo ## Train a classifier of handwritten digit
 
 test: .first-test $(VENV)/.stamp-test ## Run the tests that a change needs, with PyTorch as the oracle
 	@echo "The tests take $(TEST_TIME); ARGS names some, which then run in full: make test ARGS=tests/service"
-	$(BIN)/python -m pytest --numprocesses 2 $(ARGS)
+	$(TESTS) $(ARGS)
 
 test-all: .first-test $(VENV)/.stamp-test toolchains ## Run all tests, with all their parameters
 	@echo "All tests take $(ALL_TIME)"
-	$(BIN)/python -m pytest --numprocesses 2 --all $(ARGS)
+	$(TESTS) --all $(ARGS)
 
 coverage: $(VENV)/.stamp-coverage ## Run the tests of make test, and print which lines they do not reach, by file
-	$(BIN)/python -m pytest --numprocesses 2 --cov --cov-report=term-missing $(ARGS)
+	$(TESTS) --cov --cov-report=term-missing $(ARGS)
 
 test-gpu: $(VENV)/.stamp-gpu ## Run the ops on CuPy; without an NVIDIA GPU, on a stand-in, and that CuPy has what they use
 	$(BIN)/python -m pytest tests/engine/test_cupy_names.py $(ARGS)
@@ -71,10 +76,10 @@ test-gpu: $(VENV)/.stamp-gpu ## Run the ops on CuPy; without an NVIDIA GPU, on a
 
 test-gateway: $(VENV)/.stamp-test ## The tests of the SDK and REST once more, through a gateway with two workers
 	@echo "These tests take $(GATEWAY_TIME); ARGS=--all runs all of them"
-	$(BIN)/python -m pytest --through-gateway --numprocesses 2 --ignore=tests/engine --ignore=tests/deployment \
+	$(TESTS) --through-gateway --ignore=tests/engine --ignore=tests/deployment \
 		--ignore=tests/service/cluster $(ARGS)
 
-test-clients: $(VENV)/.stamp-clients $(VENV)/.stamp-npm $(VENV)/.stamp-schemathesis toolchains ## Generate clients from the OpenAPI document, compile and run them
+test-clients: $(VENV)/.stamp-clients $(VENV)/.stamp-npm-clients $(VENV)/.stamp-schemathesis toolchains ## Generate clients from the OpenAPI document, compile and run them
 	$(BIN)/python -m pytest tests/clients --numprocesses 2 $(ARGS)
 	@if [ -n "$$CI" ] && [ -z "$(ARGS)" ]; then $(call record,clients); fi
 
@@ -85,10 +90,16 @@ test-versions: $(VENV)/.stamp-packages ## Run the server's tests on the lowest a
 	$(BIN)/python -m tests.versions $(VENV)/versions
 	@$(call record,versions)
 
-# What decides whether these two runs pass, besides our code. `.ci/run` leaves a run out if it is as in .ci/*.sha256.
+# What decides whether these runs pass, besides our code. `.ci/run` leaves a run out if it is as in .ci/*.sha256.
 digests-clients:
 	@sha256sum pyproject.toml constraints.txt docs/how-to/clients.md openapi/*.json \
 		$(sort $(shell find tests/clients -type f -not -path '*/__pycache__/*'))
+
+# The API's documents stand for the rest of the server: the page reads what they describe.
+digests-console:
+	@sha256sum $(sort $(shell find console tests/console service/telegrad_service/console engine/telegrad_engine/inspection \
+		-type f -not -path '*/node_modules/*' -not -path '$(CONSOLE)/*' -not -path '*/__pycache__/*')) \
+		service/telegrad_service/resources/graph.py openapi/*.json constraints.txt
 
 digests-versions:
 	@sha256sum pyproject.toml constraints.txt $(PROJECTS) tests/versions.py
@@ -130,10 +141,11 @@ load: $(VENV)/.stamp-test ## Load a server: many sessions, a flood, hostile requ
 openapi: $(VENV)/.stamp-packages ## Write openapi/openapi.json from the app
 	$(BIN)/telegrad openapi
 
-console: $(CONSOLE)/index.html ## Build the console, the page that the server shows to a browser; needs Node.js
+console: $(CONSOLE)/index.html ## Build the console, the page that the server shows to a browser, and its graphs in notebooks; needs Node.js
 
-test-console: $(CONSOLE)/index.html $(VENV)/.stamp-console browser ## Test the console in a browser, which is Debian's Chromium
+test-console: $(CONSOLE)/index.html $(VENV)/.stamp-console $(VENV)/.stamp-npm-console browser ## Test the console in a browser, which is Debian's Chromium
 	$(BIN)/python -m pytest tests/console $(ARGS)
+	@if [ -n "$$CI" ] && [ -z "$(ARGS)" ]; then $(call record,console); fi
 
 screenshots: $(CONSOLE)/index.html $(VENV)/.stamp-console browser ## Write the console's pictures to docs/assets
 	$(BIN)/python -m tests.console.screenshots
@@ -154,7 +166,7 @@ format: $(VENV)/.stamp-lint ## Format the code and mend what can be mended by ru
 
 clean: ## Remove .venv, caches and build outputs
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -rf dist build console/node_modules $(CONSOLE)
+	rm -rf dist build console/node_modules $(CONSOLE) $(NOTEBOOK)
 	find . -path ./.git -prune -o -name '*.pyi' -exec rm {} + -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
 .first-demo .first-test: .first-%:
@@ -181,14 +193,15 @@ $(VENV)/.stamp-%: $(VENV)/.stamp-packages pyproject.toml
 	@$(INSTALL) --group $*
 	@touch $@
 
-# What the tests of generated clients run on Node.js. Without it they are skipped, except in continuous integration.
-$(VENV)/.stamp-npm: $(VENV)/.stamp-venv tests/clients/package.json tests/clients/package-lock.json
-	@mkdir -p $(VENV)/clients
-	@cp tests/clients/package.json tests/clients/package-lock.json $(VENV)/clients
+# What tests run on Node.js: generated clients, and Lighthouse. Without it they are skipped, except in continuous
+# integration.
+$(VENV)/.stamp-npm-%: $(VENV)/.stamp-venv tests/%/package.json tests/%/package-lock.json
+	@mkdir -p $(VENV)/$*
+	@cp tests/$*/package.json tests/$*/package-lock.json $(VENV)/$*
 	@if command -v npm > /dev/null; then \
-		echo "Installing the npm packages of the clients" && \
-		$(PROGRESS) npm --prefix $(VENV)/clients ci --no-fund --no-audit --loglevel error; \
-	else echo "npm is missing: the clients in TypeScript are left out"; fi
+		echo "Installing the npm packages of tests/$*" && \
+		$(PROGRESS) npm --prefix $(VENV)/$* ci --no-fund --no-audit --loglevel error; \
+	else echo "npm is missing: the tests in tests/$* that need it are left out"; fi
 	@touch $@
 
 console/node_modules/.stamp: console/package.json console/package-lock.json
@@ -198,7 +211,7 @@ console/node_modules/.stamp: console/package.json console/package-lock.json
 	@touch $@
 
 $(CONSOLE)/index.html: console/node_modules/.stamp $(shell find console/src -type f) console/index.html \
-		console/vite.config.js console/tsconfig.json console/tsconfig.test.json engine/telegrad_engine/__init__.py
+		console/vite.config.js console/vite.notebook.config.js console/tsconfig.json console/tsconfig.test.json engine/telegrad_engine/__init__.py
 	@echo "Building the console"
 	@cd console && npm run --silent test && npm run --silent build
 

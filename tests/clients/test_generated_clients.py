@@ -158,7 +158,7 @@ def java(directory: Path, server: str) -> list[str]:
     need(annotations.exists(), "Debian's package libjakarta-annotation-api-java")
     generate("java", directory / "client", library="native", openApiNullable="false", useJakartaEe="true")
     # The generator's own archive has Jackson, which the client needs.
-    import openapi_generator_cli  # type: ignore[import-not-found]
+    import openapi_generator_cli
 
     archive = Path(openapi_generator_cli.__file__).parent / "openapi-generator.jar"
     libraries = f"{archive}{os.pathsep}{annotations}"
