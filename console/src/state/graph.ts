@@ -130,6 +130,7 @@ export class GraphState {
       });
     } catch (error) {
       if (controller.signal.aborted) return;
+      if (error instanceof Problem && error.isUnknownSession) return; // the stream of events tells that it ended
       if (error instanceof Problem && error.status === 404 && this.source.peek() === "step") this.graph.value = NO_STEP;
       else if (error instanceof Problem && error.status === 404 && this.root.peek() !== null) this.root.value = null; // it was freed
       else if (error instanceof Problem) this.error.value = error; // else the frame says that the server is silent
