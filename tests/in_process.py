@@ -21,7 +21,7 @@ def serving(**settings: object) -> Iterator[str]:
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
-        yield addresses.get(timeout=60)
+        yield addresses.get(timeout=240)
     finally:
         server.should_exit = True
         thread.join()

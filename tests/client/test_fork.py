@@ -14,7 +14,7 @@ import telegrad as tg
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork()")
 FORK = get_context("fork") if hasattr(os, "fork") else get_context()
-WAIT_S = 60
+WAIT_S = 240
 
 
 class Child:

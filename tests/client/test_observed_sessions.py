@@ -29,7 +29,7 @@ def observing(url: str, session: Any) -> Iterator[SimpleQueue[tuple[str, Any]]]:
     """The events of a session, which is observed within the block."""
     events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
     path = f"{url}/v1/sessions/{session.id}/events"
-    with httpx.Client(timeout=60) as client, client.stream("GET", path, params={"observe": "true"}) as answer:
+    with httpx.Client(timeout=240) as client, client.stream("GET", path, params={"observe": "true"}) as answer:
         assert answer.status_code == 200
 
         def read() -> None:
@@ -97,7 +97,7 @@ def test_lines_and_modules_of_a_training_loop(url: str, stream: bool) -> None:
             assert own["square"] == own["mean"] == (None, loss_line)
             while True:
                 train()
-                name, data = events.get(timeout=60)
+                name, data = events.get(timeout=240)
                 if name == "scalars":
                     break
             assert data["values"][0]["key"] == f"{loss_line} mean"
@@ -142,7 +142,7 @@ def test_what_is_not_observed_is_told_nothing(url: str) -> None:
     with tg.connect(url) as session:
         model, x = Net(), tg.ones(3, 4)
         path = f"{url}/v1/sessions/{session.id}/events"
-        with httpx.Client(timeout=60) as client, client.stream("GET", path) as answer:
+        with httpx.Client(timeout=240) as client, client.stream("GET", path) as answer:
             lines = answer.iter_lines()
             for _ in range(3):
                 model(x).sum().item()
@@ -164,7 +164,7 @@ def test_interactive_use_tells_each_structure_the_first_time(url: str) -> None:
             value.sum().item()
         labels: list[str] = []
         while len(labels) < 3:
-            name, data = events.get(timeout=60)
+            name, data = events.get(timeout=240)
             if name == "scalars":
                 labels += [each["label"] for each in data["values"]]
         assert all(label.startswith("sum test_observed_sessions.py:") for label in labels)

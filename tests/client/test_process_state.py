@@ -21,7 +21,7 @@ from ..servers import running_server
 from .cutting import Cutter
 from .test_retries import standing_before
 
-PATIENCE_S = 60
+PATIENCE_S = 240
 ATTEMPTS = 6
 """After how many attempts to reconnect a server is there again: the last ones are after random delays."""
 SCRIPT = """

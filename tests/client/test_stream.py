@@ -256,7 +256,7 @@ def in_threads(function: Any) -> list[Any]:
         return function(number)
 
     with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(run, range(1, THREADS + 1), timeout=60))
+        return list(pool.map(run, range(1, THREADS + 1), timeout=240))
 
 
 def test_one_session_for_several_threads(session: tg.Session) -> None:

@@ -13,7 +13,7 @@ import telegrad as tg
 
 from .cutting import Cutter
 
-WAIT_S = 20
+WAIT_S = 240
 VIOLATIONS = {
     "a continuation of no message": (b"\x80\x01x", 1002),
     "a message within another": (b"\x02\x01x\x82\x01y", 1002),

@@ -23,7 +23,7 @@ DOCKERIGNORE = ROOT / ".dockerignore"
 MANIFESTS = ROOT / "deploy" / "kuberay"
 PROMETHEUS = ROOT / "deploy" / "prometheus"
 GRAFANA = ROOT / "deploy" / "grafana"
-WAIT_S = 60
+WAIT_S = 240
 
 
 def yaml(path: Path) -> Any:

@@ -34,7 +34,7 @@ def shell(server: str, *arguments: str) -> list[Any]:
         cwd=FOLDER,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr
@@ -43,7 +43,7 @@ def shell(server: str, *arguments: str) -> list[Any]:
 
 def request(server: str, method: str, path: str, body: bytes | None = None) -> Any:
     """The same without curl."""
-    connection = HTTPConnection(urlsplit(server).netloc, timeout=60)
+    connection = HTTPConnection(urlsplit(server).netloc, timeout=240)
     connection.request(method, f"/v1/sessions{path}", body, {"content-type": "application/json"} if body else {})
     answer = connection.getresponse()
     text = answer.read()
@@ -122,7 +122,7 @@ def test_from_the_sdk_to_a_shell(server: str) -> None:
 def test_the_script_says_what_is_wrong(server: str, tmp_path: Path) -> None:
     script = ["sh", str(FOLDER / "functions.sh")]
     environment = {**os.environ, "TELEGRAD_URL": server, "no_proxy": "127.0.0.1"}
-    run = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert run.returncode == 2
     assert "functions.sh register squash.json" in run.stderr
     wrong = (FOLDER / "squash.json").read_text().replace('"op": "abs"', '"op": "abbs"')
@@ -132,7 +132,7 @@ def test_the_script_says_what_is_wrong(server: str, tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert run.returncode != 0

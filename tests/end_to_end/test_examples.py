@@ -62,7 +62,7 @@ def test_a_kept_server_has_the_trained_model_until_ctrl_c(tmp_path: Path) -> Non
         assert httpx.get(found[2]).json()["shape"] == [64]
         assert {"model.0.weight", "model.2.bias"} <= eval(found[3]).keys()
         os.killpg(process.pid, signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
     finally:
         process.kill()
         process.wait()
@@ -83,7 +83,7 @@ def test_an_interrupted_example_leaves_no_server() -> None:
         else:
             raise AssertionError("the example named no server")
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=240)
     finally:
         process.kill()
         process.wait()

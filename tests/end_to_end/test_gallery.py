@@ -54,7 +54,7 @@ def test_both_libraries_print_the_same(script: ModuleType, server: str, capsys: 
 @pytest.mark.parametrize("arguments", [[], ["numpy"], ["torch", "telegrad"]])
 def test_a_script_says_how_it_is_started(arguments: list[str]) -> None:
     script = GALLERY / "basic_autograd.py"
-    run = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, timeout=240, check=False)
     assert run.returncode == 1
     assert "torch|telegrad" in run.stderr
 
@@ -65,7 +65,7 @@ def test_a_script_computes_on_the_server_that_the_environment_names(server: str)
         env={**os.environ, "TELEGRAD_URL": server},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert run.returncode == 0, run.stderr

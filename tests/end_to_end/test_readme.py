@@ -32,6 +32,6 @@ def block(language: str, containing: str) -> str:
 def test_the_example_prints_the_gradient(language: str, containing: str, command: list[str], printed: str) -> None:
     with running_server() as url:
         script = block(language, containing).replace(ADDRESS, url)
-        run = subprocess.run([*command, script], capture_output=True, text=True, timeout=60, check=False)
+        run = subprocess.run([*command, script], capture_output=True, text=True, timeout=240, check=False)
     assert run.returncode == 0, run.stderr
     assert printed in run.stdout

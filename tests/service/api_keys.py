@@ -14,7 +14,7 @@ import httpx
 from telegrad_service.cli import main
 
 ALL = "sessions,functions,admin"
-WAIT_S = 60
+WAIT_S = 240
 
 
 def command(database: str, *arguments: str) -> str:

@@ -27,14 +27,14 @@ def url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def client(url: str) -> Iterator[httpx.Client]:
     # Whatever these tests do: no operation answers with what is not documented.
-    with httpx.Client(base_url=url, timeout=60, event_hooks={"response": [documented.check]}) as client:
+    with httpx.Client(base_url=url, timeout=240, event_hooks={"response": [documented.check]}) as client:
         yield client
 
 
 @contextmanager
 def served(*flags: str, **options: Any) -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]]:
     """A client of a server that is started with these flags, and the server's process."""
-    with running(*flags, **options) as (address, process), httpx.Client(base_url=address, timeout=60) as client:
+    with running(*flags, **options) as (address, process), httpx.Client(base_url=address, timeout=240) as client:
         yield client, process
 
 

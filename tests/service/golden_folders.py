@@ -30,7 +30,7 @@ CUBED = {
 
 def fill(url: str) -> dict[str, Any]:
     """Make durable sessions that use each part of the format. Return the answers to expect, by path."""
-    with httpx.Client(base_url=url, timeout=60) as client:
+    with httpx.Client(base_url=url, timeout=240) as client:
         session = SessionClient(client, durable=True, name="rest", seed=3, ttl_s=600_000.0)
         session.tensor("w", [1.0, 2.0, 3.0], requires_grad=True)
         numbered = {"Telegrad-Sequence": "1", "Telegrad-Sender": "golden"}

@@ -13,7 +13,7 @@ UPGRADE = (
     "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
     "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
 )
-TIMEOUT_S = 20
+TIMEOUT_S = 240
 
 
 def dial(url: str) -> socket.socket:

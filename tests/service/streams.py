@@ -22,7 +22,7 @@ from telegrad_service.hosting.sequence import HostedSession, SequenceRecords
 from . import raw_http
 from .conftest import SessionClient
 
-TIMEOUT_S = 20
+TIMEOUT_S = 240
 PING, PONG = 0x89, 0x8A
 """The first bytes of these frames."""
 

@@ -30,7 +30,7 @@ def log_of(process: subprocess.Popen[str]) -> str:
 
 
 def test_a_line_a_request_at_info() -> None:
-    with running("--log-level", "info") as (url, process), httpx.Client(base_url=url, timeout=30) as client:
+    with running("--log-level", "info") as (url, process), httpx.Client(base_url=url, timeout=240) as client:
         session = SessionClient(client, name="secret name")
         session.tensor("weights", [8642097531.5])
         session.get("/tensors/nothing?data=true")
@@ -58,7 +58,7 @@ def test_a_line_a_request_at_info() -> None:
 
 def test_a_json_object_a_record() -> None:
     flags = ("--log-level", "info", "--log-format", "json")
-    with running(*flags) as (url, process), httpx.Client(base_url=url, timeout=30) as client:
+    with running(*flags) as (url, process), httpx.Client(base_url=url, timeout=240) as client:
         session = SessionClient(client, name="secret name")
         client.get(
             f"{session.path}/tensors/nothing?data=true", headers={"X-Request-ID": "mine", "Authorization": "key"}
@@ -121,7 +121,7 @@ def test_all_that_a_server_says_is_json() -> None:
 )
 def test_whatever_goes_wrong_is_json(code: str, word: str) -> None:
     code = f"from telegrad_service.observability import logs; logs.configure('warning', 'json')\n{code}"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
     (record,) = json_lines(run.stdout, run.stderr)
     assert word in record["message"] and record["level"] in ("WARNING", "ERROR", "CRITICAL")
 
@@ -139,7 +139,7 @@ def test_an_idle_server_stops_at_once_and_says_so_in_one_line() -> None:
 
 
 def test_by_default_neither_requests_nor_mistakes_of_clients_are_logged() -> None:
-    with running() as (url, process), httpx.Client(base_url=url, timeout=30) as client:
+    with running() as (url, process), httpx.Client(base_url=url, timeout=240) as client:
         session = SessionClient(client)
         programs, stream = f"{session.path}/programs", f"{session.path}/stream"
         wrong = [

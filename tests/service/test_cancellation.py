@@ -20,7 +20,7 @@ from .test_health import slow_program, wait_until_taken
 pytestmark = pytest.mark.full
 
 LONG_S = 300.0
-PATIENCE_S = 30.0
+PATIENCE_S = 240.0
 
 
 @pytest.fixture(scope="module")

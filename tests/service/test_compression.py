@@ -149,7 +149,7 @@ def small() -> Iterator[Any]:
 
 @pytest.fixture
 def small_session(small: Any) -> Iterator[SessionClient]:
-    with httpx.Client(base_url=small[0], timeout=30) as client:
+    with httpx.Client(base_url=small[0], timeout=240) as client:
         yield SessionClient(client)
 
 
@@ -286,7 +286,7 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_a_server_without_the_library_says_so(without: str) -> None:
     body = program(UP, fetch("x"), x=ONES)
-    with httpx.Client(base_url=without, timeout=30) as client:
+    with httpx.Client(base_url=without, timeout=240) as client:
         session = SessionClient(client)
         assert "install telegrad-engine[zstd]" in refused(session, zstd.compress(body), 415, "unsupported-media-type")
         plain, raw = send(session, body, **{"content-encoding": "identity", "accept-encoding": "zstd"})

@@ -173,7 +173,7 @@ def test_a_body_that_was_refused_is_not_read_for_ever(quick: str) -> None:
     ids=["message", "head", "longer message", "text", "fragment", "large message"],
 )
 def test_an_unfinished_message_of_a_stream_is_given_up(quick: str, beginning: bytes) -> None:
-    with httpx.Client(base_url=quick, timeout=30) as client:
+    with httpx.Client(base_url=quick, timeout=240) as client:
         raw = Raw(SessionClient(client))
         raw.socket.sendall(beginning)
         with suppress(ConnectionResetError):
@@ -182,7 +182,7 @@ def test_an_unfinished_message_of_a_stream_is_given_up(quick: str, beginning: by
 
 
 def test_a_stream_may_be_silent(quick: str) -> None:
-    with httpx.Client(base_url=quick, timeout=30) as client:
+    with httpx.Client(base_url=quick, timeout=240) as client:
         talk = Talk(SessionClient(client))
         for _ in range(3):
             with dial(quick) as silent:
@@ -216,7 +216,7 @@ def test_an_idle_connection_is_closed(quick: str) -> None:
 
 
 def test_a_client_that_takes_no_answers_is_cut_off(quick: str) -> None:
-    with httpx.Client(base_url=quick, timeout=30) as client:
+    with httpx.Client(base_url=quick, timeout=240) as client:
         session = SessionClient(client)
         size = 32 * MIB
         session.run({"op": "zeros", "out": ["x"], "attrs": {"size": [size // 4]}})
@@ -233,7 +233,7 @@ def test_a_client_that_takes_no_answers_is_cut_off(quick: str) -> None:
 
 
 def test_a_program_may_compute_for_longer_than_its_client_may_wait(quick: str) -> None:
-    with httpx.Client(base_url=quick, timeout=60) as client:
+    with httpx.Client(base_url=quick, timeout=240) as client:
         session = SessionClient(client)
         loop = [{"op": "matmul", "in": ["x", "x"]}] * 60
         answer = session.run({"op": "zeros", "out": ["x"], "attrs": {"size": [1000, 1000]}}, *loop)
@@ -282,12 +282,12 @@ def test_health_is_answered_while_all_descriptors_are_wanted(scarce: str, beginn
         hold_many(held, scarce, beginning)
         for _ in range(5):
             assert status(ask(scarce, request("GET", "/healthz"))) == 200
-    with httpx.Client(base_url=scarce, timeout=30) as client:  # they are gone, and all is as it was
+    with httpx.Client(base_url=scarce, timeout=240) as client:  # they are gone, and all is as it was
         client.delete(SessionClient(client).path)
 
 
 def test_who_works_is_not_disturbed(scarce: str) -> None:
-    with httpx.Client(base_url=scarce, timeout=30) as client, ExitStack() as held:
+    with httpx.Client(base_url=scarce, timeout=240) as client, ExitStack() as held:
         session = SessionClient(client)
         talk = Talk(session)
         hold_many(held, scarce)
@@ -297,7 +297,7 @@ def test_who_works_is_not_disturbed(scarce: str) -> None:
 
 
 def test_above_the_limit_there_are_health_checks_and_nothing_else() -> None:
-    with running("--max-connections", "3") as (url, _), httpx.Client(base_url=url, timeout=30) as client:
+    with running("--max-connections", "3") as (url, _), httpx.Client(base_url=url, timeout=240) as client:
         session, other = SessionClient(client), SessionClient(client)
         talks = [Talk(session), Talk(other)]
         client.close()

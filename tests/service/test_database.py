@@ -24,7 +24,7 @@ sqlite3.connect(sys.argv[1], timeout=0).execute("BEGIN IMMEDIATE")
 def write_elsewhere(database: Database) -> str:
     """What keeps another process from writing; empty if nothing does."""
     tried = subprocess.run(
-        [sys.executable, "-c", WRITE, str(database.file)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", WRITE, str(database.file)], capture_output=True, text=True, timeout=240, check=False
     )
     return tried.stderr.strip().rpartition("\n")[2]
 

@@ -32,7 +32,7 @@ TOO_LARGE = {"op": "zeros", "out": ["y"], "attrs": {"size": [LIMIT]}}
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
-    with serving(max_process_bytes=LIMIT, stream_ping_s=0.5) as url, httpx.Client(base_url=url, timeout=60) as made:
+    with serving(max_process_bytes=LIMIT, stream_ping_s=0.5) as url, httpx.Client(base_url=url, timeout=240) as made:
         yield made
 
 

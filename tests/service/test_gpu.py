@@ -36,7 +36,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def client(url: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=url, timeout=60, event_hooks={"response": [documented.check]}) as client:
+    with httpx.Client(base_url=url, timeout=240, event_hooks={"response": [documented.check]}) as client:
         yield client
 
 

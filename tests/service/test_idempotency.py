@@ -81,7 +81,7 @@ def test_requests_at_the_same_time_create_one(session: SessionClient, key: str) 
     answers: list[httpx.Response] = []
 
     def ask() -> None:
-        with httpx.Client(base_url=session.client.base_url, timeout=60) as client:
+        with httpx.Client(base_url=session.client.base_url, timeout=240) as client:
             answers.append(client.post(f"{session.path}/tensors", json=body, headers=headers))
 
     threads = [threading.Thread(target=ask) for _ in range(6)]

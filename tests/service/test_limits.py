@@ -64,7 +64,7 @@ def small() -> Iterator[str]:
 
 @pytest.fixture
 def small_session(small: str) -> Iterator[SessionClient]:
-    with httpx.Client(base_url=small, timeout=30) as client:
+    with httpx.Client(base_url=small, timeout=240) as client:
         yield SessionClient(client)
 
 

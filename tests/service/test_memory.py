@@ -48,7 +48,7 @@ def begin(client: httpx.Client, path: str, length: int, body: bytes = b"") -> so
 def body_bytes(client: httpx.Client) -> float:
     """The bytes of bodies that have arrived."""
     [url] = computing(client.base_url)
-    text = httpx.get(f"{url}/metrics", timeout=30).text
+    text = httpx.get(f"{url}/metrics", timeout=240).text
     return float(next(line for line in text.splitlines() if line.startswith("telegrad_body_bytes ")).split()[1])
 
 

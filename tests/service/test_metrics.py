@@ -47,7 +47,7 @@ def watched() -> Iterator[httpx.Client]:
 def samples(client: httpx.Client) -> list[Any]:
     """Those of the server; with a gateway, of its worker."""
     [url] = computing(client.base_url)
-    answer = httpx.get(f"{url}/metrics", timeout=60)
+    answer = httpx.get(f"{url}/metrics", timeout=240)
     assert answer.status_code == 200
     return [each for family in text_string_to_metric_families(answer.text) for each in family.samples]
 
@@ -191,7 +191,7 @@ def test_the_table_of_metrics_is_complete(watched: httpx.Client) -> None:
     documented = {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     found: dict[str, tuple[str, set[str]]] = {}
     [url] = computing(watched.base_url)
-    for family in text_string_to_metric_families(httpx.get(f"{url}/metrics", timeout=60).text):
+    for family in text_string_to_metric_families(httpx.get(f"{url}/metrics", timeout=240).text):
         if family.name.startswith("telegrad_"):
             name = f"{family.name}_total" if family.type == "counter" else family.name
             found[name] = family.type, {label for each in family.samples for label in each.labels} - {"le"}

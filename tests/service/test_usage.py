@@ -39,7 +39,7 @@ def top(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 def test_what_was_used_and_the_table_of_it() -> None:
-    with running() as (url, _), httpx.Client(base_url=url, timeout=60) as client:
+    with running() as (url, _), httpx.Client(base_url=url, timeout=240) as client:
         assert client.get("/v1/usage").json()["items"] == []
         session = SessionClient(client)
         session.run({"op": "ones", "out": ["x"], "attrs": {"size": [1000]}}, fetch("x"))
@@ -108,7 +108,7 @@ def test_the_live_table_ends_with_ctrl_c(url: str, client: httpx.Client) -> None
         while requests() < before + 3:
             assert process.poll() is None and time.monotonic() < deadline
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=240)
     assert (process.returncode, errors) == (0, "") and "TENANT" in output
 
 
