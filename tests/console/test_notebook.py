@@ -93,11 +93,12 @@ def show(open_page: Callable[..., Page]) -> Iterator[Callable[..., Page]]:
             route.fulfill(body=str(body), content_type=kind)
 
         def receive(data: Any) -> None:
-            widget.comm.handle_msg({"content": {"data": data}, "buffers": []})
+            if widget.comm is not None:  # else it was closed meanwhile
+                widget.comm.handle_msg({"content": {"data": data}, "buffers": []})
 
         page.route(f"{NOTEBOOK}**", answer)
         page.expose_function(
-            "kernelState", lambda: {name: widget.get_state()[name] for name in ("query", "picture", "ended")}
+            "kernelState", lambda: {name: widget.get_state()[name] for name in ("query", "picture", "title", "ended")}
         )
         page.expose_function("fromKernel", widget.comm.take)
         page.expose_function("toKernel", receive)
@@ -136,7 +137,7 @@ def test_the_graph_follows_the_session_and_a_node_shows_its_gradient(
     bar = page.get_by_role("region", name="Backward pass")
     expect(bar).to_contain_text("0 / 2")
     page.get_by_role("button", name="One step", exact=True).click()
-    expect(bar).to_contain_text("received a gradient of norm 1")
+    expect(bar).to_contain_text("received 1 and sends")
 
 
 class Network(tg.nn.Module):
@@ -162,14 +163,14 @@ def test_the_last_step_of_a_loop_is_folded_by_module(session: tg.Session, show: 
         _ = model.encoder.weight.grad.sum().item()
         page.wait_for_timeout(100)
     page.get_by_label("Search the graph").fill("")
-    expect(page.locator(".legend")).to_contain_text("4 nodes, drawn as 2 boxes, folded by module")
+    expect(page.locator(".legend")).to_contain_text("5 nodes, drawn as 2 boxes, folded by module")
     expect(page.locator(".legend")).to_contain_text("gradient norm")
     stage = page.get_by_role("application").bounding_box()
     upper = (stage["x"] + stage["width"] / 2, stage["y"] + stage["height"] / 2 - BOX_PITCH / 2)
     page.mouse.click(*upper)
-    expect(details(page)).to_contain_text("3 nodes folded into one box")
+    expect(details(page)).to_contain_text("4 nodes folded into one box")
     page.get_by_role("button", name="Open the group").click()
-    expect(page.locator(".legend")).to_contain_text("4 nodes, folded by module")
+    expect(page.locator(".legend")).to_contain_text("5 nodes, folded by module")
 
 
 def test_styles_stay_apart_and_nothing_is_left(session: tg.Session, show: Callable[..., Page]) -> None:

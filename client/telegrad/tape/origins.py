@@ -74,6 +74,8 @@ class Origins:
         self._told: LRU[str, bool] = LRU(MAX_TOLD)
         self._known = 0
         """The number of messages in a row with nothing to tell."""
+        self._begins = False
+        """Whether no segment has begun since calls are tracked. A module may have been called before, unnoticed."""
         self._track(True)
 
     @classmethod
@@ -87,15 +89,17 @@ class Origins:
         if not cls._tracking:  # the last recorder was dropped
             _switch(False)
 
-    @property
     def first_marks(self) -> list[Mark] | None:
-        """The marks of a new segment; None if calls of modules are not tracked."""
-        return [(0, current_module())] if self in Origins._tracking else None
+        """The marks of a new segment; None if it is not known which modules are called."""
+        known = self in Origins._tracking and not self._begins
+        self._begins = False
+        return [(0, current_module())] if known else None
 
     def _track(self, tracks: bool) -> None:
         """Begin or end to track calls of modules."""
         before = bool(Origins._tracking)
         if tracks:
+            self._begins = self._begins or self not in Origins._tracking
             Origins._tracking.add(self)
         else:
             Origins._tracking.discard(self)

@@ -313,7 +313,7 @@ class Recorder:
     def _new_segment(self) -> Segment:
         segment = Segment(self._watched)
         if self._origins is not None:
-            segment.marks = self._origins.first_marks
+            segment.marks = self._origins.first_marks()
         return segment
 
     def _told_origins(self) -> Mapping[str, Any] | None:
