@@ -40,7 +40,7 @@ MAX_TEXT = 200
 """The most characters of a module's path or a line."""
 RECENT = 16
 """The number of programs among which the op that made a fetched number is looked for."""
-UNNAMED_RUNS = 2
+UNNAMED_RUNS = 4
 """The runs of a template in which its numbers are left out, because its client may be about to tell its lines."""
 
 
