@@ -17,11 +17,16 @@ entry to ``__exit__`` is not cleaned up, in torch either."""
 
 
 @cache
-def restored(file: str) -> frozenset[int]:
-    """The lines of assignments without calls in ``finally`` blocks: Python handles signals only at calls and loops."""
-    tries = [node for node in ast.walk(ast.parse(Path(file).read_text())) if isinstance(node, ast.Try)]
-    ends = [statement for node in tries for statement in node.finalbody if isinstance(statement, ast.Assign)]
-    return frozenset(end.lineno for end in ends if not any(isinstance(node, ast.Call) for node in ast.walk(end)))
+def uninterrupted(file: str) -> frozenset[int]:
+    """The lines before which Python handles no signals, because it does at calls and loops only.
+
+    They are those of assignments without calls in ``finally`` blocks, and of ``with``, whose line comes once more
+    before ``__exit__`` is called.
+    """
+    nodes = [*ast.walk(ast.parse(Path(file).read_text()))]
+    ends = [end for node in nodes if isinstance(node, ast.Try) for end in node.finalbody if isinstance(end, ast.Assign)]
+    found = [end for end in ends if not any(isinstance(node, ast.Call) for node in ast.walk(end))]
+    return frozenset(each.lineno for each in (*found, *[node for node in nodes if isinstance(node, ast.With)]))
 
 
 class Interrupter:
@@ -50,7 +55,7 @@ class Interrupter:
         return self._line if name.startswith(OURS) and function not in UNTOUCHED else None
 
     def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "line" and frame.f_lineno not in restored(frame.f_code.co_filename):
+        if event == "line" and frame.f_lineno not in uninterrupted(frame.f_code.co_filename):
             self.count += 1
             if self.count == self._at:
                 raise KeyboardInterrupt
