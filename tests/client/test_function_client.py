@@ -1,4 +1,7 @@
-"""Custom Functions, compared with torch's: what they compute."""
+"""Custom Functions, compared with torch's: what they compute.
+
+Internals: torch has no public name for the switch of gradients that are filled though nobody asked for them.
+"""
 
 from __future__ import annotations
 

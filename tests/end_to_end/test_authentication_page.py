@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "authentication.md").read_text()
-COMMANDS, WAY_BACK, EXPORTS = (
+COMMANDS, WAY_BACK, [REQUEST], EXPORTS = (
     [line.partition("  # ")[0].strip() for line in block.replace("\\\n", " ").splitlines()]
     for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
 )
@@ -69,6 +69,8 @@ def test_a_new_user_follows_the_page_and_the_demo_still_runs(user: User, tmp_pat
         assert httpx.get(f"{url}/v1/sessions", verify=trusted).status_code == 401
         answer = httpx.get(f"{url}/v1/sessions", verify=trusted, headers={"Authorization": f"Bearer {key}"})
         assert answer.status_code == 200
+        request = REQUEST.replace("https://gpu.example.org:8000", url) + " --fail --silent --cacert server.pem"
+        assert '"items"' in user.types(f"TELEGRAD_API_KEY={key}; {request}")
     for export in EXPORTS:
         user.types(export)
     assert "test accuracy" in user.types(f"{sys.executable} {ROOT / 'examples' / 'digits.py'}")

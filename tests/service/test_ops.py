@@ -84,7 +84,7 @@ def test_in_place(session: SessionClient) -> None:
         ("add", {"inputs": ["x", "9"]}, 404, "unknown-tensor", "no tensor '9' in this session"),
         ("add", {"inputs": ["x", {"a": 1}]}, 400, "malformed-request", "not dict"),
         ("add", {"inputs": "x"}, 422, "invalid-argument", "body.inputs"),
-        ("add", {"inputs": ["x", 1], "outputs": ["1"]}, 422, "invalid-argument", "body.outputs.0"),
+        ("add", {"inputs": ["x", 1], "outputs": [".1"]}, 422, "invalid-argument", "body.outputs.0"),
         ("add", {"inputs": ["x", 1], "attrs": {"beta": 1}}, 422, "invalid-argument", "beta"),
         ("sum", {"inputs": ["x"], "attrs": {"dim": "0"}}, 422, "invalid-argument", "'dim' must be"),
         ("sum", {"inputs": ["x"], "attrs": {"dim": 2}}, 422, "index-out-of-range", "Dimension out of range"),

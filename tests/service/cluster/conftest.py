@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from ..databases import PostgreSQL
 from .processes import Cluster, cluster
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray_in_turn(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let one module of tests at a time use Ray, whose many processes would otherwise start too slowly."""
+    uses_ray = "ray_processes" in Path(request.module.__file__ or "").read_text()
+    with FileLock(Path(tempfile.gettempdir()) / "telegrad-tests-ray.lock") if uses_ray else nullcontext():
+        yield
 
 
 @pytest.fixture(scope="session")

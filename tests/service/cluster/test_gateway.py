@@ -86,7 +86,7 @@ def test_the_console_and_what_it_reads(shared: Cluster) -> None:
         session.run(*STEP)
         until(events, "scalars")
         until(events, "step")
-    assert {box["label"] for box in step_of(session)["boxes"]} == {"w", "matmul", "tanh", "sum"}
+    assert {box["label"] for box in step_of(session)["boxes"]} == {"w", "x", "matmul", "tanh", "sum"}
     assert session.get("/graph/folded").json()["source"] == "live"
     shared.client.delete(session.path)
 
