@@ -30,9 +30,9 @@ TEST_TIME := five to ten minutes on two cores
 GATEWAY_TIME := about 5 minutes on two cores
 ALL_TIME := about half an hour on two cores
 
-# Twice as many processes as cores: tests wait, mostly for servers that start. Neighbours share the servers of a module,
+# More processes than the two cores: tests wait, mostly for servers that start. Neighbours share the servers of a module,
 # so each process begins with tests in a row.
-TESTS := $(BIN)/python -m pytest --numprocesses 4 --dist worksteal
+TESTS := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 
 # The tests start hundreds of processes, and each would compile every module.
 unexport PYTHONDONTWRITEBYTECODE
