@@ -329,7 +329,7 @@ class ServerBusy(TelegradError, status=503, title="Server busy", retry_after_s=5
 
 
 class SessionMoved(ServerBusy, status=503, title="The session has moved", retry_after_s=1):
-    """Another server has taken the session over, and this one must not use it any more."""
+    """The session belongs to another server: that one has taken it over, or this one takes no new sessions."""
 
 
 class ConnectionFailed(TelegradError, ConnectionError, status=502, title="Connection failed"):

@@ -50,7 +50,7 @@ class Stopped(Exception):
 
 
 class Moved(Exception):
-    """The worker no longer has the session. The request had no effect."""
+    """The worker no longer has the session, or takes no new ones. The request had no effect."""
 
 
 class Refused(Exception):
