@@ -153,6 +153,24 @@ def test_what_is_no_senders_name(session: SessionClient, name: str) -> None:
     assert refused.value.response.status_code == 422
 
 
+def test_a_handshake_that_arrives_after_a_later_one_takes_nothing_over(session: SessionClient) -> None:
+    talk = Talk(session, "?sender=me&attempt=2")
+    talk.ask(1, UP, x=np.zeros(1, np.float32))
+    with pytest.raises(InvalidStatus) as refused:
+        dial(session, "?sender=me&attempt=1")
+    assert refused.value.response.status_code == 409 and b"the newest was 2" in (refused.value.response.body or b"")
+    assert talk.ask(2, ADD, fetch("x"))["arrays"]["x"].tolist() == [1.0]
+    again = Talk(session, "?sender=me&attempt=3")
+    assert again.greeting["last"] == 2 and talk.closed() == 4409
+
+
+@pytest.mark.parametrize("attempt", ["", "-1", "1.5", "²", "9" * 19])
+def test_what_is_no_number_of_an_attempt(session: SessionClient, attempt: str) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        dial(session, f"?sender=me&attempt={quote(attempt)}")
+    assert refused.value.response.status_code == 422
+
+
 def test_a_number_that_skips_ahead_is_not_used(session: SessionClient, talk: Talk) -> None:
     talk.ask(1, UP, x=np.zeros(1, np.float32))
     for _ in range(2):

@@ -80,6 +80,8 @@ class Stream:
         """Finds the session's worker; None if the stream goes the way of everything else."""
         if compressed:
             self._url += f"&compress={compression.ENCODING}"
+        self._attempts = 0
+        """How often a connection was tried. A handshake that was given up may reach a server after the next one."""
         self._sent: deque[_Sent] = deque()
         self._number = self._seen = 0
         """The numbers of the program that was sent last, and of the last whose answer was read."""
@@ -272,7 +274,9 @@ class Stream:
 
     def _open(self) -> int:
         """Connect, and return the number of the last program that the server has run."""
-        self._socket = self._direct() or WebSocket(self._url, self._headers, self._context)
+        self._attempts += 1
+        url = f"{self._url}&attempt={self._attempts}"
+        self._socket = self._direct(url) or WebSocket(url, self._headers, self._context)
         try:
             greeting = _object(self._socket.receive())
         except BaseException:
@@ -294,12 +298,12 @@ class Stream:
             )
         return last
 
-    def _direct(self) -> WebSocket | None:
+    def _direct(self, url: str) -> WebSocket | None:
         """A connection to the session's worker. If there is none, the next ones are not tried so either."""
         found = None if self._locate is None else self._locate()
         if found is None:
             return None
-        path = self._url.partition("/v1/sessions/")[2]
+        path = url.partition("/v1/sessions/")[2]
         headers = {**self._headers, "authorization": f"Bearer {found.token}"}
         try:
             return WebSocket(f"{found.url.rstrip('/')}/v1/sessions/{path}", headers, self._context)

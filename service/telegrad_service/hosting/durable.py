@@ -183,9 +183,10 @@ class Durable:
         """
         session = self.session or self.load()
         if function in QUERIES:
-            result = task(session, *arguments)
-            self.files.check_owned()  # afterwards, so that the result is up to date
-            return result
+            try:
+                return task(session, *arguments)
+            finally:
+                self.files.check_owned()  # afterwards, so that the result is up to date
         return self._run(session, function, arguments, task, holds)
 
     def run_at_once(self, function: Callable[..., Any], arguments: Sequence[Any], within: float) -> Any:

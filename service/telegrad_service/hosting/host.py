@@ -234,9 +234,8 @@ class SessionHost:
         self._moved.append(session_id)
         self.ledger.ended["moved"] += 1
         handle.stop_streams(GOING_AWAY, MOVED)
-        handle.actor.cancel(MOVED)
+        handle.forget(MOVED)
         self._has_freed = True
-        handle.forget()
 
     async def _make_room(self, options: SessionOptions) -> None:
         """End expired sessions if there is no room for another. Raises ServerBusy or SessionLimit if there is none."""

@@ -59,7 +59,9 @@ class _Entry(NamedTuple):
 
 
 class SequenceRecord:
-    """The last answers to one sender, by sequence number. All methods except :meth:`once` require holding ``turn``."""
+    """The last answers to one sender, by sequence number. All methods that read or change answers, except
+    :meth:`once`, require holding ``turn``.
+    """
 
     def __init__(self, accounts: Accounts | None = None) -> None:
         self.last = 0
@@ -68,6 +70,8 @@ class SequenceRecord:
         """The last number whose request failed. Programs that were sent before the sender knew that must not run."""
         self.waiting = 0
         """The number of requests that wait for ``turn``."""
+        self._attempt = 0
+        """The highest number of a connection of the sender's stream."""
         self.turn = asyncio.Lock()
         """The lock that is held from reading ``last`` until the next answer is recorded."""
         self._entries: OrderedDict[int, _Entry] = OrderedDict()
@@ -120,6 +124,12 @@ class SequenceRecord:
         if entry.digest != digest:
             raise SequenceConflict(f"sequence number {number} was used for another request")
         return entry.answer
+
+    def connects(self, attempt: int) -> None:
+        """Note a connection of the sender's stream. Raises SequenceConflict if the sender has made a later one."""
+        if attempt < self._attempt:
+            raise SequenceConflict(f"attempt {attempt} to connect is an old one; the newest was {self._attempt}")
+        self._attempt = attempt
 
     def progress_of(self, number: int) -> Progress:
         """The progress of the message with this number."""

@@ -361,10 +361,14 @@ class SessionHandle:
         """Whether this server still has the session, and no other one has taken it over."""
         return not isinstance(self._state, Durable) or self._state.files.owned
 
-    def forget(self) -> None:
-        """Free the memory of a session that another server has taken over."""
-        if isinstance(self._state, Durable):
-            self.actor.post(self._state.unload)
+    def forget(self, reason: str) -> None:
+        """Cancel the calls of a session that another server has, or will take over, and free its memory."""
+        state = self._state
+        if isinstance(state, Durable):
+            state.files.give_up()  # first: the other server must not read that a program was cancelled, but run it
+        self.actor.cancel(reason)
+        if isinstance(state, Durable):
+            self.actor.post(state.unload)
 
     def note_use(self) -> None:
         """Save the time of the last use, if the one on the disk is too old."""

@@ -136,7 +136,7 @@ class LocalSession(SessionFiles):
 
     @property
     @override
-    def owned(self) -> bool:
+    def _is_owner(self) -> bool:
         return os.path.exists(self.folder)
 
     @property

@@ -148,7 +148,7 @@ class ObjectSession(SessionFiles):
 
     @property
     @override
-    def owned(self) -> bool:
+    def _is_owner(self) -> bool:
         return not self._is_lost
 
     @property

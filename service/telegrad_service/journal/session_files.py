@@ -71,14 +71,16 @@ def explained(what: str) -> Iterator[None]:
 class SessionFiles(ABC):
     """The journal and the snapshot of one session, for the server that owns it.
 
-    One thread at a time uses them; any thread may use :attr:`owned`, :meth:`sync` and :meth:`withdraw`. The public
-    methods raise SessionMoved once another server has taken the session over. After a write, that error has no
+    One thread at a time uses them; any thread may use :attr:`owned`, :meth:`give_up`, :meth:`sync` and
+    :meth:`withdraw`. The public methods raise SessionMoved once another server has taken the session over, and those
+    that write after :meth:`give_up` too. After a write, that error has no
     ``retry_after_s``, because the other server may have what was written. The abstract methods, which a store
     implements, raise OSError instead.
     """
 
     def __init__(self, manifest: Manifest, syncer: Syncer | None) -> None:
         self.manifest, self._epoch, self._syncer = manifest, manifest.epoch, syncer
+        self._is_given_up = False
         self._is_open = False
         """Whether the journal was read, so that it can be continued."""
         self._is_manifest_known = True
@@ -92,13 +94,30 @@ class SessionFiles(ABC):
         """Whether :meth:`append` waits for the disk or the network."""
         return not self._is_open or not self._is_manifest_known or self._append_waits
 
+    @property
+    def owned(self) -> bool:
+        """Whether this server has the session: no other one has taken it over, as far as this is known without waiting.
+
+        A folder is checked by one ``stat``; an object store was checked at the last write.
+        """
+        return not self._is_given_up and self._is_owner
+
     def check_owned(self) -> None:
-        """Raise SessionMoved if another server has taken the session over. Nothing was written."""
+        """Raise SessionMoved if this server does not have the session any more. Nothing was written."""
         if not self.owned:
+            raise SessionMoved(MOVED)
+
+    def give_up(self) -> None:
+        """Write nothing more, because another server may take the session over at any time."""
+        self._is_given_up = True
+
+    def _check_not_given_up(self) -> None:
+        if self._is_given_up:
             raise SessionMoved(MOVED)
 
     def write_manifest(self) -> None:
         """Replace the manifest in one step. Raises ServerBusy."""
+        self._check_not_given_up()
         with self._explained("the session's manifest cannot be written", retry_after_s=None):
             self._write_manifest(self.manifest)
         self._is_manifest_known = True
@@ -120,6 +139,7 @@ class SessionFiles(ABC):
 
     def append(self, parts: Sequence[Data]) -> None:
         """Write one frame. Raises ServerBusy, with nothing written, if the disk is full or fails."""
+        self._check_not_given_up()
         if not self._is_manifest_known:
             self.write_manifest()
         if not self._is_open:
@@ -145,6 +165,7 @@ class SessionFiles(ABC):
 
     def replace(self, snapshot: Sequence[Data], first: Sequence[Data]) -> None:
         """Write a snapshot and a new journal with one frame, and delete the old ones. Raises ServerBusy."""
+        self._check_not_given_up()
         if not self._is_manifest_known:
             self.write_manifest()
         old = self.manifest
@@ -198,11 +219,8 @@ class SessionFiles(ABC):
 
     @property
     @abstractmethod
-    def owned(self) -> bool:
-        """Whether no other server has taken the session over, as far as this is known without waiting.
-
-        A folder is checked by one ``stat``; an object store was checked at the last write.
-        """
+    def _is_owner(self) -> bool:
+        """Whether no other server has taken the session over, as far as this is known without waiting."""
 
     @property
     @abstractmethod

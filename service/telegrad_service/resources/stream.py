@@ -31,7 +31,7 @@ from telegrad_engine.session.session import NotAtOnce
 
 from .. import problems
 from ..hosting.commands import run_numbered
-from ..hosting.sequence import StreamAnswer, parse_sender
+from ..hosting.sequence import StreamAnswer, parse_number, parse_sender
 from ..hosting.session_handle import GOING_AWAY, TOKEN, SessionHandle
 from ..http.limits import BodyReservation
 from ..http.representations import asks_for_compression
@@ -47,7 +47,7 @@ Running = asyncio.Future[StreamAnswer]
 PATH = "/v1/sessions/{session}/stream"
 SCOPE: Scope = "sessions"
 """The scope that the stream needs, like a route with a body."""
-QUERY = ("compress", "sender")
+QUERY = ("attempt", "compress", "sender")
 REVOKED = 4401
 """The WebSocket close code for a client whose API key is no longer valid."""
 UNSUPPORTED = 1003
@@ -74,7 +74,10 @@ async def stream(websocket: WebSocket) -> None:
         handle: SessionHandle = state.host.find(principal, websocket.path_params["session"])
         compressed = asks_for_compression(websocket.query_params.get("compress"))
         sender = parse_sender(websocket.query_params.get("sender"))
+        attempt = parse_number(websocket.query_params.get("attempt", "0"), "attempt", least=0)
         await handle.ready()
+        if attempt:
+            handle.senders.of(sender).connects(attempt)
     except TelegradError as error:
         await websocket.send_denial_response(problems.problem(error))
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -221,6 +222,24 @@ def test_a_durable_session_outlives_the_last_worker(alone: Cluster) -> None:
     assert refused.status_code == 503 and "retry-after" in refused.headers
     alone.add_worker()
     assert answer_of(session, "/tensors/n").json()["data"] == [1.0]
+
+
+def test_a_program_of_a_worker_that_was_declared_dead_runs_again(alone: Cluster) -> None:
+    """Its first run is cancelled before another worker has the session, and that is not the program's answer."""
+
+    def declare_dead() -> None:
+        wait_until(lambda: "running" in {each["state"] for each in alone.client.get("/v1/sessions").json()["items"]})
+        assert alone.directory.leave(worker_id(alone, alone.workers[0]))
+
+    with tg.connect(alone.gateways[0].url, durable=True, stream=True), ThreadPoolExecutor(1) as pool:
+        n, x = tg.tensor(1.0), tg.ones(2**22)
+        assert n.item() == 1
+        died = pool.submit(declare_dead)
+        n.add_(1)
+        for _ in range(200):
+            x.tanh_()
+        assert n.item() == 2
+        died.result()
 
 
 def test_without_a_data_folder_a_session_stays_with_its_worker_until_that_ends() -> None:
