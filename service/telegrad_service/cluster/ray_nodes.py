@@ -57,6 +57,9 @@ OURS = {
     "RAY_memory_monitor_refresh_ms": "0",
     # A worker whose actor is gone hands over its sessions and then ends by itself.
     "RAY_kill_child_processes_on_worker_exit": "0",
+    # Ray's default of 15 would take the processor from a worker as soon as anything else on the machine computes, until
+    # the worker cannot even renew its lease.
+    "RAY_worker_niceness": "0",
     # A node that ends need not wait: its worker has ended before.
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
 }

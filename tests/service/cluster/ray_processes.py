@@ -45,7 +45,7 @@ class Head:
         self._port = free_port()
         self._folder, self._cpus = folder, cpus
         ray = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": os.urandom(32).hex(), "RAY_USAGE_STATS_ENABLED": "0"}
-        self._env = os.environ | ray
+        self._env = os.environ | ray | {"RAY_worker_niceness": "0"}
         self.env = ray | {"TELEGRAD_RAY_ADDRESS": f"{HEAD}:{self._port}"}
         """The environment of processes that use this Ray cluster."""
         self.start()
