@@ -6,6 +6,8 @@ Without listeners, no events are made. A listener that reads too slowly loses ev
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,8 +24,10 @@ MAX_LISTENERS = 16
 
 OBSERVED = frozenset({"graph", "scalars", "step"})
 """Events for listeners that ask for them."""
-GATHERED_S = 0.1
-"""Seconds that events of programs wait for others, with which they are sent."""
+GATHERED_S = 0.25
+"""Seconds between two times at which events of programs are sent, all at once: listeners wake seldom beside a loop."""
+SOON_S = 0.01
+"""Seconds after which they are sent when none were before."""
 WARNING_S = 60.0
 """Seconds before the end of a session at which its listeners are warned."""
 
@@ -93,6 +97,8 @@ class Feed:
         """Events of other threads that are not published yet."""
         self._scheduled = False
         """Whether they will be."""
+        self._published = -math.inf
+        """When they were last."""
 
     def listen(self, observes: bool = False) -> Listener:
         """Add a listener, which wants steps and numbers if ``observes``. Raises LimitExceeded if there are too many."""
@@ -131,10 +137,12 @@ class Feed:
         self._submitted.extend(events)
         if not self._scheduled:
             self._scheduled = True
+            wait_s = max(SOON_S, self._published + GATHERED_S - time.monotonic())
             with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(loop.call_later, GATHERED_S, self._publish_submitted)
+                loop.call_soon_threadsafe(loop.call_later, wait_s, self._publish_submitted)
 
     def _publish_submitted(self) -> None:
+        self._published = time.monotonic()
         self._scheduled = False  # first: another thread may submit meanwhile
         while self._submitted:
             self.publish([self._submitted.popleft()])
