@@ -31,7 +31,7 @@ WAITS = {
     "Kalman filter": "each factorization is waited for, because pytest would catch its error, and adds to a long graph",
     "deep equilibrium": "a program that registers a hook, and one that resumes a pass, run one instruction at a time",
 }
-"""Loops of which no share is asked, because they wait by nature."""
+"""Loops of which no share is asked, because they wait by nature. They take a quarter of the turns."""
 
 pytestmark = pytest.mark.filterwarnings("ignore:step was compiled for 8 kinds of calls:UserWarning")
 
@@ -79,9 +79,10 @@ def outcome(loop: Loop, library: Any, count: Callable[[list[Any]], Programs | No
     """Take the turns of a loop, each of which ends when its number is read."""
     run = loop.start(library, SMALL)
     tensors = next(run)
-    numbers = [number(next(run)) for _ in range(TURNS)]
+    part = 4 if loop.name in WAITS else 1
+    numbers = [number(next(run)) for _ in range(TURNS // part)]
     programs = count(tensors)
-    numbers += [number(next(run)) for _ in range(COUNTED)]
+    numbers += [number(next(run)) for _ in range(COUNTED // part)]
     counted = () if programs is None else programs.since()
     changed = [tensor.detach().numpy().copy() for tensor in tensors]
     for _ in range(STRETCHES if counted and loop.name not in WAITS else 0):
@@ -146,8 +147,9 @@ def test_what_repeats_runs_planned(
     loop: Loop, where: str, ours: Outcome, record_property: Callable[[str, object], None]
 ) -> None:
     record_property(SHARE, (f"{loop.name}, {where}", ours.planned, ours.sent))
-    assert ours.sent >= COUNTED
+    assert ours.sent
     if loop.name not in WAITS:
+        assert ours.sent >= COUNTED
         share = ours.planned / ours.sent
         assert share >= PLANNED, f"{ours.planned} of {ours.sent} programs; {'; '.join(sorted(ours.reasons))}"
 
