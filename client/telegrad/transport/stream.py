@@ -81,7 +81,7 @@ class Stream:
         if compressed:
             self._url += f"&compress={compression.ENCODING}"
         self._attempts = 0
-        """How often a connection was tried. A handshake that was given up may reach a server after the next one."""
+        """The number of attempts to connect. A server refuses an earlier attempt that arrives after a later one."""
         self._sent: deque[_Sent] = deque()
         self._number = self._seen = 0
         """The numbers of the program that was sent last, and of the last whose answer was read."""

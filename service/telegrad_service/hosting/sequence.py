@@ -71,7 +71,7 @@ class SequenceRecord:
         self.waiting = 0
         """The number of requests that wait for ``turn``."""
         self._attempt = 0
-        """The highest number of a connection of the sender's stream."""
+        """The number of the newest attempt to connect the sender's stream; 0 if its attempts have no numbers."""
         self.turn = asyncio.Lock()
         """The lock that is held from reading ``last`` until the next answer is recorded."""
         self._entries: OrderedDict[int, _Entry] = OrderedDict()

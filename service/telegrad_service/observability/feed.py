@@ -25,9 +25,9 @@ MAX_LISTENERS = 16
 OBSERVED = frozenset({"graph", "scalars", "step"})
 """Events for listeners that ask for them."""
 GATHERED_S = 0.25
-"""Seconds between two times at which events of programs are sent, all at once: listeners wake seldom beside a loop."""
+"""The least seconds between two batches of events, so that a listener beside a fast loop seldom wakes."""
 SOON_S = 0.01
-"""Seconds after which they are sent when none were before."""
+"""Seconds that the first event after a pause waits for others."""
 WARNING_S = 60.0
 """Seconds before the end of a session at which its listeners are warned."""
 
@@ -98,7 +98,7 @@ class Feed:
         self._scheduled = False
         """Whether they will be."""
         self._published = -math.inf
-        """When they were last."""
+        """When the last batch was published, by ``time.monotonic``."""
 
     def listen(self, observes: bool = False) -> Listener:
         """Add a listener, which wants steps and numbers if ``observes``. Raises LimitExceeded if there are too many."""
