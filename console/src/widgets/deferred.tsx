@@ -9,18 +9,15 @@ export function deferred<P>(load: () => Promise<FunctionComponent<P>>): Function
   let loaded: FunctionComponent<P> | null = null;
   return function Deferred(props: P) {
     const [error, setError] = useState<Error | null>(null);
-    const [, setView] = useState<FunctionComponent<P> | null>(null);
+    const [View, setView] = useState(() => loaded);
     useEffect(() => {
-      if (loaded !== null) return;
+      // Also when it is loaded: it may have been between this view's first picture and now.
       load().then((view) => {
         loaded = view;
         setView(() => view);
       }, setError);
     }, []);
-    if (loaded !== null) {
-      const View = loaded;
-      return <View {...(props as P & Record<string, unknown>)} />;
-    }
+    if (View !== null) return <View {...(props as P & Record<string, unknown>)} />;
     if (error === null) return <div class="loading" role="status" aria-label="Loading" />;
     return (
       <div class="page">

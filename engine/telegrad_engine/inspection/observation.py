@@ -25,7 +25,7 @@ from .record import NOWHERE, Known, Origin
 from .step import PASSES, Step, StepObserver
 
 PERIOD_S = 1.0
-SHARE = 0.01
+SHARE = 0.005
 """The most that steps take of the session's time, and that counts of the graph take."""
 GRAPH_PERIOD_S = 0.25
 """The least seconds between two counts of the graph's nodes."""
