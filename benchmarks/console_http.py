@@ -18,7 +18,7 @@ from .timing import Call, Side, Timed, Unavailable
 SHARE = 0.98
 """The least pace of the watched loop, as a share of the other's."""
 OPENING = 200
-"""Steps that are not timed after the reader has begun: it reads a first picture, and the session observes a first step."""
+"""Steps that are not timed after the reader has begun: it reads a first picture, and a first step is observed."""
 
 
 class Watched:
