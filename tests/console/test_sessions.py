@@ -155,7 +155,7 @@ def test_a_restart_of_the_server(open_page: Callable[..., Page], tmp_path: Path)
         console = Console(page, url)
         console.open_session(session)
         console.expect_live()
-    expect(page.get_by_role("alert")).to_contain_text("has not answered since")
+    expect(page.get_by_role("alert").filter(has_text="has not answered since")).to_be_visible()
     with running(*flags, port=port):
         expect(page.get_by_text("The server restarted at")).to_be_visible()
         expect(page.get_by_role("alert")).to_have_count(0)

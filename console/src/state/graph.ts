@@ -10,8 +10,6 @@ import type { Direction } from "../layout/geometry";
 export const LIMIT = 1500;
 /** Between two reads of the graph, so that a fast loop does not keep the page busy. */
 const MIN_PERIOD_MS = 700;
-/** What a server that is about to stop answers. Soon it is silent, or another one is there. */
-const STOPPING = 503;
 /** Without events of the graph (a server of another version), it is read this often. */
 const POLL_MS = 4000;
 
@@ -135,7 +133,7 @@ export class GraphState {
       if (error instanceof Problem && error.isUnknownSession) return; // the stream of events tells that it ended
       if (error instanceof Problem && error.status === 404 && this.source.peek() === "step") this.graph.value = NO_STEP;
       else if (error instanceof Problem && error.status === 404 && this.root.peek() !== null) this.root.value = null; // it was freed
-      else if (error instanceof Problem && error.status !== STOPPING) this.error.value = error; // else the frame says it
+      else if (error instanceof Problem) this.error.value = error; // else the frame says that the server is silent
     } finally {
       this.lastRead = performance.now();
     }

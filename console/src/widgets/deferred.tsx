@@ -11,7 +11,7 @@ export function deferred<P>(load: () => Promise<FunctionComponent<P>>): Function
     const [error, setError] = useState<Error | null>(null);
     const [View, setView] = useState(() => loaded);
     useEffect(() => {
-      // Also when it is loaded: it may have been between this view's first picture and now.
+      // Also if the code has arrived: that may have been after this component was drawn.
       load().then((view) => {
         loaded = view;
         setView(() => view);
