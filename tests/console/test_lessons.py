@@ -74,6 +74,7 @@ def test_common_ops_are_offered_first_and_the_list_opens_again(console: Console,
     choose.focus()
     options = console.page.get_by_role("option")
     expect(options.first).to_contain_text("tensor")
+    expect(console.page.get_by_label("Op", exact=True)).to_be_focused()  # the list is no part of its name
     choose.press("Escape")
     expect(options).to_have_count(0)
     choose.press("ArrowDown")

@@ -77,28 +77,30 @@ export function OpForm({ session, onRequest, onEntry }: Props) {
           </button>
         ))}
       </div>
-      <label class="field completed">
-        Op
-        <input
-          role="combobox"
-          aria-expanded={completion.entries.length > 0}
-          aria-controls="op-list"
-          aria-autocomplete="list"
-          aria-activedescendant={completion.active >= 0 ? `op-list-${completion.active}` : undefined}
-          autocomplete="off"
-          spellcheck={false}
-          placeholder="mul, linear, softmax…"
-          value={text}
-          onInput={(event) => type(event.currentTarget.value)}
-          onFocus={() => text === "" && setTyping("")}
-          onBlur={(event) => {
-            setTyping(null);
-            chooseTyped(event.currentTarget.value.trim());
-          }}
-          onKeyDown={onKey}
-        />
+      <div class="completed">
+        <label class="field">
+          Op
+          <input
+            role="combobox"
+            aria-expanded={completion.entries.length > 0}
+            aria-controls="op-list"
+            aria-autocomplete="list"
+            aria-activedescendant={completion.active >= 0 ? `op-list-${completion.active}` : undefined}
+            autocomplete="off"
+            spellcheck={false}
+            placeholder="mul, linear, softmax…"
+            value={text}
+            onInput={(event) => type(event.currentTarget.value)}
+            onFocus={() => text === "" && setTyping("")}
+            onBlur={(event) => {
+              setTyping(null);
+              chooseTyped(event.currentTarget.value.trim());
+            }}
+            onKeyDown={onKey}
+          />
+        </label>
         <CompletionList id="op-list" completion={completion} onChoose={choose} />
-      </label>
+      </div>
       <datalist id="tensor-ids">
         {data?.items.map(({ id }) => (
           <option key={id} value={id} />
