@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -30,6 +31,14 @@ Folder = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(v
 def default_database_path() -> Path:
     """The SQLite file that is used if no database is named."""
     return user_data_path("telegrad", appauthor=False) / "telegrad.db"
+
+
+def sqlite_file(url: str) -> Path | None:
+    """The file that a database's URL names, the default one if the URL is empty; None if it is no SQLite file's."""
+    if not url:
+        return default_database_path()
+    named = re.match(r"sqlite(?:\+\w+)?:///(?!:memory:)([^?]+)", url)
+    return Path(named[1]) if named else None
 
 
 def default_threads(cores: int) -> int:

@@ -119,9 +119,11 @@ def test_the_command() -> None:
     assert telegrad("dance").returncode != 0
 
 
-def test_a_server_without_keys_runs_without_the_libraries_of_databases(tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", [False, True])
+def test_a_server_without_keys_runs_without_the_libraries_of_databases(tmp_path: Path, named: bool) -> None:
     without = "import sys; sys.modules.update(sqlalchemy=None, alembic=None, ray=None); "
-    arguments = "-c", without + "from telegrad_service.cli import main; main()", "serve", "--port=0"
+    database = [f"--database-url=sqlite:///{tmp_path / 'none.db'}"] if named else []
+    arguments = ["-c", f"{without}from telegrad_service.cli import main; main()", "serve", "--port=0", *database]
     environment = os.environ | {"XDG_DATA_HOME": str(tmp_path)}
     with started(arguments, environment, None) as (url, _), httpx.Client(base_url=url, timeout=STOP_S) as client:
         SessionClient(client).assert_usable()

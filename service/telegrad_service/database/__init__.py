@@ -14,12 +14,19 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Self
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util.exc import CommandError
-from sqlalchemy import URL, Connection, DateTime, Dialect, Engine, MetaData, create_engine, event, make_url, text
+from sqlalchemy import (
+    URL,
+    Connection,
+    DateTime,
+    Dialect,
+    Engine,
+    MetaData,
+    create_engine,
+    event,
+    inspect,
+    make_url,
+    text,
+)
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Session
@@ -30,6 +37,8 @@ from ..observability.logs import CommandFailed
 from ..settings import default_database_path
 
 MIGRATIONS = Path(__file__).parent / "migrations"
+NEWEST = max(file.name for file in (MIGRATIONS / "versions").glob("v*_*.py")).partition("_")[0].removeprefix("v")
+"""The revision that the tables of this version have."""
 LOCK_ID = 7_265_746_732
 """The advisory lock that a process holds on PostgreSQL while it migrates the database."""
 LOCK_TIMEOUT_S = 30
@@ -173,13 +182,17 @@ class Database:
 
     def _migrate(self, engine: Engine) -> None:
         """Bring the tables up to date. Other processes that do the same wait."""
+        with engine.connect() as connection:
+            if _revision(connection) == NEWEST:
+                return
+        # Not for every server that starts: Alembic takes as long to import as SQLAlchemy.
+        from alembic import command
+        from alembic.config import Config
+        from alembic.util.exc import CommandError
+
         config = Config()
         config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
         config.set_main_option("path_separator", "os")
-        scripts = ScriptDirectory.from_config(config)
-        with engine.connect() as connection:
-            if _revision(connection) == scripts.get_current_head():
-                return
         with engine.execution_options(**{WRITES: True}).begin() as connection:
             if self.file is None:
                 connection.execute(text("SELECT pg_advisory_xact_lock(:id)"), {"id": LOCK_ID})
@@ -229,7 +242,9 @@ def _reason(error: Exception) -> str:
 
 def _revision(connection: Connection) -> str | None:
     """The revision of the database; None if it has no tables yet."""
-    revision: str | None = MigrationContext.configure(connection).get_current_revision()
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    revision: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     return revision
 
 

@@ -20,7 +20,7 @@ from telegrad_engine.errors import MalformedRequest, ServerBusy, TelegradError, 
 from telegrad_engine.lru import LRU
 
 from ..http.origins import refuse
-from ..settings import NetworkSettings, default_database_path
+from ..settings import NetworkSettings, default_database_path, sqlite_file
 from .principal import ANYONE, NOBODY, SCOPE_KEY, Principal, key_id_of, set_principal
 
 if TYPE_CHECKING:
@@ -110,15 +110,14 @@ class Authenticator:
         """The store of keys, or None if the database does not exist yet. Blocks. Raises DatabaseUnavailable."""
         if self._store is None:
             url = self._settings.database_url.get_secret_value()
-            if not url and not default_database_path().exists():
-                return None
+            if (file := sqlite_file(url)) is not None and not file.exists():
+                self._database = url
+                return None  # without SQLAlchemy, which takes as long to import as the engine
             from ..database import Database
             from .store import KeyStore
 
             database = Database(url)
             self._database = str(database)
-            if not database.exists():
-                return None
             database.open()
             self._store = KeyStore(database)
         return self._store
