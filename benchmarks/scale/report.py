@@ -1,4 +1,4 @@
-"""The tables of docs/explanation/scale.md, as Markdown."""
+"""The tables of docs/explanation/scale.md and of the pages beside it, as Markdown."""
 
 from __future__ import annotations
 

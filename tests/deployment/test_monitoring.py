@@ -100,7 +100,7 @@ def test_every_series_that_is_asked_for_is_exposed(exposed: Series) -> None:
     wanted = {(title, series.name) for title, query in queries() for series in selected(query)}
     assert {(title, name) for title, name in wanted if name not in exposed} == set()
     shown = {name for _, name in wanted}
-    # What docs/how-to/observability.md lists is on the dashboard, or in an alert.
+    # What docs/reference/metrics.md lists is on the dashboard, or in an alert.
     assert {name for name in exposed if name.startswith("telegrad_")} - shown <= {
         "telegrad_build_info",  # its variables are filled from it
         "telegrad_program_duration_seconds_sum",
@@ -111,7 +111,7 @@ def test_every_series_that_is_asked_for_is_exposed(exposed: Series) -> None:
 
 
 def test_every_series_is_documented(exposed: Series) -> None:
-    text = (ROOT / "docs" / "how-to" / "observability.md").read_text()
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     documented = set(re.findall(r"^\| `(telegrad_\w+)` \|", text, re.MULTILINE))
     assert documented == {
         re.sub(r"(?<=_seconds)_(bucket|sum|count)$", "", name) for name in exposed if name.startswith("telegrad_")

@@ -1,9 +1,8 @@
-"""Every block of code on every page of the site runs against a server, and pages of prose are short."""
+"""Every block of code on every page of the site runs against a server, and pages are short."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,7 +25,8 @@ GENERATED = (
     "reference/ops/*", "reference/rest", "reference/*", "explanation/coverage.md",
 )  # fmt: skip
 """Folders of pages that are made from the code; a star stands for the pages of a folder without those below it."""
-MOST_WORDS = 1500
+MOST_WORDS = 1550
+"""On a page, with its code and tables."""
 
 
 @pytest.fixture(scope="session")
@@ -92,7 +92,5 @@ def test_the_reference_has_everything(pages: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [*WRITTEN, *OF_ROOT])
-def test_a_page_of_prose_is_short(name: str) -> None:
-    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
-    prose = re.sub(r"^```.*?^```|^\|.*?$", "", text, flags=re.MULTILINE | re.DOTALL)
-    assert len(prose.split()) <= MOST_WORDS
+def test_a_page_is_short(name: str) -> None:
+    assert len((ROOT / "docs" / name).read_text(encoding="utf-8").split()) <= MOST_WORDS

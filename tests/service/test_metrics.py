@@ -24,7 +24,7 @@ from .conftest import SessionClient, served
 from .raw_http import ask, request, upgrade
 from .streams import ADD, BAD, UP, Talk, fetch, remembered
 
-DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "observability.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 OPENMETRICS = "application/openmetrics-text"
 LABELS = {
     "source": {"http", "stream"},

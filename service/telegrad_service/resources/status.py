@@ -173,7 +173,7 @@ def _usage(tenant: str | None, sessions: int, totals: TenantTotals) -> TenantUsa
 )
 @route_options(writes=(TEXT, OPENMETRICS))
 async def get_metrics(request: Request, accepted: Accepted) -> Response:
-    """The metrics of the server for Prometheus, as text or as OpenMetrics; docs/how-to/observability.md lists them."""
+    """The metrics of the server for Prometheus, as text or as OpenMetrics; docs/reference/metrics.md lists them."""
     collected = [*request.app.state.metrics.collect()]
     body = await asyncio.to_thread(render, collected, accepted)
     return Response(body, headers={"content-type": CONTENT_TYPES[accepted], "cache-control": "no-store"})
