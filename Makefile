@@ -32,7 +32,8 @@ ALL_TIME := about half an hour on two cores
 
 # More processes than the two cores: tests wait, mostly for servers that start. Neighbours share the servers of a module,
 # so each process begins with tests in a row.
-TESTS := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal
+# `make test-gpu` installs CuPy, and runs what needs nothing else.
+TESTS := $(BIN)/python -m pytest --numprocesses 3 --dist worksteal --ignore=tests/engine/test_cupy_names.py
 
 # The tests start hundreds of processes, and each would compile every module.
 unexport PYTHONDONTWRITEBYTECODE
@@ -40,8 +41,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: .first-demo .first-test help demo test test-all test-gpu test-gateway test-clients test-openapi test-versions \
-	digests-clients digests-console digests-versions coverage toolchains browser bench-gpu chaos serve check docs docs-pages docs-serve bench load \
+.PHONY: .first-demo .first-test help demo test test-all test-gpu test-gateway test-clients test-openapi test-scale test-versions \
+	digests-clients digests-console digests-scale digests-versions coverage toolchains browser bench-gpu chaos serve check docs docs-pages docs-serve bench load \
 	openapi stubs console test-console screenshots dist format clean
 
 help: ## Show this list
@@ -86,6 +87,10 @@ test-clients: $(VENV)/.stamp-clients $(VENV)/.stamp-npm-clients $(VENV)/.stamp-s
 test-openapi: $(VENV)/.stamp-test $(VENV)/.stamp-schemathesis ## Send a server requests that schemathesis makes of the OpenAPI document
 	$(BIN)/python -m pytest tests/clients/test_requests_from_document.py --numprocesses 2 $(ARGS)
 
+test-scale: $(VENV)/.stamp-test ## Hold the simulation of clusters to laws that it must obey, and pages to what it prints
+	$(BIN)/python -m pytest tests/scale --numprocesses 2 $(ARGS)
+	@if [ -n "$$CI" ] && [ -z "$(ARGS)" ]; then $(call record,scale); fi
+
 test-versions: $(VENV)/.stamp-packages ## Run the server's tests on the lowest and the newest versions, and on later Pythons
 	$(BIN)/python -m tests.versions $(VENV)/versions
 	@$(call record,versions)
@@ -100,6 +105,10 @@ digests-console:
 	@sha256sum $(sort $(shell find console tests/console service/telegrad_service/console engine/telegrad_engine/inspection \
 		-type f -not -path '*/node_modules/*' -not -path '$(CONSOLE)/*' -not -path '*/__pycache__/*')) \
 		service/telegrad_service/resources/graph.py openapi/*.json constraints.txt
+
+digests-scale:
+	@sha256sum constraints.txt docs/explanation/scale.md docs/explanation/simulation.md docs/explanation/cluster-measured.md \
+		$(sort $(shell find benchmarks/scale tests/scale -type f -not -path '*/__pycache__/*'))
 
 digests-versions:
 	@sha256sum pyproject.toml constraints.txt $(PROJECTS) tests/versions.py

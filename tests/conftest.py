@@ -21,6 +21,9 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
+# Several processes test at once. Threads of OpenMP and BLAS that wait for work keep the cores from the others.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -39,6 +42,9 @@ HELD, SHARE, RESUMED = "held", "share of programs planned", "time to resume"
 happened, how many sessions went on after it, and the median and the most of the seconds that they took."""
 BLOCKS = "blocks of code on a page"
 """A property that tests of the documentation record for the summary: how many ran, and why others were skipped."""
+
+# What is imported or collected is no garbage; to look for some would take a third of the time until the first test.
+gc.disable()
 
 # The API keys of whoever runs the tests would close the servers that they start.
 os.environ["XDG_DATA_HOME"] = os.path.join(tempfile.gettempdir(), "telegrad-tests-have-no-keys")
@@ -139,6 +145,7 @@ def pytest_collection_finish() -> None:
     """Keep what all tests share out of garbage collections: tests ask for many, and each would take a second."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def place_of(item: pytest.Item) -> Any:

@@ -91,7 +91,7 @@ def test_a_session_whose_creation_is_cut_is_made_once(
         before, passed = count(), proxy.passed[direction]
         with make():
             length = proxy.passed[direction] - passed
-        for position in range(0, length, 23 if everything else 97):
+        for position in range(0, length, 47 if everything else 97):
             proxy.cut(direction, position)
             with make():
                 assert count() == before + 1, position

@@ -63,7 +63,8 @@ def run(*command: str | Path, folder: Path) -> str:
     """What a command prints; it sees neither this checkout nor settings of Telegrad's."""
     hidden = {"PYTHONPATH", "VIRTUAL_ENV"}
     kept = {name: value for name, value in os.environ.items() if name not in hidden and name[:9] != "TELEGRAD_"}
-    environment = kept | {"PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+    # Compiling all of what is installed would take longer than installing it, and little of it is imported.
+    environment = kept | {"PIP_CONSTRAINT": str(ROOT / "constraints.txt"), "PIP_NO_COMPILE": "1"}
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
@@ -118,7 +119,8 @@ def test_the_commands_of_the_page_install_in_a_project_of_ones_own(
     python = tmp_path / ".venv" / "bin" / "python"
     version, *shape, file = run(python, "-c", TRAINS, folder=tmp_path).split()
     assert version == __version__ and " ".join(shape) == "telegrad.Size([3])" and file.startswith(str(tmp_path))
-    accepted_by_mypy(python, tmp_path)
+    if source == "WHEELS":  # a checkout is typed in the next test
+        accepted_by_mypy(python, tmp_path)
     telegrad = tmp_path / ".venv" / "bin" / "telegrad"
     assert run(telegrad, "--version", folder=tmp_path).split() == ["telegrad", __version__]
 

@@ -12,8 +12,6 @@ from benchmarks.scale import report, sizing
 from benchmarks.scale.parameters import COMMITTED, Layout, Workload, costs
 from benchmarks.scale.simulation import Cluster
 
-pytestmark = pytest.mark.full
-
 COSTS = costs()
 LAYOUT = Layout(20, gateways=2, directories=2, stores=2)
 WORKLOAD = Workload(incident_share=0.3, mtbf_s=400.0)
@@ -24,8 +22,8 @@ UNDISTURBED = replace(
     fail_at_s=1e9, drain_at_s=2e9, add_at_s=3e9, ends_s=200.0,
 )  # fmt: skip
 """Sessions that train all the time, on workers to which nothing happens."""
-PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "scale.md").read_text()
-LARGE = 1000
+EXPLANATION = Path(__file__).parents[2] / "docs" / "explanation"
+PAGES = "".join((EXPLANATION / f"{name}.md").read_text() for name in ("scale", "simulation", "cluster-measured"))
 
 
 @cache
@@ -145,27 +143,23 @@ def test_a_job_of_many_steps_stands_for_many_jobs_of_few() -> None:
     assert rates[0] == pytest.approx(rates[1], rel=0.05)
 
 
-# The page ----------------------------------------------------------------------------------------
+# The pages ---------------------------------------------------------------------------------------
 
 
-def test_the_page_has_what_the_command_prints_about_capacity() -> None:
-    assert report.per_worker(COSTS, Workload()) in PAGE
-    assert "\n".join(report.saturation(COSTS, Workload())) in PAGE
-    assert "\n".join(report.measured(COMMITTED)) in PAGE
+def test_the_pages_have_what_the_command_prints_about_capacity() -> None:
+    assert report.per_worker(COSTS, Workload()) in PAGES
+    assert "\n".join(report.saturation(COSTS, Workload())) in PAGES
+    assert "\n".join(report.measured(COMMITTED)) in PAGES
 
 
 @pytest.mark.parametrize("layout", report.LAYOUTS)
-@pytest.mark.parametrize(
-    "workers",
-    [pytest.param(size, marks=[pytest.mark.full] if size >= LARGE else []) for size in report.SIZES],
-)
-def test_the_page_has_the_rows_that_the_command_prints(workers: int, layout: str) -> None:
+@pytest.mark.parametrize("workers", report.SIZES)
+def test_the_pages_have_the_rows_that_the_command_prints(workers: int, layout: str) -> None:
     ((name, result),) = report.sizes(COSTS, Workload(), [workers], [layout])
-    assert report.size_row(name, result) in PAGE
+    assert report.size_row(name, result) in PAGES
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("setting", report.RECOVERIES)
-def test_the_page_has_the_times_to_resume_that_the_command_prints(setting: str) -> None:
+def test_the_pages_have_the_times_to_resume_that_the_command_prints(setting: str) -> None:
     (row,) = report.recoveries(COSTS, Workload(), [setting])
-    assert row in PAGE
+    assert row in PAGES

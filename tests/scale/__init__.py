@@ -1,0 +1,1 @@
+"""The pages of the documentation: every block of code on them is run."""
