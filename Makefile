@@ -66,7 +66,7 @@ coverage: $(VENV)/.stamp-coverage ## Run the tests of make test, and print which
 	$(TESTS) --cov --cov-report=term-missing $(ARGS)
 
 test-gpu: $(VENV)/.stamp-gpu ## Run the ops on CuPy; without an NVIDIA GPU, on a stand-in, and that CuPy has what they use
-	$(BIN)/python -m pytest tests/engine/test_cupy_names.py $(ARGS)
+	$(BIN)/python -m pytest tests/engine/test_cupy_names.py --numprocesses 2 $(ARGS)
 	PYTHONPATH=tests/fake_gpu $(BIN)/python -m pytest $(BACKENDS) --device cuda:1 --numprocesses 2 $(ARGS)
 	$(BIN)/python -m pytest $(GPU) $(ARGS)
 	@if nvidia-smi --list-gpus > /dev/null 2>&1; then \

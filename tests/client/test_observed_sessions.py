@@ -109,7 +109,7 @@ def test_lines_and_modules_of_a_training_loop(url: str, stream: bool) -> None:
 
 
 def test_a_loop_computes_the_same_while_it_is_observed(url: str) -> None:
-    def losses(observed: bool) -> list[float]:
+    def losses(observed: bool, steps: int = 20) -> list[float]:
         with tg.connect(url) as session:
             tg.manual_seed(0)
             model, x = Net(), tg.randn(3, 4)
@@ -126,15 +126,15 @@ def test_a_loop_computes_the_same_while_it_is_observed(url: str) -> None:
             if observed:
                 with observing(url, session) as events:
                     step_with(url, session, events, train, "mean")
-                    for _ in range(20):
+                    for _ in range(steps):
                         train()
             else:
-                for _ in range(2000):
+                for _ in range(steps):
                     train()
             return found
 
     watched = losses(True)
-    assert watched == losses(False)[: len(watched)]
+    assert watched == losses(False, len(watched))
 
 
 def test_what_is_not_observed_is_told_nothing(url: str) -> None:
