@@ -63,8 +63,7 @@ def run(*command: str | Path, folder: Path) -> str:
     """What a command prints; it sees neither this checkout nor settings of Telegrad's."""
     hidden = {"PYTHONPATH", "VIRTUAL_ENV"}
     kept = {name: value for name, value in os.environ.items() if name not in hidden and name[:9] != "TELEGRAD_"}
-    # Compiling all of what is installed would take longer than installing it, and little of it is imported.
-    environment = kept | {"PIP_CONSTRAINT": str(ROOT / "constraints.txt"), "PIP_NO_COMPILE": "1"}
+    environment = kept | {"PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
     )

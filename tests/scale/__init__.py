@@ -1,1 +1,1 @@
-"""The pages of the documentation: every block of code on them is run."""
+"""The simulation of clusters, which ``make test-scale`` runs."""
