@@ -1,6 +1,6 @@
 // Numbers, sizes and times as text.
 
-import type { Real } from "./api/types";
+import type { Amount, Real } from "./api/types";
 
 const BYTE_UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
 
@@ -96,4 +96,15 @@ export function plural(count: number, word: string, many = `${word}s`): string {
 
 export function clockTime(date: Date): string {
   return date.toLocaleTimeString("en-GB");
+}
+
+/** A gradient as text: the number of one element, else its norm after `before`. */
+export function amountText({ norm, number }: Amount, before: string): string {
+  return number === undefined || number === null ? `${before}${formatNumber(norm, 3)}` : formatNumber(number, 4);
+}
+
+/** Gradients that are added: numbers as a sum, norms as a list. */
+export function sumText(amounts: readonly Amount[]): string {
+  const isNumbers = amounts.every(({ number }) => number !== undefined && number !== null);
+  return amounts.map((amount) => amountText(amount, "norm ")).join(isNumbers ? " + " : ", ");
 }

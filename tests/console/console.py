@@ -46,6 +46,11 @@ class Console:
     def expect_nodes(self, count: int) -> None:
         expect(self.page.locator(".legend")).to_contain_text(f"{count} node")
 
+    def step_through(self) -> Locator:
+        """Begin to step through a backward pass; its controls."""
+        self.button("Step through backward").click()
+        return self.page.get_by_role("region", name="Backward pass")
+
     def find(self, text: str) -> None:
         """Search the graph, and open the first box found."""
         self.page.get_by_label("Search the graph").fill(text)

@@ -50,7 +50,7 @@ def test_the_key_is_asked_once_and_kept_in_memory(
     console = Console(open_page(), closed.url)
     console.open()
     console.enter_key("not a key")
-    expect(console.page.get_by_text("no longer takes this API key")).to_be_visible()
+    expect(console.page.get_by_text("The server does not take this API key.")).to_be_visible()
     console.enter_key(closed.key)
     link = console.page.get_by_role("link", name="behind a key").first
     expect(link).to_be_visible()

@@ -135,9 +135,14 @@ def test_the_graph_follows_the_session_and_a_node_shows_its_gradient(
     page.get_by_label("Search the graph").fill("")
     page.get_by_role("button", name="Step through backward").click()
     bar = page.get_by_role("region", name="Backward pass")
-    expect(bar).to_contain_text("0 / 2")
+    expect(bar).to_contain_text("0 / 3")
     page.get_by_role("button", name="One step", exact=True).click()
     expect(bar).to_contain_text("received 1 and sends")
+    page.keyboard.press("ArrowRight")
+    expect(bar).to_contain_text("2 / 3")
+    page.get_by_role("button", name="The notebook's own").focus()
+    page.keyboard.press("ArrowRight")  # a key of the notebook's
+    expect(bar).to_contain_text("2 / 3")
 
 
 class Network(tg.nn.Module):

@@ -121,7 +121,7 @@ def test_a_session_that_ends_while_its_backward_pass_is_stepped_through(console:
     expect(console.page.get_by_text("This session ended")).to_be_visible()
     bar = console.page.get_by_role("region", name="Backward pass")
     console.button("One step back").click()
-    expect(bar).to_contain_text("0 / 1")
+    expect(bar).to_contain_text("0 / 2")
     console.page.get_by_label("fold by").select_option("op")
     expect(console.page.get_by_role("alert").filter(has_text="no backward pass")).to_be_visible()
 

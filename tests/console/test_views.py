@@ -98,7 +98,7 @@ def test_a_mistake_is_told_in_the_servers_words(console: Console, session: Sessi
     )
     console.button("Run").click()
     expect(console.page.get_by_role("alert")).to_contain_text("<i>no</i>")
-    expect(console.page.get_by_role("alert")).to_contain_text("Instruction 1 of the program, mul.")
+    expect(console.page.get_by_role("alert")).to_contain_text("Instruction 0 of the program (the first is 0), mul.")
     console.page.get_by_label("Program", exact=True).fill(
         '{"instructions": [{"op": "tensor", "outputs": ["nan"], "attrs": {"data": [null]}}]}'
     )

@@ -21,8 +21,9 @@ PAUSE_FACTOR, MAX_PAUSE_S = 20, 10.0
 BUNDLE = Path(__file__).with_name("static") / "notebook.js"
 """The console's graph view, which ``make console`` builds."""
 NOT_BUILT = """export default { render({ el }) {
-    el.textContent = "The picture of the graph is not built in this checkout: run `make console` at the root of " +
-        "the repository, which needs Node.js, and restart the kernel.";
+    el.textContent = "The picture of the graph was not built. Run `make console` at the root of the repository, " +
+        "which needs Node.js 20.19 or later. If you installed without --editable, install the folder `client` again. " +
+        "Restart the kernel.";
 } };"""
 
 

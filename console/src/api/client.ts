@@ -48,6 +48,8 @@ export const keyRequest = signal<KeyRequest | null>(null);
 export const locked = signal(false);
 /** Lives in this variable only: a reload of the page forgets it. */
 let key: string | null = null;
+/** The last key that the server took. */
+let taken: string | null = null;
 let asked: Promise<boolean> | null = null;
 
 function askForKey(reason: string): Promise<boolean> {
@@ -126,13 +128,14 @@ export async function send(path: string, options: Options = {}): Promise<Respons
       throw new Unreachable();
     }
     noteAnswer();
+    if (response.ok && path.startsWith("v1/")) taken = used; // elsewhere, any key will do
     if (response.ok) return response;
     const problem = await problemOf(response);
     if (response.status !== 401) throw problem;
     if (locked.value) throw problem;
     if (key !== used) continue; // another request got a key meanwhile
-    const reason = used === null ? "This server asks for an API key." : "The server no longer takes this API key.";
-    if (!(await askForKey(reason))) throw problem;
+    const refused = `The server ${used === taken ? "no longer takes" : "does not take"} this API key.`;
+    if (!(await askForKey(used === null ? "This server asks for an API key." : refused))) throw problem;
   }
 }
 

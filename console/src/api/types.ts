@@ -140,13 +140,15 @@ export interface Amount {
 export interface FlowTarget extends FlowNode, Amount {}
 
 export interface FlowStep extends FlowNode {
-  grad: Amount & { min: Real | null; max: Real | null; nan: number; inf: number };
+  grad: Amount & { nan?: number; inf?: number };
   targets: FlowTarget[];
+  /** Of a step that the page adds: a leaf has received its last addend. */
+  isLeaf?: true;
 }
 
 export interface BackwardFlow {
   steps: FlowStep[];
-  leaves: ({ id: string } & Amount)[];
+  leaves: ({ id: string; box: string | null } & Amount)[];
   truncated: boolean;
 }
 

@@ -367,7 +367,7 @@ function styleOf(palette: Palette): StylesheetJson {
     },
     {
       selector: "edge.target",
-      style: { "line-color": palette.accent, "source-arrow-color": palette.accent, "source-arrow-shape": "triangle", width: 3, label: "data(flow)", color: palette.ink },
+      style: { "line-color": palette.accent, "source-arrow-color": palette.accent, "source-arrow-shape": "triangle", "target-arrow-shape": "none", width: 3, label: "data(flow)", color: palette.ink },
     },
     {
       selector: "node:selected, node.current",

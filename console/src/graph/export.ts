@@ -3,13 +3,16 @@
 import { formatNumber } from "../format";
 import { css, scaleColour } from "./colour";
 import type { Palette } from "./colour";
-import type { Picture } from "./picture";
-import { pathThrough } from "../layout/geometry";
+import type { DrawnBox, Picture } from "./picture";
+import { middleOf, pathThrough } from "../layout/geometry";
+import type { Direction, Point } from "../layout/geometry";
 
 const MARGIN = 24;
 /** The most pixels of a side of a PNG, which browsers can still draw. */
 const MAX_SIDE = 8192;
 const FONT = "system-ui, sans-serif";
+/** The length of an arrow's head. */
+const HEAD = 11;
 const LEGEND = { height: 56, ramp: 160 };
 const STOPS = [0, 0.25, 0.5, 0.75, 1];
 
@@ -32,6 +35,24 @@ export interface Caption {
   marks: ReadonlyMap<string, string>;
 }
 
+/** Where an edge that comes from a point touches a box, or is some way off it. */
+function border(box: DrawnBox, from: Point, direction: Direction, gap = 0): Point {
+  const [axis, side] = direction === "down" ? (["y", "height"] as const) : (["x", "width"] as const);
+  const way = from[axis] < box[axis] ? -1 : 1;
+  return { x: box.x, y: box.y, [axis]: box[axis] + way * (box[side] / 2 + gap) };
+}
+
+/** Text on an edge, with the colour of the ground around it, so that it can be read. */
+function textOn(text: string, { x, y }: Point, palette: Palette, ink: string): string {
+  const words = `x="${round(x)}" y="${round(y + 4)}"`;
+  const ground = `stroke="${palette.paper}" stroke-width="5" stroke-linejoin="round"`;
+  return `<text ${words} fill="${palette.paper}" ${ground}>${escaped(text)}</text><text ${words} fill="${ink}">${escaped(text)}</text>`;
+}
+
+function round(value: number): number {
+  return Math.round(value * 10) / 10;
+}
+
 /** The picture as a document of SVG 1.1, which needs no fonts and no scripts. Without `paper`, its ground is transparent. */
 export function toSvg(picture: Picture, palette: Palette, caption: Caption, paper = false): Svg {
   const { marks } = caption;
@@ -41,8 +62,10 @@ export function toSvg(picture: Picture, palette: Palette, caption: Caption, pape
   const height = bounds.y2 - bounds.y1 + 2 * MARGIN + LEGEND.height;
   const parts = [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="${x} ${y} ${width} ${height}" width="${width}" height="${height}">`,
-    `<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="11" markerHeight="11" markerUnits="userSpaceOnUse" orient="auto">` +
-      `<path d="M0 0L8 4L0 8z" fill="${palette.edge}"/></marker></defs>`,
+    "<defs>",
+    arrowHead("arrow", 7, "M0 0L8 4L0 8z", palette.edge),
+    arrowHead("back", 8, "M8 0L0 4L8 8z", palette.accent),
+    "</defs>",
     ...(paper ? [`<rect x="${x}" y="${y}" width="${width}" height="${height}" fill="${palette.paper}"/>`] : []),
     `<g fill="none" stroke="${palette.edge}" stroke-width="1.4" marker-end="url(#arrow)">`,
   ];
@@ -50,24 +73,25 @@ export function toSvg(picture: Picture, palette: Palette, caption: Caption, pape
   for (const { key, edge, points } of picture.edges.values()) {
     const [source, target] = [picture.boxes.get(edge.source), picture.boxes.get(edge.target)];
     if (source === undefined || target === undefined) continue;
-    const [axis, side] = picture.direction === "down" ? (["y", "height"] as const) : (["x", "width"] as const);
-    const end = { x: target.x, y: target.y };
-    end[axis] -= (((points.at(-1) ?? source)[axis] < target[axis] ? 1 : -1) * target[side]) / 2;
     const mark = marks.get(key);
-    const look = mark !== undefined ? ` stroke="${palette.accent}" stroke-width="3"` : source.box.kind === "tensor" ? ' stroke-dasharray="5 4"' : "";
-    parts.push(`<path d="${pathThrough(source, points, end)}"${look}/>`);
+    const isMarked = mark !== undefined;
+    const start = border(source, points[0] ?? target, picture.direction, isMarked ? HEAD : 0);
+    const end = border(target, points.at(-1) ?? source, picture.direction);
+    const look = isMarked
+      ? ` stroke="${palette.accent}" stroke-width="3" marker-start="url(#back)" marker-end="none"`
+      : source.box.kind === "tensor" ? ' stroke-dasharray="5 4"' : "";
+    parts.push(`<path d="${pathThrough(start, points, end)}"${look}/>`);
     const text = mark ?? (edge.count > 1 ? `×${edge.count}` : "");
-    if (text === "") continue;
-    const middle = points[Math.floor(points.length / 2)] ?? { x: (source.x + end.x) / 2, y: (source.y + end.y) / 2 };
-    if (points.length === 0) middle[axis] = (source[axis] + source[side] / 2 + end[axis]) / 2;
-    texts.push(`<text x="${middle.x + (axis === "y" ? 6 : -10)}" y="${middle.y + (axis === "y" ? 4 : -6)}" fill="${palette.ink}" text-anchor="start">${escaped(text)}</text>`);
+    if (text !== "") texts.push(textOn(text, middleOf(start, points, end), palette, isMarked ? palette.ink : palette.quiet));
   }
   parts.push(`</g><g font-family="${FONT}" font-size="12" text-anchor="middle">`);
   for (const { box, x: cx, y: cy, width: w, height: h, label, fill, ink } of picture.boxes.values()) {
     const radius = box.kind === "leaf" || box.kind === "tensor" ? h / 2 : 7;
     const [first = "", second = ""] = label.split("\n");
-    const isMarked = box.id === caption.current || marks.has(box.id);
-    const frame = isMarked ? `stroke="${palette.accent}" stroke-width="${box.id === caption.current ? 4 : 2}"` : `stroke="${palette.line}"`;
+    const frame =
+      box.id === caption.current ? `stroke="${palette.accent}" stroke-width="4"`
+      : marks.has(box.id) ? `stroke="${palette.accent}" stroke-width="3" stroke-dasharray="4 2"`
+      : `stroke="${palette.line}"`;
     parts.push(
       `<g><title>${escaped(box.label)}</title>` +
         `<rect x="${cx - w / 2}" y="${cy - h / 2}" width="${w}" height="${h}" rx="${radius}" fill="${fill}" ${frame}/>` +
@@ -77,6 +101,11 @@ export function toSvg(picture: Picture, palette: Palette, caption: Caption, pape
   }
   parts.push(...texts, "</g>", legend(picture, palette, caption.title, { x: x + MARGIN, y: y + height - LEGEND.height / 2 }), "</svg>");
   return { text: parts.join("\n"), width, height };
+}
+
+function arrowHead(id: string, refX: number, path: string, fill: string): string {
+  const size = `viewBox="0 0 8 8" refX="${refX}" refY="4" markerWidth="${HEAD}" markerHeight="${HEAD}" markerUnits="userSpaceOnUse"`;
+  return `<marker id="${id}" ${size} orient="auto"><path d="${path}" fill="${fill}"/></marker>`;
 }
 
 /** What the picture is of, and what its colours mean. */

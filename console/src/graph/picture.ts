@@ -1,8 +1,8 @@
 // What is drawn of a graph: boxes with places, sizes, labels and colours, and the curves between them.
 // The canvas and the exported pictures draw the same.
 
-import type { Box, BoxEdge, FoldedGraph } from "../api/types";
-import { formatNumber, isBad, plural } from "../format";
+import type { Amount, Box, BoxEdge, FoldedGraph, Real } from "../api/types";
+import { amountText, formatNumber, isBad, plural } from "../format";
 import { boundsOf, boxSize, centre, controlPoints } from "../layout/geometry";
 import type { Direction, Point, Rectangle } from "../layout/geometry";
 import { Layout, edgeKey } from "../layout/layout";
@@ -26,11 +26,17 @@ export interface DrawnEdge {
 }
 
 const MAX_LABEL = 20;
-/** The norms of gradients that are shown in place of the graph's own, by box. */
-export type Norms = ReadonlyMap<string, Box["grad_norm"]> | null;
+/** A gradient that is shown in place of the graph's own: its norm as a colour and, of a leaf, all of it on the box. */
+export interface Shown {
+  norm: Real;
+  sum: Amount | null;
+}
+
+/** These by box; null shows the graph's own. */
+export type Norms = ReadonlyMap<string, Shown> | null;
 
 function withNorms(graph: FoldedGraph, norms: Norms): Box[] {
-  return norms === null ? graph.boxes : graph.boxes.map((box) => ({ ...box, grad_norm: norms.get(box.id) ?? null }));
+  return norms === null ? graph.boxes : graph.boxes.map((box) => ({ ...box, grad_norm: norms.get(box.id)?.norm ?? null }));
 }
 
 /** The range of norms that colours stand for. Null without gradients. */
@@ -63,8 +69,10 @@ export class Picture {
     for (const box of withNorms(graph, norms)) {
       const drawn = this.boxes.get(box.id);
       if (drawn === undefined) continue;
-      Object.assign(drawn, boxColours(box, this.range, palette));
-      drawn.label = labelOf(box);
+      drawn.label = labelOf(box, norms?.get(box.id)?.sum);
+      // As wide in all steps, so that the view stands still.
+      const size = boxSize(box.bytes, `${drawn.label}\n${labelOf(box, scale?.get(box.id)?.sum)}`);
+      Object.assign(drawn, boxColours(box, this.range, palette), size);
     }
   }
 
@@ -101,8 +109,11 @@ export class Picture {
   }
 }
 
-/** What a box says: an op and the tensor that it made, or a tensor; and the value of one element, or the shape. */
-export function labelOf(box: Box): string {
+/**
+ * What a box says: an op and the tensor that it made, or a tensor; and the value of one element, or the shape. With a
+ * gradient, that too, in place of what leaves no room for it.
+ */
+export function labelOf(box: Box, gradient?: Amount | null): string {
   const warning = isBad(box.grad_norm) ? "⚠ " : "";
   const isOp = box.kind === "op" || box.kind === "group";
   const first = shortened(isOp ? box.label : (box.tensors[0] ?? box.label));
@@ -110,6 +121,11 @@ export function labelOf(box: Box): string {
   const isKnown = box.number !== undefined && box.number !== null;
   const value = isKnown ? `= ${formatNumber(box.number, 3)}` : box.shape === null ? "" : shapeOf(box.shape);
   const name = isOp ? (box.tensors[0] ?? "") : "";
+  if (gradient) {
+    const alone = `grad ${amountText(gradient, "norm ")}`;
+    const both = `${value}, ${alone}`;
+    return `${warning}${first}\n${isKnown && both.length <= MAX_LABEL ? both : alone}`;
+  }
   return `${warning}${first}\n${[shortened(name, MAX_LABEL - 1 - value.length), value].filter(Boolean).join(" ")}`;
 }
 

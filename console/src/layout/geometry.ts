@@ -84,17 +84,33 @@ export function relativeTo(start: Point, end: Point, points: readonly Point[]): 
   return { weights, distances };
 }
 
-/** The same curve as a path of SVG: quadratic pieces that meet halfway between the control points. */
-export function pathThrough(start: Point, points: readonly Point[], end: Point): string {
-  const [first] = points;
-  if (first === undefined) return `M${round(start)}L${round(end)}`;
-  let path = `M${round(start)}`;
-  points.forEach((point, index) => {
+/** The same curve as quadratic pieces, which meet halfway between the control points. */
+function piecesOf(start: Point, points: readonly Point[], end: Point): { from: Point; control: Point; to: Point }[] {
+  let from = start;
+  return points.map((control, index) => {
     const next = points[index + 1];
-    const to = next === undefined ? end : { x: (point.x + next.x) / 2, y: (point.y + next.y) / 2 };
-    path += `Q${round(point)} ${round(to)}`;
+    const piece = { from, control, to: next === undefined ? end : between(control, next) };
+    from = piece.to;
+    return piece;
   });
-  return path;
+}
+
+/** That curve as a path of SVG. */
+export function pathThrough(start: Point, points: readonly Point[], end: Point): string {
+  if (points.length === 0) return `M${round(start)}L${round(end)}`;
+  return `M${round(start)}${piecesOf(start, points, end).map(({ control, to }) => `Q${round(control)} ${round(to)}`).join("")}`;
+}
+
+/** The middle of that curve. */
+export function middleOf(start: Point, points: readonly Point[], end: Point): Point {
+  const piece = piecesOf(start, points, end)[Math.floor(points.length / 2)];
+  if (piece === undefined) return between(start, end);
+  const { from, control, to } = piece;
+  return points.length % 2 === 0 ? from : between(between(from, control), between(control, to));
+}
+
+function between(a: Point, b: Point): Point {
+  return { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 };
 }
 
 function round({ x, y }: Point): string {

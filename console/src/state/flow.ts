@@ -1,10 +1,12 @@
 // Stepping through a backward pass: which node is at work, and which gradients have arrived so far.
 
 import { batch, computed, effect, signal } from "@preact/signals";
-import type { Amount, BackwardFlow, Box, FlowNode, FlowStep, FlowTarget, FoldedGraph, Real } from "../api/types";
-import { formatNumber } from "../format";
+import type { BackwardFlow, Box, FlowNode, FlowStep, FoldedGraph } from "../api/types";
+import { sumText } from "../format";
+import type { Norms } from "../graph/picture";
 import { edgeKey } from "../layout/layout";
 import type { GraphState } from "./graph";
+import { receivedBy, shownAfter, stepsOf } from "./pass";
 
 export const SPEEDS = [1, 3, 8, 20] as const;
 
@@ -44,35 +46,21 @@ export class Flow {
     return { step, box, marks };
   });
 
-  /** The largest gradient norm that has arrived at each box so far; null when no pass is shown. */
-  readonly norms = computed<ReadonlyMap<string, Real> | null>(() => this.normsAt(this.position.value));
+  /** The gradients that have arrived at the boxes so far; null when no pass is shown. */
+  readonly norms = computed(() => this.normsAt(this.position.value));
 
   /** The same at the end of the pass, which tells the colours of all steps. */
-  readonly lastNorms = computed<ReadonlyMap<string, Real> | null>(() => this.normsAt(Infinity));
+  readonly lastNorms = computed(() => this.normsAt(Infinity));
 
-  private normsAt(position: number): ReadonlyMap<string, Real> | null {
+  private normsAt(position: number): Norms {
     const flow = this.flow.value;
     const graph = this.graphs.graph.value;
-    if (flow === null || graph === null) return null;
-    const norms = new Map<string, Real>();
-    const add = (box: string | null, norm: Real) => {
-      if (box !== null) norms.set(box, larger(norms.get(box), norm));
-    };
-    for (const step of flow.steps.slice(0, position)) {
-      add(boxOf(graph, step), step.grad.norm);
-      for (const target of step.targets) add(boxOf(graph, target), target.norm);
-    }
-    return norms;
+    return flow === null || graph === null ? null : shownAfter(flow.steps.slice(0, position), (node) => boxOf(graph, node));
   }
 
-  /** The gradients that have reached a node so far, and their sum once the node was at work. Null if none has. */
-  receivedBy(node: string): { parts: FlowTarget[]; sum: Amount | null } | null {
-    const done = this.flow.value?.steps.slice(0, this.position.value) ?? [];
-    const parts = done.flatMap((step) => step.targets.filter((target) => target.node === node));
-    const own = done.find((step) => step.node === node)?.grad ?? null;
-    const isEnd = this.position.value === this.flow.value?.steps.length;
-    const sum = own ?? (isEnd ? (this.flow.value?.leaves.find((leaf) => leaf.id === node) ?? null) : null);
-    return parts.length === 0 && sum === null ? null : { parts, sum };
+  /** The gradients that have reached a node so far. Null if none has. */
+  receivedBy(node: string): ReturnType<typeof receivedBy> {
+    return receivedBy(node, this.flow.value?.steps.slice(0, this.position.value) ?? []);
   }
 
   private readonly dispose: () => void;
@@ -112,6 +100,7 @@ export class Flow {
       this.error.value = new Error("No tensor of this graph was made by an op, so there is nothing to go back from.");
       return;
     }
+    if (this.flow.value === null) this.root.value = tensor; // if this fails, it is what was tried
     await this.compute(tensor, 0);
   }
 
@@ -124,7 +113,7 @@ export class Flow {
         this.graphs.following.value = false;
         if (position === 0) this.graphs.selected.value = null;
         this.root.value = tensor;
-        this.flow.value = flow;
+        this.flow.value = { ...flow, steps: stepsOf(flow) };
         this.go(position);
       });
     } catch (error) {
@@ -166,17 +155,6 @@ export class Flow {
   }
 }
 
-/** A gradient as text: the number of one element, else its norm after `before`. */
-export function amountText({ norm, number }: Amount, before: string): string {
-  return number === undefined || number === null ? `${before}${formatNumber(norm, 3)}` : formatNumber(number, 4);
-}
-
-/** Gradients that are added: numbers as a sum, norms as a list. */
-export function sumText(amounts: readonly Amount[]): string {
-  const isNumbers = amounts.every(({ number }) => number !== undefined && number !== null);
-  return amounts.map((amount) => amountText(amount, "norm ")).join(isNumbers ? " + " : ", ");
-}
-
 /** Whether a box may have a tensor of one element that an op made. Of a group, nothing is known. */
 function canStart(box: Box): boolean {
   if (box.kind === "leaf" || box.kind === "tensor") return false;
@@ -196,10 +174,4 @@ function idsOf(graph: FoldedGraph): Set<string> {
   let known = ids.get(graph);
   if (known === undefined) ids.set(graph, (known = new Set(graph.boxes.map((box) => box.id))));
   return known;
-}
-
-/** The larger of two norms. NaN and infinities win: they are what one looks for. */
-function larger(a: Real | undefined, b: Real): Real {
-  if (a === undefined || !Number.isFinite(Number(b))) return b;
-  return Number.isFinite(Number(a)) && Number(b) > Number(a) ? b : a;
 }

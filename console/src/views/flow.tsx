@@ -1,16 +1,20 @@
 // The controls of stepping through a backward pass.
 
+import type { RefObject } from "preact";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { Problem } from "../api/client";
-import { plural } from "../format";
-import { SPEEDS, amountText } from "../state/flow";
+import { amountText, plural, sumText } from "../format";
+import { SPEEDS } from "../state/flow";
 import type { FlowNode } from "../api/types";
-import type { CurrentStep, Flow } from "../state/flow";
+import type { Flow } from "../state/flow";
 import type { GraphState } from "../state/graph";
 import { ErrorNote, IconButton } from "../widgets/common";
 
 const FREED = "urn:telegrad:problem:graph-freed";
 
 export function FlowBar({ flow, state }: { flow: Flow; state: GraphState }) {
+  const bar = useRef<HTMLDivElement>(null);
+  useArrowKeys(bar, flow);
   const error = flow.error.value;
   const pass = flow.flow.value;
   if (error !== null) {
@@ -34,7 +38,7 @@ export function FlowBar({ flow, state }: { flow: Flow; state: GraphState }) {
   const count = pass.steps.length;
   const position = flow.position.value;
   return (
-    <div class="flow-bar" role="region" aria-label="Backward pass" onKeyDown={(event) => flowKey(event, flow)}>
+    <div class="flow-bar" role="region" aria-label="Backward pass" ref={bar}>
       <div class="flow-controls">
         <IconButton icon="first" label="To the start" disabled={position === 0} onClick={() => flow.go(0)} />
         <IconButton icon="previous" label="One step back" disabled={position === 0} onClick={() => flow.go(position - 1)} />
@@ -69,7 +73,7 @@ export function FlowBar({ flow, state }: { flow: Flow; state: GraphState }) {
         <IconButton icon="close" label="End the stepping" onClick={() => flow.stop()} />
       </div>
       <p class="flow-text" role="status">
-        {sentence(flow.current.value, flow.root.value, count, (step) => nameOf(state, step))}
+        {sentence(flow, count, (step) => nameOf(state, step))}
         {pass.truncated && " The pass is longer; its first steps are shown."}
       </p>
     </div>
@@ -105,12 +109,21 @@ function nameOf(state: GraphState, { node, box }: FlowNode): string {
 const NORM = "a gradient of norm ";
 type Naming = (step: FlowNode) => string;
 
-function sentence(current: CurrentStep | null, root: string | null, count: number, name: Naming): string {
+/** The most addends that are written out. */
+const MAX_ADDENDS = 8;
+
+function sentence(flow: Flow, count: number, name: Naming): string {
+  const current = flow.current.value;
   if (current === null) {
-    return `The gradient of ${root ?? "the result"} with respect to itself is 1. Play or step to see it flow back through ${plural(count, "node")}.`;
+    return `The gradient of ${flow.root.value ?? "the result"} with respect to itself is 1. Play or step to see it flow back through ${plural(count, "node")}.`;
   }
   const { step } = current;
-  const bad = step.grad.nan + step.grad.inf;
+  if (step.isLeaf) {
+    const parts = flow.receivedBy(step.node)?.parts ?? [];
+    const isSum = parts.length > 1 && parts.length <= MAX_ADDENDS && typeof step.grad.number === "number";
+    return `${name(step)} has ${amountText(step.grad, NORM)}${isSum ? ` = ${sumText(parts)}` : ""}.`;
+  }
+  const bad = (step.grad.nan ?? 0) + (step.grad.inf ?? 0);
   const targets = step.targets.map((target) => `${amountText(target, NORM)} to ${name(target)}`).join(", ");
   return (
     `${name(step)} received ${amountText(step.grad, NORM)}` +
@@ -119,8 +132,23 @@ function sentence(current: CurrentStep | null, root: string | null, count: numbe
   );
 }
 
-function flowKey(event: KeyboardEvent, flow: Flow): void {
-  if ((event.target as HTMLElement).matches("input, select, button")) return;
-  if (event.key === "ArrowRight") flow.go(flow.position.value + 1);
-  else if (event.key === "ArrowLeft") flow.go(flow.position.value - 1);
+/** Elements that use the arrow keys themselves; the graph, which does too, takes its keys before. */
+const TAKES_ARROWS = "input:not([type=checkbox]), select, textarea, pre, dialog, dialog *";
+
+/** Steps by the left and right arrow keys, wherever the focus is; in a notebook, in the view only. */
+function useArrowKeys(bar: RefObject<HTMLElement | null>, flow: Flow): void {
+  const isOn = flow.flow.value !== null && flow.error.value === null;
+  useLayoutEffect(() => {
+    const root = bar.current?.getRootNode();
+    const onKeyDown = (event: Event) => {
+      const { key, target, altKey, ctrlKey, metaKey, shiftKey } = event as KeyboardEvent;
+      const way = { ArrowRight: 1, ArrowLeft: -1 }[key];
+      if (way === undefined || event.defaultPrevented || altKey || ctrlKey || metaKey || shiftKey) return;
+      if (target instanceof Element && target.matches(TAKES_ARROWS)) return;
+      flow.go(flow.position.value + way);
+      event.preventDefault();
+    };
+    root?.addEventListener("keydown", onKeyDown);
+    return () => root?.removeEventListener("keydown", onKeyDown);
+  }, [isOn, flow]);
 }

@@ -2,8 +2,7 @@
 
 import { useRef } from "preact/hooks";
 import type { Box, GraphNode, SavedTensor, Statistics } from "../api/types";
-import { formatBytes, formatCount, formatJson, formatNumber, formatShape, plural } from "../format";
-import { amountText, sumText } from "../state/flow";
+import { amountText, formatBytes, formatCount, formatJson, formatNumber, formatShape, plural, sumText } from "../format";
 import type { Flow } from "../state/flow";
 import type { GraphState } from "../state/graph";
 import { usePolled } from "../state/polling";

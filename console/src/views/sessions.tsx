@@ -144,7 +144,8 @@ function NoSessions() {
       </p>
       <p>
         A session appears here as soon as a client creates one, for example in Python. It ends with its script, so keep Python
-        open (<code>python -i</code>):
+        open (<code>python -i</code>). With <code>retain_graph=True</code> the graph stays after <code>backward</code>, so that this page
+        can step through it:
       </p>
       <pre>
         {`import telegrad as tg
@@ -152,7 +153,7 @@ function NoSessions() {
 tg.connect("${new URL("./", document.baseURI).href.replace(/\/$/, "")}")
 x = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
 y = (x * x).sum()
-y.backward()
+y.backward(retain_graph=True)
 print(x.grad)`}
       </pre>
     </Empty>

@@ -1,47 +1,32 @@
 // A box that runs one op or a short program in the session, and shows the request in several languages.
 
 import { useState } from "preact/hooks";
-import { BASE, hasKey, postJson, sessionPath } from "../api/client";
+import { BASE, hasKey, sessionPath } from "../api/client";
 import type { OpEntry } from "../api/types";
 import { formatSeconds } from "../format";
 import type { Request } from "../request";
 import type { SessionWatch } from "../state/session";
+import { tryOf } from "../state/try";
+import type { TryResult } from "../state/try";
 import { LANGUAGES, snippet } from "../snippets";
 import type { Language } from "../snippets";
 import { ErrorNote, Icon, Segments } from "../widgets/common";
 import { Doc } from "../widgets/doc";
 import { OpForm } from "./try_op";
-import { ProgramForm } from "./try_program";
+import { ProgramForm, idList } from "./try_program";
 
 const MAX_SHOWN = 20_000;
 
-interface Result {
-  answer: unknown;
-  error: Error | null;
-  seconds: number;
-}
-
 export function TryView({ watch }: { watch: SessionWatch }) {
-  const [mode, setMode] = useState<"op" | "program">("op");
-  const [request, setRequest] = useState<Request | null>(null);
-  const [entry, setEntry] = useState<OpEntry | null>(null);
-  const [result, setResult] = useState<Result | null>(null);
-  const [running, setRunning] = useState(false);
-  const run = async () => {
-    if (request === null || running) return;
-    setRunning(true);
-    const started = performance.now();
-    const took = () => (performance.now() - started) / 1000;
-    try {
-      const answer = await postJson<unknown>(sessionPath(watch.id, request.path), request.body);
-      setResult({ answer, error: null, seconds: took() });
-    } catch (error) {
-      setResult({ answer: null, error: error as Error, seconds: took() });
-    }
-    setRunning(false);
-  };
+  const state = tryOf(watch.id);
+  const mode = state.mode.value;
+  const request = state.request.value;
+  const entry = state.entry.value;
+  const result = state.result.value;
+  const running = state.running.value;
+  const run = () => void state.run();
   return (
-    <section class="page try" onKeyDown={(event) => (event.ctrlKey || event.metaKey) && event.key === "Enter" && void run()}>
+    <section class="page try" onKeyDown={(event) => (event.ctrlKey || event.metaKey) && event.key === "Enter" && run()}>
       <div class="try-main">
         <article class="card">
           <div class="card-head">
@@ -55,23 +40,16 @@ export function TryView({ watch }: { watch: SessionWatch }) {
                 { value: "program", label: "Program" },
               ]}
               onChange={(value) => {
-                setMode(value);
-                setRequest(null);
-                setResult(null);
+                state.mode.value = value;
+                state.request.value = null;
+                state.result.value = null;
               }}
             />
           </div>
           {mode === "op" ? (
-            <OpForm
-              session={watch.id}
-              onRequest={setRequest}
-              onEntry={(chosen) => {
-                setEntry(chosen);
-                setResult(null); // that was another op's
-              }}
-            />
+            <OpForm session={watch.id} state={state} />
           ) : (
-            <ProgramForm onRequest={setRequest} onEntry={setEntry} />
+            <ProgramForm state={state} />
           )}
           <div class="actions">
             <span class="hint">
@@ -79,11 +57,16 @@ export function TryView({ watch }: { watch: SessionWatch }) {
                 ? "Choose an op before you run it."
                 : "Ctrl + Enter runs it. It changes the session, as any client would."}
             </span>
-            <button type="button" class="primary" disabled={request === null || running} onClick={() => void run()}>
+            <button type="button" class="primary" disabled={request === null || running} onClick={run}>
               {running ? "Running…" : "Run"}
             </button>
           </div>
         </article>
+        {result !== null && result.freed.length > 0 && (
+          <p class="quiet" role="status">
+            Freed first: {idList(result.freed)}
+          </p>
+        )}
         {result !== null && <Answer result={result} />}
         {request !== null && <Code watch={watch} request={request} />}
       </div>
@@ -94,7 +77,7 @@ export function TryView({ watch }: { watch: SessionWatch }) {
   );
 }
 
-function Answer({ result }: { result: Result }) {
+function Answer({ result }: { result: TryResult }) {
   if (result.error !== null) return <ErrorNote error={result.error} />;
   const text = JSON.stringify(result.answer, null, 1).replace(/\[\s+([^[\]{}]*?)\s+\]/g, (_, inner: string) => `[${inner.replace(/\s+/g, " ")}]`);
   return (

@@ -5,16 +5,10 @@ import { useEffect, useState } from "preact/hooks";
 import { getJson, sessionPath } from "../api/client";
 import type { OpEntry, OpParam, Page } from "../api/types";
 import { firstFields, requestOf } from "../request";
-import type { Fields, Request } from "../request";
 import { find } from "../state/catalogue";
 import { usePolled } from "../state/polling";
+import type { TryState } from "../state/try";
 import { CompletionList, useCompletion } from "../widgets/completion";
-
-interface Props {
-  session: string;
-  onRequest: (request: Request | null) => void;
-  onEntry: (entry: OpEntry | null) => void;
-}
 
 const MAX_TENSORS = 200;
 /** What most people do first. */
@@ -23,25 +17,27 @@ const SHORTCUTS = [
   { key: "backward", label: "Backward", title: "Compute the gradients of a result" },
 ];
 
-export function OpForm({ session, onRequest, onEntry }: Props) {
-  const [text, setText] = useState("");
+export function OpForm({ session, state }: { session: string; state: TryState }) {
+  const { text, chosen, fields, outputs } = state;
+  const entry = chosen.value;
   const [typing, setTyping] = useState<string | null>(null);
-  const [entry, setEntry] = useState<OpEntry | null>(null);
-  const [fields, setFields] = useState<Fields>({});
-  const [outputs, setOutputs] = useState("");
+  const setEntry = (op: OpEntry | null) => {
+    chosen.value = op;
+    state.entry.value = op;
+    state.result.value = null; // that was another op's
+  };
   const { data, refresh } = usePolled(
     (signal) => getJson<Page<{ id: string }>>(sessionPath(session, `/tensors?limit=${MAX_TENSORS}`), signal),
     5000,
     session,
   );
-  const choose = (chosen: OpEntry) => {
-    const first = firstFields(chosen, data?.items.map(({ id }) => id) ?? []);
-    setText(chosen.key);
+  const choose = (op: OpEntry) => {
+    const first = firstFields(op, data?.items.map(({ id }) => id) ?? []);
+    text.value = op.key;
     setTyping(null);
-    setEntry(chosen);
-    setFields(first.fields);
-    setOutputs(first.outputs);
-    onEntry(chosen);
+    setEntry(op);
+    fields.value = first.fields;
+    outputs.value = first.outputs;
     refresh();
   };
   const chooseNamed = async (name: string) => {
@@ -51,23 +47,26 @@ export function OpForm({ session, onRequest, onEntry }: Props) {
   /** Choose the op that was typed, if it was typed whole. */
   const chooseTyped = (typed: string) => typed !== "" && typed !== entry?.key && void chooseNamed(typed);
   const type = (typed: string) => {
-    setText(typed);
+    text.value = typed;
     setTyping(typed);
-    if (entry === null) return;
-    setEntry(null);
-    onEntry(null);
+    if (entry !== null) setEntry(null);
   };
   const completion = useCompletion(typing, choose);
   const onKey = (event: TargetedKeyboardEvent<HTMLInputElement>) => {
     if (completion.onKey(event) || event.ctrlKey || event.metaKey) return;
     if (event.key === "Enter") chooseTyped(event.currentTarget.value.trim());
     else if (event.key === "ArrowDown") {
-      setTyping(text);
+      setTyping(text.value);
       completion.open();
     }
   };
-  useEffect(() => onRequest(entry === null ? null : requestOf(entry, fields, outputs)), [entry, fields, outputs]);
-  const set = (name: string, value: string) => setFields({ ...fields, [name]: value });
+  useEffect(() => {
+    state.request.value = entry === null ? null : requestOf(entry, fields.value, outputs.value);
+  }, [entry, fields.value, outputs.value]);
+  useEffect(() => {
+    state.entry.value = chosen.value;
+  }, []);
+  const set = (name: string, value: string) => (fields.value = { ...fields.value, [name]: value });
   return (
     <div class="op-form">
       <div class="shortcuts">
@@ -89,9 +88,9 @@ export function OpForm({ session, onRequest, onEntry }: Props) {
             autocomplete="off"
             spellcheck={false}
             placeholder="mul, linear, softmax…"
-            value={text}
+            value={text.value}
             onInput={(event) => type(event.currentTarget.value)}
-            onFocus={() => text === "" && setTyping("")}
+            onFocus={() => text.value === "" && setTyping("")}
             onBlur={(event) => {
               setTyping(null);
               chooseTyped(event.currentTarget.value.trim());
@@ -109,7 +108,7 @@ export function OpForm({ session, onRequest, onEntry }: Props) {
       {entry !== null && (
         <>
           {[...entry.inputs, ...entry.attrs].map((param) => (
-            <ParamField key={`${entry.key} ${param.name}`} param={param} value={fields[param.name] ?? ""} onChange={(value) => set(param.name, value)} />
+            <ParamField key={`${entry.key} ${param.name}`} param={param} value={fields.value[param.name] ?? ""} onChange={(value) => set(param.name, value)} />
           ))}
           <label class="field">
             <span>
@@ -118,7 +117,7 @@ export function OpForm({ session, onRequest, onEntry }: Props) {
                 separated by commas; {entry.kind === "verb" ? "without one, its result is dropped" : "the server chooses them if this is empty"}
               </span>
             </span>
-            <input value={outputs} spellcheck={false} onInput={(event) => setOutputs(event.currentTarget.value)} />
+            <input value={outputs.value} spellcheck={false} onInput={(event) => (outputs.value = event.currentTarget.value)} />
           </label>
         </>
       )}

@@ -4,23 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { OpEntry } from "../api/types";
 import { find, opBeforeCaret } from "../state/catalogue";
 import { CompletionList, useCompletion } from "../widgets/completion";
-import type { Request } from "../request";
-
-const EXAMPLE = `{
-  "instructions": [
-    {"op": "tensor", "outputs": ["try_x"], "attrs": {"data": [1.0, 2.0, 3.0], "requires_grad": true}},
-    {"op": "mul", "inputs": ["try_x", "try_x"], "outputs": ["try_y"]},
-    {"op": "sum", "inputs": ["try_y"], "outputs": ["try_loss"]},
-    {"op": "backward", "inputs": [["try_loss"]], "attrs": {"retain_graph": true}},
-    {"op": "grad_of", "inputs": ["try_x"], "outputs": ["try_grad"]},
-    {"op": "fetch", "inputs": [["try_loss", "try_grad"]]}
-  ]
-}`;
-
-interface Props {
-  onRequest: (request: Request | null) => void;
-  onEntry: (entry: OpEntry | null) => void;
-}
+import type { TryState } from "../state/try";
 
 /** The op that the line of the caret names. Null if it names none. */
 function opOnLine(text: string, caret: number): string | null {
@@ -29,18 +13,25 @@ function opOnLine(text: string, caret: number): string | null {
   return /"op"\s*:\s*"([A-Za-z0-9_.]+)"/.exec(text.slice(start, end < 0 ? undefined : end))?.[1] ?? null;
 }
 
-export function ProgramForm({ onRequest, onEntry }: Props) {
-  const [text, setText] = useState(EXAMPLE);
+const MAX_IDS = 12;
+
+/** Ids as a list; of many, the first. */
+export function idList(ids: readonly string[]): string {
+  return ids.slice(0, MAX_IDS).join(", ") + (ids.length > MAX_IDS ? ` and ${ids.length - MAX_IDS} more` : "");
+}
+
+export function ProgramForm({ state }: { state: TryState }) {
+  const text = state.program.value;
   const [caret, setCaret] = useState(0);
   const [isOpen, setIsOpen] = useState(false);
   const [fault, setFault] = useState<string | null>(null);
   const area = useRef<HTMLTextAreaElement>(null);
   useEffect(() => {
     try {
-      onRequest({ path: "/programs", body: JSON.parse(text) as unknown });
+      state.request.value = { path: "/programs", body: JSON.parse(text) as unknown };
       setFault(null);
     } catch (error) {
-      onRequest(null);
+      state.request.value = null;
       setFault((error as Error).message);
     }
   }, [text]);
@@ -49,9 +40,9 @@ export function ProgramForm({ onRequest, onEntry }: Props) {
     if (written === null) return;
     const rest = text.slice(caret).replace(/^[A-Za-z0-9_.]*"?/, "");
     const end = written.from + entry.key.length + 1;
-    setText(`${text.slice(0, written.from)}${entry.key}"${rest}`);
+    state.program.value = `${text.slice(0, written.from)}${entry.key}"${rest}`;
     setIsOpen(false);
-    onEntry(entry);
+    state.entry.value = entry;
     requestAnimationFrame(() => area.current?.setSelectionRange(end, end));
   };
   const completion = useCompletion(written?.name ?? null, choose);
@@ -59,7 +50,12 @@ export function ProgramForm({ onRequest, onEntry }: Props) {
   useEffect(() => {
     if (name === null) return;
     let current = true;
-    find(name).then((entry) => current && entry !== null && onEntry(entry), () => undefined);
+    find(name).then(
+      (entry) => {
+        if (current && entry !== null) state.entry.value = entry;
+      },
+      () => undefined,
+    );
     return () => {
       current = false;
     };
@@ -75,7 +71,7 @@ export function ProgramForm({ onRequest, onEntry }: Props) {
           spellcheck={false}
           value={text}
           onInput={(event) => {
-            setText(event.currentTarget.value);
+            state.program.value = event.currentTarget.value;
             setCaret(event.currentTarget.selectionStart);
             setIsOpen(true);
           }}
@@ -85,6 +81,12 @@ export function ProgramForm({ onRequest, onEntry }: Props) {
         />
       </label>
       <CompletionList id="program-list" completion={completion} onChoose={choose} />
+      {state.inTheWay.value.length > 0 && (
+        <label class="check">
+          <input type="checkbox" checked={state.frees.value} onChange={(event) => (state.frees.value = event.currentTarget.checked)} />
+          Free first what this box has made: {idList(state.inTheWay.value)}
+        </label>
+      )}
       {fault !== null && (
         <p class="note bad" role="status">
           This is not JSON yet: {fault}

@@ -34,7 +34,7 @@ function FailedInstruction({ document }: { document: Record<string, unknown> }) 
   if (typeof instruction !== "number") return null;
   return (
     <p class="quiet">
-      Instruction {instruction + 1} of the program, <code>{String(op)}</code>. {String(progress?.next ?? "")}
+      Instruction {instruction} of the program (the first is 0), <code>{String(op)}</code>. {String(progress?.next ?? "")}
     </p>
   );
 }

@@ -49,8 +49,9 @@ NOT_BUILT = """<!doctype html>
 <style>body { font: 1rem/1.5 system-ui, sans-serif; max-width: 40rem; margin: 3rem auto; padding: 0 1rem }</style>
 </head><body><main>
 <h1>Telegrad</h1>
-<p>The server runs. Its console is not built in this checkout: run <code>make console</code> at the root of the
-repository, which needs Node.js, and load this page again. Wheels of <code>telegrad-service</code> contain it.</p>
+<p>The server runs, but was installed without its console. Run <code>make console</code> at the root of the
+repository, which needs Node.js 20.19 or later. If you installed from the checkout without <code>--editable</code>,
+then install its folder <code>service</code> again. Load this page again.</p>
 <p>The API works without it: <a href="/docs">documentation to try</a>, <a href="/redoc">reference</a>,
 <a href="/openapi.json">OpenAPI document</a>.</p>
 </main></body></html>
