@@ -172,6 +172,9 @@ def load(
         if not body.startswith(ZIP):
             raise InvalidValue(PICKLE_TEXT)
         return torch_archive.read(body, _uploaded)
+    if not is_container:
+        name = str(f) if isinstance(f, (str, os.PathLike)) else "the file"
+        raise MalformedRequest(f"{name} was written neither by telegrad.save, nor by safetensors, nor by torch.save")
     metadata, arrays = decode(body)
     if KEY not in metadata:
         return {name: upload(current().recorder, array) for name, array in arrays.items()}

@@ -143,7 +143,7 @@ class Server:
 class ServerSettings(BaseSettings):
     """The server that a command asks."""
 
-    model_config = SettingsConfigDict(env_prefix="TELEGRAD_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="TELEGRAD_", env_ignore_empty=True, extra="ignore")
 
     url: str = Field(default="http://127.0.0.1:8000", description="the server's address")
     api_key: SecretStr | None = Field(

@@ -35,6 +35,7 @@ from .settings import NetworkSettings, Settings
 from .streaming.websocket import StreamProtocol
 from .tenants.authentication import Authentication, Authenticator
 
+logger = logging.getLogger(__name__)
 CLOSE_S = 5
 """Seconds that connections get to close after the last program has ended."""
 ENDING_S = 1.0
@@ -98,7 +99,11 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
         """Listen, then announce the address."""
-        await super().startup(sockets=sockets)  # type: ignore[arg-type]
+        try:
+            await super().startup(sockets=sockets)  # type: ignore[arg-type]
+        except SystemExit:  # after uvicorn has logged why it cannot listen
+            logger.error("choose another address with --port, where 0 is any free port, or with --host")
+            raise
         if self.started and not self.should_exit:
             self._announce(self.url)
 

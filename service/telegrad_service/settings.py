@@ -49,7 +49,7 @@ def default_threads(cores: int) -> int:
 class EnvironmentSettings(BaseSettings):
     """Settings with flags and environment variables. A class of settings is a group in the help of a command."""
 
-    model_config = SettingsConfigDict(env_prefix="TELEGRAD_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="TELEGRAD_", env_ignore_empty=True, extra="ignore")
 
 
 class Address(EnvironmentSettings):

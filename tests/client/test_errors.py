@@ -242,6 +242,20 @@ def test_two_sessions_do_not_mix(address: str) -> None:
     assert first.closed
 
 
+def test_what_was_made_before_connecting_says_so(server: str) -> None:
+    with tg.connect("local://"):
+        early = tg.ones(2)
+        with tg.connect(server), pytest.raises(RuntimeError, match=r"What is made before telegrad\.connect is in a"):
+            early + tg.ones(2)
+
+
+def test_an_error_of_a_call_has_no_other_before_it(session: tg.Session) -> None:
+    for size in (3, 3, 4):
+        with pytest.raises(RuntimeError) as raised:
+            tg.ones(2, size) + tg.ones(size + 2)
+        assert raised.value.__suppress_context__ or raised.value.__context__ is None
+
+
 def test_two_sessions_work_side_by_side(address: str) -> None:
     with tg.connect(address, seed=1), tg.connect(address, seed=1) as second:
         y = tg.ones(2)
@@ -372,3 +386,12 @@ def test_an_unknown_name_is_an_attribute_error(session: tg.Session) -> None:
         tg.ones(2).no_such_method()  # type: ignore[attr-defined]
     assert not hasattr(tg, "no_such_function")
     assert issubclass(UnknownTensor, LookupError)
+
+
+def test_a_view_that_the_strides_do_not_allow_is_refused_at_once(session: tg.Session) -> None:
+    for _ in range(3):
+        x = tg.ones(2, 3)
+        with pytest.raises(RuntimeError, match="view size is not compatible with input tensor's size and stride"):
+            x.t().view(6)
+        assert x.t().view(3, 2, 1).shape == (3, 2, 1)
+        assert x.t().contiguous().view(6).sum().item() == 6

@@ -209,6 +209,12 @@ def test_damaged_files_are_refused() -> None:
             tg.load(io.BytesIO(damaged))
 
 
+def test_a_file_of_another_kind_is_named(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("nothing to see here")
+    with pytest.raises(ValueError, match=r"notes\.txt was written neither by telegrad\.save, nor by safetensors"):
+        tg.load(tmp_path / "notes.txt")
+
+
 def test_what_cannot_be_saved_is_named(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"not SGD at 'optimizer'; save its state_dict\(\)"):
         tg.save({"optimizer": tg.optim.SGD(network(tg).parameters(), lr=0.1)}, tmp_path / "x")

@@ -17,6 +17,7 @@ HINTS: list[tuple[dict[str, Any], str]] = [
     ({"op": "optim_step", "inputs": [["x"]], "attrs": {"algorithm": "sgd", "lr": 0.1}}, '"settings": {"lr": 0.1}'),
     ({"op": "backward", "inputs": [["x"]]}, '"sum" or "mean"'),
     ({"op": "tensor", "outputs": ["t"], "attrs": {"data": [[1, 2], [3, None]]}}, "null at data[1][1]"),
+    ({"op": "tensor", "outputs": ["t"], "attrs": {"data": ["NaN", [1, "2,5"]]}}, "text at data[1][1]"),
     ({"op": "neg", "inputs": ["hole"]}, "did you mean 'whole'?"),
     ({"op": "dot", "inputs": ["x", "whole"]}, 'whole is int64: whole numbers in JSON become int64'),
     ({"op": "binary_cross_entropy_with_logits", "inputs": ["x", "whole"]}, '"dtype": "float32"'),

@@ -60,3 +60,10 @@ def test_a_flag_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit) as ended:
         main(["serve", "--wokers", "2"])
     assert ended.value.code == 2 and "unrecognized arguments: --wokers" in capsys.readouterr().err
+
+
+def test_an_empty_variable_is_one_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.setenv(f"TELEGRAD_{name.upper()}", "")
+    settings = Settings()
+    assert settings.data_dir is None and settings.max_sessions == Settings.model_fields["max_sessions"].default

@@ -129,6 +129,19 @@ def _with_inplace(name: str, function: Callable[..., Any]) -> Callable[..., Any]
     return document_added(call, INPLACE)
 
 
+def _with_warning(function: Callable[..., Any], warning: Callable[..., str | None]) -> Callable[..., Any]:
+    """Return ``function`` with torch's warning about arguments that are seldom meant."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if (text := warning(*args, **kwargs)) is not None:
+            warnings.warn(text, stacklevel=2)
+        return result
+
+    return call
+
+
 def _always_in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``relu_`` for ``relu``: the function with ``inplace=True``."""
 
@@ -153,8 +166,10 @@ def _find(name: str) -> Any:
         raise missing_attribute("telegrad.nn.functional", "nn.functional", name)
     if plain != name:  # relu_(x) is relu(x, inplace=True)
         return _always_in_place(name, __getattr__(plain))
-    function = getattr(OPS, key)
-    return _with_inplace(name, function) if CATALOGUE.overloads[key][0].takes_inplace else function
+    function, op = getattr(OPS, key), CATALOGUE.overloads[key][0]
+    if op.warning is not None:
+        function = _with_warning(function, op.warning)
+    return _with_inplace(name, function) if op.takes_inplace else function
 
 
 def __dir__() -> list[str]:

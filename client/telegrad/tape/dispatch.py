@@ -38,6 +38,7 @@ from telegrad_engine.tensor.call_cache import (
     with_stand_ins,
 )
 from telegrad_engine.tensor.execution import mark_as_inference, note_views
+from telegrad_engine.tensor.memory import follow, is_contiguous, layout
 from telegrad_engine.tensor.namespace import Apply, Resolve
 
 from ..aten import in_place_name
@@ -81,7 +82,8 @@ class PreparedCall(NodeBuilder):
         self.specs = [interned(spec.shape, spec.dtype) for spec in specs]
         self._recorded, self._hidden = RecordedCall(self.op, inputs, self._attrs, specs), hidden_specs(call)
         self.tracked = [(i, i) for i in self._recorded.tracked] if self._recorded.plan is not None else ()
-        self._checks, self.may_raise = self.op.value_check is not None, self.op.may_raise
+        self._checks = self.op.value_check is not None or self.op.strict_view
+        self.may_raise = self.op.may_raise
         order = range(len(inputs)) if self._order is None else [i for i in self._order if i is not None]
         self._is_plain = not call.many and not self.op.view and [*order] in ([0], [0, 1])
         """Whether it has one result, and one or two tensors, in the order of the inputs."""
@@ -239,9 +241,11 @@ def recording(
         try:
             prepared, step = known[found]
         except KeyError:
-            if _intern_specs(tensors):
-                return front(*args, **kwargs)
             prepared = step = None
+            if _intern_specs(tensors):
+                found = None
+        if prepared is None and found is None:  # outside of the handler, whose error an error would show as its context
+            return front(*args, **kwargs)
         if prepared is None and has_numbers:
             resolved = resolve(args, kwargs)
             op = None if resolved is None else resolved[0]
@@ -332,7 +336,9 @@ def _step_of(op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any], outputs: i
 
 
 def check_values(op: Op, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> None:
-    """Raise the error that the op would raise for the values of its inputs, if the client uploaded them itself."""
+    """Raise the error that the op would raise for the layout of its input, or for values that the client uploaded."""
+    if op.strict_view and not is_contiguous(inputs[0]):
+        follow(layout(inputs[0]), (op, attrs, 0))
     if op.value_check is None:
         return
     recorder, datas = inputs[0]._recorder, list(inputs)

@@ -48,6 +48,7 @@ def _of_two_sessions(one: Transport, other: Transport) -> InvalidOperation:
         return InvalidOperation(
             f"Expected all tensors to be of the same client, but found two clients of session {names[0]}"
         )
-    return InvalidOperation(
-        f"Expected all tensors to be in the same session, but found at least two: {names[0]} and {names[1]}"
-    )
+    text = f"Expected all tensors to be in the same session, but found at least two: {names[0]} and {names[1]}"
+    if one.url != other.url and "local://" in (one.url, other.url):
+        text += ". What is made before telegrad.connect is in a session of this process, local://"
+    return InvalidOperation(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -23,6 +23,7 @@ from ..optim.algorithms import OPTIMIZERS
 from ..schema.parameters import TensorListKind
 from ..schema.signature import Signature
 from .instructions import Instruction, names_in
+from .json_codec import NUMBER_WORDS
 from .overloads import find_op
 from .verb_params import OptionalTensorsKind, StateKind
 from .verbs import VERBS
@@ -33,6 +34,7 @@ MAX_SHOWN = 120
 MAX_COMPARED = 1000
 """The most names of tensors that a misspelt one is compared with."""
 NO_NULLS = 'there is null at {}; JavaScript writes NaN as null, so write it as the string "NaN"'
+NO_TEXT = "there is text at {}; numbers have no quotes, and a decimal point, as in 1.5"
 WHOLE = (
     "{} int64: whole numbers in JSON become int64, and JavaScript writes 2.0 as 2. If they are data to compute with, "
     'make the tensor with "dtype": "float32"'
@@ -46,18 +48,30 @@ def hint_for(error: TelegradError, instruction: Instruction, tensors: Mapping[st
     if isinstance(error, GradRequired) and "scalar outputs" in error.detail:
         return 'reduce it to one number first, with "sum" or "mean", or give the gradients that flow into it'
     if isinstance(error, InvalidArgument):
-        return _setting(instruction) or _list(instruction)
+        return _setting(instruction) or _list(instruction) or _text(error, instruction)
     if isinstance(error, DTypeMismatch | NotImplementedForDType):
         return _whole_numbers(instruction, tensors)
     if isinstance(error, InvalidOperation):
-        place = next(_nulls(instruction.attrs.get("data", ()), "data"), None)
+        place = next(_places(lambda value: value is None, instruction.attrs.get("data", ()), "data"), None)
         return None if place is None else NO_NULLS.format(place)
     return None
+
+
+def _text(error: TelegradError, instruction: Instruction) -> str | None:
+    """The hint for numbers that are written as text."""
+    if "invalid data type 'str'" not in error.detail:
+        return None
+    texts = _places(_is_text, instruction.attrs.get("data", ()), "data")
+    return NO_TEXT.format(next(texts, "data"))
 
 
 def _similar(unknown: Sequence[str], tensors: Mapping[str, Any]) -> str | None:
     found = get_close_matches(unknown[0], islice(tensors, MAX_COMPARED), n=1) if unknown else []
     return f"did you mean {found[0]!r}?" if found else None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value not in NUMBER_WORDS
 
 
 def _setting(instruction: Instruction) -> str | None:
@@ -97,13 +111,13 @@ def _whole_numbers(instruction: Instruction, tensors: Mapping[str, Any]) -> str 
     return WHOLE.format(f"{', '.join(whole)} {'is' if len(whole) == 1 else 'are'}")
 
 
-def _nulls(value: Any, place: str) -> Iterator[str]:
-    """The places of nulls in nested lists."""
-    if value is None:
+def _places(is_wrong: Callable[[Any], bool], value: Any, place: str) -> Iterator[str]:
+    """The places in nested lists of what is wrong there."""
+    if is_wrong(value):
         yield place
     elif isinstance(value, (list, tuple)):
         for index, each in enumerate(value):
-            yield from _nulls(each, f"{place}[{index}]")
+            yield from _places(is_wrong, each, f"{place}[{index}]")
 
 
 def _shown(value: Any) -> str:

@@ -30,7 +30,7 @@ PIECE = 2**14
 LONG = 2**16
 """The size in bytes of the longest text that is parsed in one call."""
 _LONG_NUMBERS = re.compile(rb"[0-9]{18}")
-_WORDS = {"NaN", "Infinity", "-Infinity"}
+NUMBER_WORDS = {"NaN", "Infinity", "-Infinity"}
 
 
 def loads(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
@@ -165,7 +165,7 @@ def from_lists(data: Any) -> Any:
             return [from_lists(x) for x in data]
         return data
     if isinstance(data, str):
-        if data not in _WORDS:
+        if data not in NUMBER_WORDS:
             raise InvalidArgument(f"new(): invalid data type 'str' ({data!r:.40})")
         return NumberKind().parse(data)
     return data

@@ -81,6 +81,8 @@ class MemoryUse(NamedTuple):
     """Whether the result is a view of the input."""
     may_copy: bool = False
     """Whether a view op makes a copy if the strides of its input do not allow a view."""
+    strict: bool = False
+    """Whether a view op raises an error if the strides of its input do not allow a view."""
     may_alias: bool = False
     """Whether a composite op may return an input or a view of one; otherwise such a result is copied."""
     repeats: bool = False
@@ -90,6 +92,7 @@ class MemoryUse(NamedTuple):
 DEFAULT_MEMORY = MemoryUse()
 NO_SCRATCH = MemoryUse(0.0)
 VIEW = MemoryUse(view=True)
+STRICT_VIEW = MemoryUse(view=True, strict=True)
 REPEATING_VIEW = MemoryUse(view=True, repeats=True)
 MAY_ALIAS = MemoryUse(may_alias=True)
 

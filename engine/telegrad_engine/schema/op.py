@@ -126,7 +126,8 @@ class Op(Signature):
         if calls and memory is DEFAULT_MEMORY:
             self.scratch = 0.0  # a single call that writes the result directly
         self.blocked, self.view = memory.blocked, memory.view
-        self.may_copy, self.may_alias, self.repeats = memory.may_copy, memory.may_alias, memory.repeats
+        self.may_copy, self.strict_view = memory.may_copy, memory.strict
+        self.may_alias, self.repeats = memory.may_alias, memory.repeats
         self.overlap = overlap
         self.autocast, self.batching = autocast, batching
         self.promotion = promotion
@@ -138,6 +139,8 @@ class Op(Signature):
         """``value_check(xp, *inputs, **attrs)`` raises the kernel's errors about the values of the inputs at the
         positions ``checked``; it needs only the shapes of the other inputs."""
         self.checked: tuple[int, ...] = ()
+        self.warning: Callable[..., str | None] | None = None
+        """What torch.nn.functional warns of: a function of a call's arguments that returns the text, or None."""
         self.may_raise = may_raise
         """Whether the kernel may raise an error because of its inputs' values, as opposed to shapes and dtypes."""
         self.rules: dict[str, Rule] = {}
@@ -224,6 +227,10 @@ class Op(Signature):
     def without_gradient(self, names: Callable[..., Sequence[str]]) -> None:
         """Declare that the inputs with the names that ``names(**attrs)`` returns have the gradient None."""
         self.nondifferentiable_inputs = with_defaults(names, self)
+
+    def warns(self, warning: Callable[..., str | None]) -> None:
+        """Declare what torch.nn.functional warns of; see ``warning``."""
+        self.warning = warning
 
     def checks(self, *names: str) -> Callable[[Rule], Rule]:
         """Declare a check of these inputs' values that raises the kernel's errors without running the kernel."""
@@ -406,7 +413,7 @@ def unknown_op(name: str, known: Mapping[str, Any]) -> UnknownOp:
     """The error for an op that does not exist, with suggestions of similar names."""
     import difflib
 
-    near = difflib.get_close_matches(name, known, n=3)
+    near = sorted(difflib.get_close_matches(name, known, n=3), key=lambda key: not name.startswith(key))
     hint = f"; did you mean {', '.join(near)}?" if near else "; GET /v1/ops lists all of them"
     return UnknownOp(f"unknown op {name!r:.80}{hint}", op=name[:80])
 

@@ -21,6 +21,17 @@ from ..guards import check_dtype, check_floats, kernel_name, no_kernel
 from .classification_loss import check_cast, check_reduction, check_weighted, reduce_loss, share, weighted
 
 
+def _different_sizes(input: Any, target: Any, *_: Any, **__: Any) -> str | None:
+    """Torch's warning about a loss of tensors that are broadcast, which is seldom what was meant."""
+    if input.shape == target.shape:
+        return None
+    return (
+        f"Using a target size ({torch_size(target.shape)}) that is different to the input size "
+        f"({torch_size(input.shape)}). This will likely lead to incorrect results due to broadcasting. "
+        "Please ensure they have the same size."
+    )
+
+
 def _reduce_pairs(xp: Any, losses: Callable[[Any, Any], Any], input: Any, target: Any, reduction: str) -> Any:
     """``losses(input, target)`` unreduced, or its mean or sum, computed in blocks."""
     if reduction == "none":
@@ -184,6 +195,10 @@ def huber_loss(
     check_weighted(input, weight, reduction)
     losses = F.huber_losses(input, target, reduction="none", delta=delta)
     return reduce_loss(F, losses * weight, reduction)
+
+
+for _loss in (l1_loss, mse_loss, smooth_l1_loss, huber_loss):
+    _loss.warns(_different_sizes)
 
 
 # Divergence and cosine losses ----------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from ...schema.declaration import (
     NO_SCRATCH,
     PRIVATE,
     REPEATING_VIEW,
+    STRICT_VIEW,
     UNCHECKED,
     VIEW,
     scratch,
@@ -56,7 +57,7 @@ def reshape(xp: Any, input: Array, shape: Ints) -> Any:
     return xp.reshape(input, shape)
 
 
-@op(_reshape_rule, variants=METHOD_OF_TORCH, memory=VIEW, batching=shape_rules.reshape)
+@op(_reshape_rule, variants=METHOD_OF_TORCH, memory=STRICT_VIEW, batching=shape_rules.reshape)
 def view(xp: Any, input: Array, shape: Ints) -> Any:
     """The same memory in another shape; one size may be -1."""
     try:
