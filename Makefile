@@ -16,7 +16,8 @@ NOTEBOOK := client/telegrad/notebook/static
 PACKAGES := 'import sysconfig; print(sysconfig.get_path("purelib"))'
 # Says every few seconds what a long command does.
 PROGRESS := $(PYTHON) .ci/progress.py
-PIP_INSTALL := -m pip install --no-input --disable-pip-version-check
+# Modules are compiled when they are first imported: to compile all of them takes longer than to unpack them.
+PIP_INSTALL := -m pip install --no-input --disable-pip-version-check --no-compile
 INSTALL := $(PROGRESS) $(BIN)/python $(PIP_INSTALL) --constraint constraints.txt --build-constraint constraints.txt
 
 # After a run that has passed whole.
@@ -28,7 +29,7 @@ FIRST_demo := the packages, NumPy, SciPy, FastAPI and scikit-learn (360 MB in $(
 FIRST_test := the packages, pytest and PyTorch (1 GB in $(VENV), or 6 GB with CUDA: see CONTRIBUTING.md). That takes some minutes
 TEST_TIME := five to ten minutes on two cores
 GATEWAY_TIME := about 5 minutes on two cores
-ALL_TIME := about half an hour on two cores
+ALL_TIME := some twenty minutes on two cores
 
 # More processes than the two cores: tests wait, mostly for servers that start. Neighbours share the servers of a module,
 # so each process begins with tests in a row.
@@ -42,7 +43,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: .first-demo .first-test help demo test test-all test-gpu test-gateway test-clients test-openapi test-scale test-versions \
-	digests-clients digests-console digests-scale digests-versions coverage toolchains browser bench-gpu chaos serve check docs docs-pages docs-serve bench load \
+	digests-clients digests-console digests-gpu digests-scale digests-versions coverage toolchains browser bench-gpu chaos serve check docs docs-pages docs-serve bench load \
 	openapi stubs console test-console screenshots dist format clean
 
 help: ## Show this list
@@ -74,6 +75,7 @@ test-gpu: $(VENV)/.stamp-gpu ## Run the ops on CuPy; without an NVIDIA GPU, on a
 		$(BIN)/python -m pytest $(BACKENDS) --device cuda $(ARGS) && \
 		$(BIN)/python -m pytest tests/end_to_end/test_gpu.py $(ARGS); \
 	else echo "test-gpu: nvidia-smi finds no NVIDIA GPU here, so nothing was computed on one"; fi
+	@if [ -n "$$CI" ] && [ -z "$(ARGS)" ]; then $(call record,gpu); fi
 
 test-gateway: $(VENV)/.stamp-test ## The tests of the SDK and REST once more, through a gateway with two workers
 	@echo "These tests take $(GATEWAY_TIME); ARGS=--all runs all of them"
@@ -105,6 +107,11 @@ digests-console:
 	@sha256sum $(sort $(shell find console tests/console service/telegrad_service/console engine/telegrad_engine/inspection \
 		-type f -not -path '*/node_modules/*' -not -path '$(CONSOLE)/*' -not -path '*/__pycache__/*')) \
 		service/telegrad_service/resources/graph.py openapi/*.json constraints.txt
+
+# CuPy, the stand-in for it, and all that computes on them.
+digests-gpu:
+	@sha256sum pyproject.toml constraints.txt tests/conftest.py $(sort $(shell find engine tests/engine tests/op_cases \
+		tests/fake_gpu -type f \( -name '*.py' -o -name '*.toml' \)))
 
 digests-scale:
 	@sha256sum constraints.txt docs/explanation/scale.md docs/explanation/simulation.md docs/explanation/cluster-measured.md \
