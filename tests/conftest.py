@@ -181,8 +181,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if pages := found[BLOCKS]:
         terminalreporter.section("blocks of code on the pages of the documentation")
         reasons = Counter(reason for _, skipped in pages for reason in skipped)
-        ran, count = sum(ran for ran, _ in pages), reasons.total()
-        terminalreporter.write_line(f"{ran} of {ran + count} blocks on {len(pages)} pages ran; {count} were skipped:")
+        ran = sum(ran for ran, _ in pages)
+        count = ran + reasons.total()
+        other = sum(reasons.pop(reason) for reason in list(reasons) if reason.startswith("tests/"))
+        terminalreporter.write_line(
+            f"{ran} of {count} blocks on {len(pages)} pages ran, {other} run in other tests, "
+            f"{reasons.total()} were skipped:"
+        )
         for reason, each in reasons.most_common():
             terminalreporter.write_line(f"{each:4} {reason}")
     if held := sum(found[HELD]):

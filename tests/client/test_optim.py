@@ -9,6 +9,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -84,16 +85,22 @@ def run(lib: Any, name: str, options: Options) -> tuple[list[Any], Any]:
     return problem.run(optimizer, {"LBFGS": 1, "Muon": 6}.get(name, STEPS)), optimizer.state_dict()
 
 
-@pytest.mark.parametrize("name", INFOS)
-def test_every_configuration_agrees(session: tg.Session, name: str) -> None:
+@cache
+def configurations(name: str) -> list[tuple[Options, Any]]:
+    """An optimizer's options, and what torch gives with them, for the sessions of all addresses."""
     given = [each.kwargs for each in INFOS[name].optim_inputs_func("cpu")]
     assert given
-    for options in [*given, *MORE.get(name, [])]:
+    return [(each, None if name == "SparseAdam" else run(torch, name, each)) for each in [*given, *MORE.get(name, [])]]
+
+
+@pytest.mark.parametrize("name", INFOS)
+def test_every_configuration_agrees(session: tg.Session, name: str) -> None:
+    for options, of_torch in configurations(name):
         if name == "SparseAdam":  # it needs sparse gradients, which are not supported
             same_error(lambda lib: run(lib, name, options), whole=True)  # noqa: B023
             continue
         waits = session.recorder.waits
-        (ours, state), (theirs, their_state) = (run(lib, name, options) for lib in (tg, torch))
+        (ours, state), (theirs, their_state) = run(tg, name, options), of_torch
         exact = not any(map(torch.is_tensor, options.values()))
         assert name == "LBFGS" or session.recorder.waits == waits or not exact
         check(ours, theirs, 1e-12 if exact and name in EXACT else 1e-6, str(options))

@@ -54,17 +54,18 @@ def taken(function: Any, op: Op) -> bool | None:
     return False if refused else None
 
 
-@pytest.mark.parametrize("op", OPS, ids=lambda op: op.key)
-def test_out_is_taken_where_torch_takes_it(op: Op) -> None:
-    function = getattr(importlib.import_module(op.namespace), op.public, None)
-    if function is None or len(CATALOGUE.overloads[op.name]) > 1:
-        pytest.skip("a method, or several functions under one name")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        expected = taken(function, op)
-    if expected is None:
-        pytest.skip("no case tells")
-    assert keyword_arguments.takes_out(op.name) == expected
+def test_out_is_taken_where_torch_takes_it() -> None:
+    told = 0
+    for op in OPS:
+        function = getattr(importlib.import_module(op.namespace), op.public, None)
+        if function is None or len(CATALOGUE.overloads[op.name]) > 1:
+            continue  # a method, or several functions under one name
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = taken(function, op)
+        assert expected is None or keyword_arguments.takes_out(op.name) == expected, op.key
+        told += expected is not None
+    assert told > 250
 
 
 @pytest.mark.parametrize("name", ["relu", "ravel", "reshape", "isnan", "flip"])

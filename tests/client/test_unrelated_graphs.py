@@ -110,6 +110,8 @@ class Passes:
 @pytest.mark.parametrize("alive", [True, False], ids=["alive", "gone"])
 @pytest.mark.parametrize("body", bodies(Passes), ids=lambda body: body.__name__)
 def test_passes_over_other_graphs_are_torchs(body: Callable[[Any], Any], alive: bool) -> None:
+    gc.freeze()  # a collection would else look through all that was imported, which takes a quarter of a second
+
     def beside(lib: Any) -> Any:
         others = elsewhere(lib)
         if not alive:

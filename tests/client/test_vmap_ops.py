@@ -41,6 +41,9 @@ REFUSED = {
 }
 """Ops that are refused for some arguments: shapes that depend on values, or writes to shared tensors."""
 
+WRONG = (RuntimeError, TypeError, ValueError, IndexError, AssertionError, ZeroDivisionError, OverflowError)
+"""What wrong calls raise, of which there are tests elsewhere."""
+
 CHECKED = [
     op
     for op in CATALOGUE
@@ -90,22 +93,27 @@ def check(op: Op, case: Case, dtype: Any) -> None:
         return
     samples = [arrays(case, dtype, seed) for seed in range(SIZE)]
     function = function_of(op)
-    for batched in which_are_batched(list(samples[0])):
-        shared = {key: tg.tensor(array) for key, array in samples[0].items() if key not in batched}
+    first, *others = [{key: tg.tensor(array) for key, array in sample.items()} for sample in samples]
 
-        def call(tensors: dict[int, Any]) -> Any:
-            args = [filled(a, tensors) for a in case.args]
-            return outputs(function(*args, **{k: filled(v, tensors) for k, v in case.kwargs.items()}))
+    def call(tensors: dict[int, Any]) -> Any:
+        args = [filled(a, tensors) for a in case.args]
+        return outputs(function(*args, **{k: filled(v, tensors) for k, v in case.kwargs.items()}))
 
+    try:
+        of_first = call(first)
+    except WRONG:
+        return
+    for batched in which_are_batched(list(first)):
+        shared = {key: tensor for key, tensor in first.items() if key not in batched}
         try:
-            rows = [call(shared | {key: tg.tensor(sample[key]) for key in batched}) for sample in samples]
-            expected = [np.stack([t.numpy() for t in column]) for column in zip(*rows, strict=True)]
-        except (RuntimeError, TypeError, ValueError, IndexError, AssertionError, ZeroDivisionError, OverflowError):
-            continue  # a wrong call, of which there are tests elsewhere
+            rows = [of_first, *[call(shared | {key: other[key] for key in batched}) for other in others]]
+            expected = [tg.stack(column).numpy() for column in zip(*rows, strict=True)]
+        except WRONG:
+            continue
         whole = {key: tg.tensor(np.stack([sample[key] for sample in samples])) for key in batched}
 
         try:
-            actual = tg.func.vmap(lambda tensors, call=call, shared=shared: tuple(call(shared | tensors)))(whole)
+            actual = tg.func.vmap(lambda tensors, shared=shared: tuple(call(shared | tensors)))(whole)
         except RuntimeError as error:
             if op.key in REFUSED and str(error).startswith(REFUSED[op.key]):
                 continue
@@ -163,9 +171,9 @@ def check_gradients(op: Op, case: Case) -> None:
 
     try:
         rows = [gradient(*parts(sample)) for sample in samples]
-        expected = {key: np.stack([row[key].numpy() for row in rows]) for key in moving}
-    except (RuntimeError, TypeError, ValueError, IndexError, AssertionError, ZeroDivisionError, OverflowError):
-        return  # a wrong call, or an op without a derivative
+        expected = {key: tg.stack([row[key] for row in rows]).numpy() for key in moving}
+    except WRONG:
+        return  # or an op without a derivative
     actual = tg.func.vmap(gradient)(*parts({k: np.stack([s[k] for s in samples]) for k in samples[0]}))
     for key in moving:
         np.testing.assert_allclose(actual[key].numpy(), expected[key], 1e-6, 1e-9, err_msg=str(case))

@@ -1,7 +1,8 @@
 """Runs the blocks of code on a page in order: Python, shell and JavaScript; JSON, TOML and YAML are parsed.
 
 What a page starts with ``telegrad serve`` is the page's server; without such a block it is one that the tests
-started. The address that pages name stands for it. A page's blocks share one Python process, one shell and one folder.
+started. The address that pages name stands for it. What a page calls a server on another machine is one with TLS and
+keys, which the tests have started too. A page's blocks share one Python process, one shell and one folder.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ from ..servers import END_WITH_TESTS, address_in
 ROOT = Path(__file__).parents[2]
 ADDRESS = "http://127.0.0.1:8000"
 """The address of the server on every page."""
+ELSEWHERE, KEY = "https://gpu.example.org:8000", "tg_…"
+"""The address of a server on another machine, and a key that it takes."""
+CERTIFICATES = "SSL_CERT_FILE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"
+"""Variables that name the file of the authorities to trust, of Python, curl and Node.js."""
 MARK = "end-of-block"
 LONGEST_S = 60
 FENCE = re.compile(r"^ *```([^\n`]+)$", re.MULTILINE)
@@ -37,6 +42,15 @@ TEXTS = {"text", "http"}
 """The languages of blocks that are no code."""
 PRINTED = re.compile(r"^ *(?:print|console\.log)\(.*\)[;]?  ?(?:#|//) (.+)$", re.MULTILINE)
 """A call that prints, with what it prints in a comment."""
+INTERRUPTED = re.compile(r"^(.+?) +# .*until Ctrl-C$", re.MULTILINE)
+"""A command that goes on until it is interrupted."""
+INTERRUPT = """
+until_interrupted() {
+    timeout --signal=INT 3 "$@" > seen || test $? = 124
+    test -s seen
+}
+"""
+"""Runs a command, which has to print something, and interrupts it."""
 SERVE = re.compile(r"^(?:\w+=\S+ )*telegrad serve\b(?!.*--help).*(?:\\\n.*)*", re.MULTILINE)
 
 
@@ -50,6 +64,15 @@ def json_texts(source: str) -> list[Any]:
     return found
 
 
+class Elsewhere(NamedTuple):
+    """A server with TLS and keys."""
+
+    url: str
+    key: str
+    authority: Path
+    """The file of the authority that has signed its certificate."""
+
+
 class Ran(NamedTuple):
     """What became of the blocks of a page."""
 
@@ -61,8 +84,10 @@ class Ran(NamedTuple):
 class Page:
     """A page whose blocks are run in a folder of its own. Use it in a ``with`` statement."""
 
-    def __init__(self, path: Path, folder: Path, server: Callable[[], str]) -> None:
+    def __init__(self, path: Path, folder: Path, server: Callable[[], str], elsewhere: Callable[[], Elsewhere]) -> None:
         self._path, self._folder, self._server = path, folder, server
+        self._text = path.read_text(encoding="utf-8")
+        self._elsewhere = elsewhere() if ELSEWHERE in self._text else None
         self._address: str | None = None
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._stack = ExitStack()
@@ -74,6 +99,8 @@ class Page:
         (self._folder / "telegrad").symlink_to(ROOT)
         for name in ("examples", "openapi"):
             (project / name).symlink_to(ROOT / name)
+        if self._elsewhere is not None:
+            (project / "own-ca.pem").symlink_to(self._elsewhere.authority)
         (home / ".curlrc").write_text("fail-with-body\nno-progress-meter\n")  # so that an error ends the shell
         return self
 
@@ -88,7 +115,6 @@ class Page:
 
     def run(self) -> Ran:
         """Run all blocks. Raises AssertionError for one that fails, and for one that is neither run nor skipped."""
-        text = self._path.read_text(encoding="utf-8")
         runners = {
             "python": self._python, "pycon": self._session, "js": self._javascript,
             "sh": self._shell, "bash": self._shell,
@@ -96,7 +122,7 @@ class Page:
             "toml": lambda source, _: tomllib.loads(source),
             "yaml": lambda source, _: [*YAML().load_all(source)],
         }  # fmt: skip
-        languages = {language.strip() for language in FENCE.findall(text)} - TEXTS
+        languages = {language.strip() for language in FENCE.findall(self._text)} - TEXTS
         parsers = [CodeBlockParser(language, self._runner(runners.get(language))) for language in sorted(languages)]
         document = Sybil([*parsers, SkipParser()], path=str(self._path.parent)).parse(self._path)
         ran, skipped = 0, []
@@ -141,7 +167,7 @@ class Page:
             return
         process = self._process("sh", ["bash", "-eu", "-o", "pipefail"])
         file = self._folder / "block.sh"
-        file.write_text(self._replaced(source))
+        file.write_text(INTERRUPT + INTERRUPTED.sub(r"until_interrupted \1", self._replaced(source)))
         self._answer(process, f". {file} < /dev/null; echo; echo {MARK} 0", f"{place}:\n{source}")
 
     def _javascript(self, source: str, place: str) -> None:
@@ -151,7 +177,7 @@ class Page:
             raise unittest.SkipTest("there is no Node.js")
         command = [node, "--input-type=module", "--eval", self._replaced(source)]
         done = subprocess.run(
-            command, capture_output=True, text=True, cwd=self._cwd, env=self._environment, check=False
+            command, capture_output=True, text=True, cwd=self._cwd, env=self._environment, check=False, input="\n"
         )
         assert done.returncode == 0, (place, done.stdout, done.stderr)
         self._check(source, done.stdout, place)
@@ -179,6 +205,8 @@ class Page:
             assert found, f"{place} says {said!r}; printed was {printed}"
 
     def _replaced(self, source: str) -> str:
+        if self._elsewhere is not None:
+            source = source.replace(ELSEWHERE, self._elsewhere.url).replace(KEY, self._elsewhere.key)
         if ADDRESS not in source and "127.0.0.1:8000" not in source:
             return source
         if self._address is None:
@@ -219,4 +247,7 @@ class Page:
     def _environment(self) -> dict[str, str]:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("TELEGRAD_", "XDG_"))}
+        if self._elsewhere is not None:
+            kept["TELEGRAD_API_KEY"] = self._elsewhere.key
+            kept |= dict.fromkeys(CERTIFICATES, str(self._elsewhere.authority))
         return kept | {"HOME": str(self._folder / "home"), "PATH": path}

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import trustme
 from tools.site import stage
 
 from telegrad_engine.errors import ERRORS
@@ -15,8 +16,8 @@ from telegrad_engine.schema.op import CATALOGUE
 from telegrad_service.settings import Settings, WorkerSettings
 
 from ..conftest import BLOCKS
-from ..servers import running_server
-from .blocks import ROOT, Page
+from ..servers import running, running_server, telegrad
+from .blocks import ROOT, Elsewhere, Page
 
 WRITTEN = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
 OF_ROOT = ["../README.md", "../CONTRIBUTING.md", "../SECURITY.md"]
@@ -51,29 +52,58 @@ def server() -> Iterator[Callable[[], str]]:
         yield start
 
 
-def run(path: Path, folder: Path, server: Callable[[], str], record: Callable[[str, object], None]) -> None:
-    folder.mkdir(exist_ok=True)
-    with Page(path, folder, server) as page:
-        record(BLOCKS, tuple(page.run()))
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Elsewhere]]:
+    """A server with TLS and a key, started when a page needs it."""
+    started: list[Elsewhere] = []
+    with ExitStack() as stack:
+
+        def start() -> Elsewhere:
+            if not started:
+                folder = tmp_path_factory.mktemp("elsewhere")
+                ca, certificate, database = folder / "ca.pem", folder / "server.pem", f"sqlite:///{folder}/keys.db"
+                authority = trustme.CA()
+                authority.cert_pem.write_to_path(ca)
+                authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
+                key = telegrad("keys", "create", "--tenant=reader", TELEGRAD_DATABASE_URL=database).stdout.strip()
+                flags = f"--tls-cert={certificate}", f"--database-url={database}"
+                url, _ = stack.enter_context(running(*flags))
+                started.append(Elsewhere(url, key, ca))
+            return started[0]
+
+        yield start
+
+
+Run = Callable[[Path, Path], None]
+
+
+@pytest.fixture
+def run(
+    server: Callable[[], str], elsewhere: Callable[[], Elsewhere], record_property: Callable[[str, object], None]
+) -> Run:
+    """Runs the blocks of a page in a folder, and records how many they were."""
+
+    def run(path: Path, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        with Page(path, folder, server, elsewhere) as page:
+            record_property(BLOCKS, tuple(page.run()))
+
+    return run
 
 
 @pytest.mark.every
 @pytest.mark.parametrize("name", [*WRITTEN, *OF_ROOT])
-def test_the_blocks_of_a_page_run(
-    name: str, tmp_path: Path, server: Callable[[], str], record_property: Callable[[str, object], None]
-) -> None:
-    run(ROOT / "docs" / name, tmp_path, server, record_property)
+def test_the_blocks_of_a_page_run(name: str, tmp_path: Path, run: Run) -> None:
+    run(ROOT / "docs" / name, tmp_path)
 
 
 @pytest.mark.every
 @pytest.mark.parametrize("place", GENERATED)
-def test_the_blocks_of_pages_made_from_the_code_run(
-    place: str, pages: Path, tmp_path: Path, server: Callable[[], str], record_property: Callable[[str, object], None]
-) -> None:
+def test_the_blocks_of_pages_made_from_the_code_run(place: str, pages: Path, tmp_path: Path, run: Run) -> None:
     found = sorted(pages.glob(f"{place}.md" if place.endswith("*") else f"{place}/*.md")) or [pages / place]
     for path in found:
         if path.relative_to(pages).as_posix() not in WRITTEN:
-            run(path, tmp_path / path.stem, server, record_property)
+            run(path, tmp_path / path.stem)
 
 
 def test_the_reference_has_everything(pages: Path) -> None:

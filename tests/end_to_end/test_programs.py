@@ -20,6 +20,12 @@ NUMBER = re.compile(r"-?\d+\.\d+")
 TOLERANCE = {"transformer_amp": 0.02}
 """bfloat16 has 8 bits: sums that are taken in another order differ in the third digit."""
 TIMEOUT_S = 200
+RUNS = """
+import runpy, sys
+for path in sys.argv[1:]:
+    runpy.run_path(path, run_name="__main__")
+    print(end="\\f", flush=True)
+"""
 
 
 def with_the_import_changed(text: str) -> str:
@@ -32,10 +38,10 @@ def with_the_import_changed(text: str) -> str:
     return changed
 
 
-def printed(script: Path, **environment: str) -> str:
-    """What a program prints, in a process of its own."""
+def printed(*scripts: Path, **environment: str) -> list[str]:
+    """What each of some programs prints, one after another in one process."""
     done = subprocess.run(
-        [sys.executable, script],
+        [sys.executable, "-c", RUNS, *scripts],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -44,7 +50,9 @@ def printed(script: Path, **environment: str) -> str:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     # torch's profiler writes lines of its own, about its devices.
-    return "".join(line for line in done.stdout.splitlines(keepends=True) if not line.startswith("USDT:"))
+    found = re.sub(r"^USDT:.*\n", "", done.stdout, flags=re.MULTILINE).split("\f")
+    assert len(found) == len(scripts) + 1
+    return found[:-1]
 
 
 def test_there_are_six() -> None:
@@ -52,16 +60,16 @@ def test_there_are_six() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", NAMES)
-def test_the_same_numbers_with_the_import_changed(name: str, server: str, tmp_path: Path) -> None:
-    text = (PROGRAMS / f"{name}.py").read_text()
-    changed = tmp_path / f"{name}.py"
-    changed.write_text(with_the_import_changed(text))
-    expected = printed(PROGRAMS / f"{name}.py")
-    found = printed(changed, TELEGRAD_URL=server)
-    assert NUMBER.sub("#", found) == NUMBER.sub("#", expected)
-    numbers = [float(number) for number in NUMBER.findall(expected)]
-    assert numbers
-    assert [float(number) for number in NUMBER.findall(found)] == pytest.approx(
-        numbers, rel=0, abs=TOLERANCE.get(name, 2e-3)
-    )
+def test_the_same_numbers_with_the_import_changed(server: str, tmp_path: Path) -> None:
+    """Those on torch share a process, because it takes long to import torch."""
+    scripts = [PROGRAMS / f"{name}.py" for name in NAMES]
+    for name, script, expected in zip(NAMES, scripts, printed(*scripts), strict=True):
+        changed = tmp_path / f"{name}.py"
+        changed.write_text(with_the_import_changed(script.read_text()))
+        [found] = printed(changed, TELEGRAD_URL=server)
+        assert NUMBER.sub("#", found) == NUMBER.sub("#", expected), name
+        numbers = [float(number) for number in NUMBER.findall(expected)]
+        assert numbers, name
+        assert [float(number) for number in NUMBER.findall(found)] == pytest.approx(
+            numbers, rel=0, abs=TOLERANCE.get(name, 2e-3)
+        ), name

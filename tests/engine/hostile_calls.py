@@ -68,21 +68,26 @@ class Caller:
     def fresh(self) -> Session:
         """A session with the tensors that calls are made with."""
         session = Session(max_bytes=SESSION_BYTES)
-        for name, array in TENSORS.items():
-            requires_grad = name in FLOATS and self.rng.random() < 0.5
-            session.run([Instruction("tensor", [], [name], {"data": array, "requires_grad": requires_grad})])
+        attrs = {
+            name: {"data": array, "requires_grad": name in FLOATS and self.rng.random() < 0.5}
+            for name, array in TENSORS.items()
+        }
+        session.run([Instruction("tensor", [], [name], each) for name, each in attrs.items()])
+        self.changed = False
         return session
 
     def call(self, op: Op) -> Instruction:
         """Call an op, and differentiate what comes out. Raises what it raises."""
-        if op.inplace:
+        if self.changed:
             self.session = self.fresh()
         rng = self.rng
         given = [p for p in op.tensor_params if p.default is REQUIRED or rng.random() < 0.5]
         inputs = [self.tensor(p.kind) if p in given else None for p in op.tensor_params]
         attrs = {p.name: self.value(p.kind) for p in op.attr_params if p.default is REQUIRED or rng.random() < 0.6}
-        name = op.key + "_" * (op.inplace and rng.random() < 0.3)
-        instruction = Instruction(name, inputs, None, {k: v for k, v in attrs.items() if v is not None})
+        self.changed = op.inplace and rng.random() < 0.3
+        instruction = Instruction(
+            op.key + "_" * self.changed, inputs, None, {k: v for k, v in attrs.items() if v is not None}
+        )
         self.session.run([instruction])
         self.differentiate(instruction.outputs)
         return instruction
@@ -93,8 +98,7 @@ class Caller:
         try:
             for name in made:
                 if self.session.tensors[name].requires_grad:
-                    self.session.run([Instruction("sum", [name], ["loss"])])
-                    self.session.run([Instruction("backward", [("loss",)])])
+                    self.session.run([Instruction("sum", [name], ["loss"]), Instruction("backward", [("loss",)])])
                     break
         finally:
             self.session.run([Instruction("free", [tuple(made) + ("loss",) * ("loss" in self.session.tensors)])])

@@ -6,10 +6,10 @@ Internals: the files ``parameters.toml`` and the places in them that hold.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 import torch
 
 import telegrad_engine
@@ -17,7 +17,7 @@ from telegrad_engine.optim.algorithms import OPTIMIZERS
 from telegrad_engine.optim.algorithms import __name__ as ALGORITHMS
 from telegrad_engine.program import VERBS
 from telegrad_engine.schema.descriptions import FILE, RETURNS, entries, table
-from telegrad_engine.schema.op import CATALOGUE, Op
+from telegrad_engine.schema.op import CATALOGUE
 
 OPS = [op for op in CATALOGUE if not op.private]
 FOLDER = Path(telegrad_engine.__file__).parent
@@ -68,10 +68,8 @@ def test_every_parameter_has_a_description() -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("op", OPS, ids=lambda op: op.key)
-def test_every_op_says_what_it_does_and_returns(op: Op) -> None:
-    assert op.doc
-    assert op.returns
+def test_every_op_says_what_it_does_and_returns() -> None:
+    assert not [op.key for op in OPS if not (op.doc and op.returns)]
 
 
 def test_every_description_is_of_something() -> None:
@@ -97,9 +95,7 @@ def test_descriptions_are_sentences() -> None:
         assert text.count("``") % 2 == 0, place
 
 
-@pytest.mark.parametrize("op", [op for op in OPS if op.torch_name], ids=lambda op: op.key)
-def test_the_name_in_torch_is_one_of_torch(op: Op) -> None:
-    found: Any = torch
-    for part in op.torch_name.split(".")[1:]:
-        found = getattr(found, part)
-    assert callable(found)
+def test_the_name_in_torch_is_one_of_torch() -> None:
+    for op in OPS:
+        if op.torch_name:
+            assert callable(attrgetter(op.torch_name.removeprefix("torch."))(torch)), op.torch_name

@@ -51,33 +51,38 @@ OTHERWISE = {
     "scatter_reduce": "prod",  # torch has no rule where an index occurs twice
 }
 """What the case's text has in it where the transposed derivative is not torch's forward rule."""
-CASES = [
-    (op, case)
-    for op in CATALOGUE
-    if op.differentiable and not (op.internal or op.random)
-    for case in cases_of(op)[:4]
-    if OTHERWISE.get(op.key, "nothing") not in repr(case)
-]
 
 
-@pytest.mark.parametrize(("op", "case"), CASES, ids=lambda v: getattr(v, "key", None))
-def test_the_tangents_of_every_op_are_torchs(op: Op, case: Case) -> None:
+def cases(op: Op) -> list[Case]:
+    return [case for case in cases_of(op)[:4] if OTHERWISE.get(op.key, "nothing") not in repr(case)]
+
+
+OPS = [op for op in CATALOGUE if op.differentiable and not (op.internal or op.random) and cases(op)]
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.key)
+def test_the_tangents_of_every_op_are_torchs(op: Op) -> None:
+    for case in cases(op):
+        hold(op, case)
+
+
+def hold(op: Op, case: Case) -> None:
     try:
         arrays = oracle.arrays_of(case, np.dtype(np.float64))
         call = oracle.with_dtypes(oracle.build(case, arrays, oracle.make_torch), torch)
         with torch_forward_ad.dual_level():
             expected = tangents(torch_forward_ad, call, oracle.make_torch, oracle.torch_function(op))
-    except (*oracle.ERROR_BASES, ValueError) as error:
-        pytest.skip(f"torch has no forward mode here: {error!s:.60}")
+    except (*oracle.ERROR_BASES, ValueError):
+        return  # torch has no forward mode here
     call = oracle.with_dtypes(oracle.build(case, arrays, tg.tensor), tg.dtypes)
     with forward_ad.dual_level():
         found = tangents(forward_ad, call, tg.tensor, oracle.our_function(op))
     for ours, theirs in zip(found, expected, strict=True):
         if theirs is None or ours is None:
-            assert theirs is None or not theirs.detach().abs().sum(), "torch has a tangent"
-            assert ours is None or not ours.detach().abs().sum().item(), "torch has none"
+            assert theirs is None or not theirs.detach().abs().sum(), f"torch has a tangent of {case}"
+            assert ours is None or not ours.detach().abs().sum().item(), f"torch has no tangent of {case}"
         else:
-            oracle.assert_close(ours.detach(), theirs.detach(), "tangent")
+            oracle.assert_close(ours.detach(), theirs.detach(), f"tangent of {case}")
 
 
 def test_an_op_that_is_not_differentiable_twice() -> None:

@@ -90,7 +90,7 @@ def test_long_texts_nest_no_deeper_than_short_ones() -> None:
         json_codec.loads(text, 9)
 
 
-N = 2**17
+N = 2**15
 INTS, FLOATS = list(range(N)), (np.arange(N) / 3).tolist()
 NUMBERS = {
     "ints": INTS,
@@ -125,11 +125,11 @@ def outcome(data: Any, dtype: str | None) -> Any:
     return array.shape, array.dtype, array.tobytes()
 
 
-@pytest.mark.parametrize("dtype", [None, "float64", "int64", "int8"])
 @pytest.mark.parametrize("name", NUMBERS)
-def test_long_lists_become_the_tensors_that_short_ones_do(name: str, dtype: str | None) -> None:
-    text = json_codec.dumps({"id": "x", "data": NUMBERS[name]})
-    assert outcome(json_codec.loads(text)["data"], dtype) == outcome(NUMBERS[name], dtype)
+def test_long_lists_become_the_tensors_that_short_ones_do(name: str) -> None:
+    data = json_codec.loads(json_codec.dumps({"id": "x", "data": NUMBERS[name]}))["data"]
+    for dtype in (None, "float64", "int64", "int8"):
+        assert outcome(data, dtype) == outcome(NUMBERS[name], dtype), dtype
 
 
 def test_what_was_read_can_be_written() -> None:

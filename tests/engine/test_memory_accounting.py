@@ -275,7 +275,7 @@ def profile(session: Session) -> None:
 
 
 def functions(session: Session) -> None:
-    for number in range(6):
+    for number in range(2):
         steps = [op("add", [f"t{i - 1}" if i else "x", 1.0], f"t{i}") for i in range(9000)]
         forward = {"inputs": ["x"], "instructions": steps, "outputs": ["t8999"]}
         definition = {"name": f"f{number}", "forward": forward}

@@ -140,7 +140,7 @@ def _scaled(case: Case, dimensions: Callable[[int], Sequence[int]], factor: int)
             shape = list(_shape(value))
             factors = [factor if d in dimensions(len(shape)) and n > 1 else 1 for d, n in enumerate(shape)]
             if value.values is not None:
-                return T(values=np.tile(value.values, factors).tolist(), dtype=value.dtype, constant=value.constant)
+                return T(values=np.tile(value.values, factors), dtype=value.dtype, constant=value.constant)
             shape = [n * f for n, f in zip(shape, factors, strict=True)]
             return T(*shape, low=value.low, high=value.high, dtype=value.dtype, constant=value.constant)
         if isinstance(value, (list, tuple)):

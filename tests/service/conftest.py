@@ -12,8 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
+from ..in_process import server_with
 from ..servers import running
 from . import documented
+from .api_keys import client_with
 from .databases import database, postgres, postgresql  # noqa: F401  # fixtures
 
 
@@ -34,8 +36,15 @@ def client(url: str) -> Iterator[httpx.Client]:
 @contextmanager
 def served(*flags: str, **options: Any) -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]]:
     """A client of a server that is started with these flags, and the server's process."""
-    with running(*flags, **options) as (address, process), httpx.Client(base_url=address, timeout=240) as client:
+    with running(*flags, **options) as (address, process), client_with(address, None) as client:
         yield client, process
+
+
+@contextmanager
+def served_with(**settings: object) -> Iterator[httpx.Client]:
+    """A client of a server with these settings, which has no process of its own."""
+    with server_with(**settings) as url, client_with(url, None) as client:
+        yield client
 
 
 class SessionClient:

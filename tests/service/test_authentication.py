@@ -22,7 +22,8 @@ from telegrad_service.cli import main
 from telegrad_service.server import NotServed, check_exposure
 from telegrad_service.settings import Settings
 
-from ..servers import running, said, telegrad
+from ..in_process import server_with, telegrad
+from ..servers import running, said
 from . import raw_http
 from .api_keys import WAIT_S, bearer, client_with, command, create_key, id_of, sqlite, wait_until
 from .conftest import problem
@@ -43,7 +44,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def url(database: str) -> Iterator[str]:
-    with running("--database-url", database, "--cors-origin", "https://app.example.org") as (url, _):
+    with server_with(database_url=database, cors_origin="https://app.example.org") as url:
         yield url
 
 
@@ -86,7 +87,7 @@ def test_without_keys_a_server_names_its_database_and_does_not_create_it(tmp_pat
 @pytest.mark.full
 def test_the_first_key_closes_a_running_server(tmp_path: Path) -> None:
     database = sqlite(tmp_path)
-    with running("--database-url", database) as (url, _), client_with(url, None) as client:
+    with server_with(database_url=database) as url, client_with(url, None) as client:
         stream = dial(url, client.post("/v1/sessions").headers["location"], None)
         key = create_key(database, "research")
         wait_until(lambda: status(url, None) == 401)
@@ -102,7 +103,7 @@ def test_the_first_key_closes_a_running_server(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_keys_may_be_required_before_there_are_any(tmp_path: Path) -> None:
     database = sqlite(tmp_path)
-    with running("--database-url", database, "--require-keys") as (url, _):
+    with server_with(database_url=database, require_keys=True) as url:
         assert (status(url, None), status(url, None, "/healthz")) == (401, 200)
         key = create_key(database, "research")
         assert status(url, key) == 200
@@ -475,7 +476,7 @@ def test_a_database_of_a_newer_version(tmp_path: Path) -> None:
 def test_the_keys_are_gone_while_the_server_runs(tmp_path: Path) -> None:
     database = sqlite(tmp_path)
     key = create_key(database, "research")
-    with running("--database-url", database) as (url, _):
+    with server_with(database_url=database) as url:
         assert status(url, key) == 200
         (tmp_path / "keys.db").write_text("no database any more" * 500)
         wait_until(lambda: status(url, key) == 503)

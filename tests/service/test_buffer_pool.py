@@ -11,7 +11,7 @@ import telegrad as tg
 from telegrad_service.process import LARGEST_KEPT
 from telegrad_service.streaming.frame_assembler import BufferPool
 
-from ..servers import running
+from ..in_process import server_with
 
 WORDS = LARGEST_KEPT // 8
 BYTES = LARGEST_KEPT + 2**16
@@ -65,7 +65,7 @@ def test_what_is_short_is_not_kept() -> None:
 
 def test_tensors_keep_what_they_had() -> None:
     x = np.arange(BYTES // 4, dtype=np.float32)
-    with running() as (url, _), tg.connect(url):
+    with server_with() as url, tg.connect(url):
         first = tg.tensor(x)
         part = first[-5:]
         part.sum().item()

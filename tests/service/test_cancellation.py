@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from ..servers import STOP_S
-from .conftest import Sent, SessionClient, problem, served
+from .conftest import Sent, SessionClient, problem, served, served_with
 from .streams import PING, PONG, Raw, Talk, container, fetch, is_problem, written
 from .test_health import slow_program, wait_until_taken
 
@@ -32,12 +32,12 @@ def endless() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[httpx.Client]:
     """A server with one thread, for which every program runs alone."""
-    with served("--threads", "1", "--reconnect-s", "0.2", "--max-program-s", "60") as (client, _):
+    with served_with(threads=1, reconnect_s=0.2, max_program_s=60) as client:
         yield client
 
 
 def test_a_program_that_runs_too_long_is_a_problem(endless: Any) -> None:
-    with served("--max-program-s", "0.5") as (client, _):
+    with served_with(max_program_s=0.5) as client:
         session = SessionClient(client)
         found = problem(session.run(*endless), 422, "time-limit-exceeded")
         assert "0.5 seconds" in found["detail"] and found["instruction"] > 0

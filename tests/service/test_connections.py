@@ -16,6 +16,7 @@ import pytest
 from telegrad_service.http.limits import ConnectionLimits, peer_of
 from telegrad_service.settings import Settings
 
+from ..in_process import server_with
 from ..servers import running
 from .conftest import SessionClient, problem
 from .raw_http import ask, dial, document, read_all, read_answer, request, status, upgrade
@@ -26,13 +27,12 @@ pytestmark = pytest.mark.full
 JSON = "Content-Type: application/json"
 CHUNKED = request("POST", "/v1/sessions", JSON, "Transfer-Encoding: chunked")
 MIB = 2**20
-QUICK = ["--header-timeout-s", "0.6", "--body-timeout-s", "0.6", "--idle-timeout-s", "0.6"]
 
 
 @pytest.fixture(scope="module")
 def quick() -> Iterator[str]:
     """A server that waits only briefly."""
-    with running(*QUICK) as (url, _):
+    with server_with(header_timeout_s=0.6, body_timeout_s=0.6, idle_timeout_s=0.6) as url:
         yield url
 
 
@@ -297,7 +297,7 @@ def test_who_works_is_not_disturbed(scarce: str) -> None:
 
 
 def test_above_the_limit_there_are_health_checks_and_nothing_else() -> None:
-    with running("--max-connections", "3") as (url, _), httpx.Client(base_url=url, timeout=240) as client:
+    with server_with(max_connections=3) as url, httpx.Client(base_url=url, timeout=240) as client:
         session, other = SessionClient(client), SessionClient(client)
         talks = [Talk(session), Talk(other)]
         client.close()
@@ -313,7 +313,7 @@ def test_above_the_limit_there_are_health_checks_and_nothing_else() -> None:
 
 
 def test_an_idle_connection_makes_room_for_a_new_one() -> None:
-    with running("--max-connections-per-peer", "2") as (url, _), dial(url) as first, dial(url) as second:
+    with server_with(max_connections_per_peer=2) as url, dial(url) as first, dial(url) as second:
         for connection in (first, second):
             connection.sendall(request("GET", "/healthz"))
             assert status(read_answer(connection)) == 200
@@ -355,7 +355,7 @@ def create(url: str, **headers: str) -> httpx.Response:
 
 
 def test_one_client_does_not_get_all_sessions() -> None:
-    with running("--max-sessions-per-peer", "2") as (url, _):
+    with server_with(max_sessions_per_peer=2) as url:
         made = [create(url) for _ in range(2)]
         refused = create(url, x_forwarded_for="192.0.2.1")
         assert "2 sessions" in problem(refused, 429, "quota-exceeded")["detail"]
@@ -365,13 +365,13 @@ def test_one_client_does_not_get_all_sessions() -> None:
 
 
 def test_behind_a_trusted_proxy_each_client_counts_for_itself() -> None:
-    with running("--max-sessions-per-peer", "1", "--trusted-proxy", "127.0.0.1") as (url, _):
+    with server_with(max_sessions_per_peer=1, trusted_proxy="127.0.0.1") as url:
         assert create(url, x_forwarded_for="192.0.2.1").status_code == 201
         assert create(url, x_forwarded_for="192.0.2.2").status_code == 201
         assert create(url, x_forwarded_for="192.0.2.1").status_code == 429
 
 
 def test_no_limit_of_a_client() -> None:
-    with running("--max-sessions-per-peer", "0", "--max-sessions", "3") as (url, _):
+    with server_with(max_sessions_per_peer=0, max_sessions=3) as url:
         statuses = [create(url).status_code for _ in range(4)]
         assert statuses == [201, 201, 201, 503]

@@ -21,7 +21,7 @@ from telegrad_service.observability.feed import MAX_EVENTS, Event, Feed
 from telegrad_service.resources.inspection import listen
 
 from ..servers import STOP_S
-from .conftest import SessionClient, problem, served
+from .conftest import SessionClient, problem, served, served_with
 from .streams import BAD, Talk, fetch
 
 UP = {"op": "tensor", "out": ["x"], "attrs": {"data": [1.0]}}
@@ -104,8 +104,8 @@ def test_listeners_are_limited(session: SessionClient) -> None:
 
 @pytest.mark.full
 def test_comments_while_nothing_happens_and_a_warning() -> None:
-    flags = ("--stream-ping-s", "0.05", "--heartbeat-ttl-s", "0.2")  # sessions that expire are looked for as often
-    with served(*flags) as (client, _):
+    # Sessions that expire are looked for as often as heartbeats.
+    with served_with(stream_ping_s=0.05, heartbeat_ttl_s=0.2) as client:
         with listening(SessionClient(client)) as events:
             assert events.comment() == ": still here"
         with listening(SessionClient(client, ttl_s=30)) as events:

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from .conftest import SessionClient, problem, served
+from .conftest import SessionClient, problem, served_with
 
 ROOM = 64 * 2**20
 """Bytes that a session of the small server may hold."""
@@ -198,7 +198,7 @@ def test_what_is_refused_leaves_nothing_behind(session: SessionClient) -> None:
 @pytest.fixture(scope="module")
 def small() -> Iterator[httpx.Client]:
     """A server whose sessions hold little, so that what would fill a machine shows soon."""
-    with served("--max-session-bytes", str(ROOM)) as (client, _):
+    with served_with(max_session_bytes=ROOM) as client:
         yield client
 
 

@@ -17,7 +17,7 @@ from safetensors.numpy import save
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from ..servers import running
+from ..in_process import server_with
 from .api_keys import bearer, client_with, create_key, id_of, sqlite
 from .conftest import problem
 
@@ -73,7 +73,7 @@ def tenants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tenants]:
     database = sqlite(tmp_path_factory.mktemp("isolation"))
     keys = {tenant: create_key(database, tenant) for tenant in ("a", "b")}
     keys |= {scope: create_key(database, "a", others) for scope, others in WITHOUT.items()}
-    with running("--database-url", database) as (url, _), client_with(url, keys["a"]) as client:
+    with server_with(database_url=database) as url, client_with(url, keys["a"]) as client:
         session = client.post("/v1/sessions", json={"name": "session_of_a"}).json()["id"]
         path = f"/v1/sessions/{session}"
         leaf = {"id": "x_of_a", "data": [1.0, 2.0], "requires_grad": True}

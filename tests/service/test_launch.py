@@ -39,7 +39,7 @@ def ends(url: str) -> bool:
     deadline = time.monotonic() + STOP_S
     while time.monotonic() < deadline:
         try:
-            httpx.get(url + "/healthz", timeout=5)
+            httpx.get(url + "/healthz", timeout=5, verify=False)
         except httpx.ConnectError:
             return True
         except httpx.HTTPError:
@@ -57,7 +57,7 @@ def test_a_server_ends_when_its_script_is_killed(number: signal.Signals) -> None
         assert ends(url)
 
 
-@pytest.mark.parametrize("then", ["pass", "1 / 0", "os._exit(4)", "os.abort()"])
+@pytest.mark.parametrize("then", ["1 / 0", "os._exit(4)", "os.abort()"])
 def test_a_server_ends_when_its_script_ends(then: str) -> None:
     script, url = start(f"sys.stderr = open(os.devnull, 'w'); {then}")
     with script:
@@ -104,7 +104,7 @@ def test_a_scripts_server_requires_no_keys_of_its_user(tmp_path: Path) -> None:
         assert ends(url)
 
 
-def test_the_folder_of_a_scripts_server_ends_with_it(tmp_path: Path) -> None:
+def test_a_server_and_its_folder_end_with_its_script(tmp_path: Path) -> None:
     script, url = start("pass", TMPDIR=str(tmp_path))
     with script:
         assert ends(url)

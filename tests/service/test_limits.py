@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from ..servers import running
+from ..in_process import server_with
 from .conftest import SessionClient, problem
 from .raw_http import ask, leave, request, status
 
@@ -57,8 +57,7 @@ def test_texts_that_are_no_unicode(client: httpx.Client) -> None:
 @pytest.fixture(scope="module")
 def small() -> Iterator[str]:
     """A server with small limits."""
-    flags = {"max-body-bytes": 2 * MIB, "max-json-bytes": MIB, "max-session-bytes": 4 * MIB}
-    with running(*(f"--{name}={value}" for name, value in flags.items())) as (url, _):
+    with server_with(max_body_bytes=2 * MIB, max_json_bytes=MIB, max_session_bytes=4 * MIB) as url:
         yield url
 
 

@@ -19,7 +19,7 @@ from telegrad_service.settings import Settings
 
 from ..servers import computing
 from .api_keys import wait_until
-from .conftest import SessionClient, problem, served
+from .conftest import SessionClient, problem, served_with
 from .raw_http import dial, request
 from .streams import UP, Raw, Talk, container, hosted, written
 
@@ -31,7 +31,7 @@ BINARY = {"content-type": "application/vnd.safetensors"}
 @pytest.fixture(scope="module")
 def crowded() -> Iterator[httpx.Client]:
     """A server whose sessions together have little memory."""
-    with served("--max-process-bytes", str(LIMIT), "--max-session-bytes", str(16 * MIB)) as (client, _):
+    with served_with(max_process_bytes=LIMIT, max_session_bytes=16 * MIB) as client:
         yield client
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from ..servers import running
+from ..in_process import server_with
 from .conftest import SessionClient, problem
 from .raw_http import ask, document, request, status, upgrade
 
@@ -17,8 +17,8 @@ EVIL = "http://evil.example"
 @pytest.fixture(scope="module")
 def told() -> Iterator[str]:
     """A server that was told of names and origins."""
-    flags = ["--allowed-host", "gpu.example.org", "--allowed-host", "*.lab.example", "--cors-origin"]
-    with running(*flags, "https://notebook.example") as (url, _):
+    hosts = "gpu.example.org,*.lab.example"
+    with server_with(allowed_host=hosts, cors_origin="https://notebook.example") as url:
         yield url
 
 
@@ -63,7 +63,7 @@ def test_names_that_the_server_was_told(told: str) -> None:
 
 
 def test_any_name_if_the_operator_says_so() -> None:
-    with running("--allowed-host", "*") as (url, _):
+    with server_with(allowed_host="*") as url:
         assert httpx.get(url + "/healthz", headers={"host": "whatever.example"}).status_code == 200
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from .conftest import SessionClient, problem, served
+from .conftest import SessionClient, problem, served_with
 
 Instruction = dict[str, Any]
 
@@ -440,7 +440,7 @@ def test_a_session_holds_only_so_many_passes(cube: SessionClient) -> None:
 
 
 def test_a_waiting_pass_counts_against_the_sessions_memory() -> None:
-    with served("--max-session-bytes", "1000000") as (client, _):
+    with served_with(max_session_bytes=1_000_000) as client:
         session = SessionClient(client)
         session.run(
             {"op": "zeros", "out": ["x"], "attrs": {"size": [20000]}},
@@ -472,7 +472,7 @@ def test_the_session_is_deleted_meanwhile(client: httpx.Client) -> None:
 
 
 def test_a_client_that_goes_away_is_not_waited_for_forever() -> None:
-    with served("--pending-timeout-s", "0.2") as (client, _):
+    with served_with(pending_timeout_s=0.2) as client:
         session = SessionClient(client)
         session.run(*CUBE)
         used = session.get().json()["used_bytes"]

@@ -19,7 +19,7 @@ from telegrad_service.cluster import directory, functions, tokens
 from telegrad_service.database import Base, Database, DatabaseUnavailable
 from telegrad_service.tenants import store
 
-from ..servers import running
+from ..in_process import server_with
 from .api_keys import WAIT_S, client_with, command, create_key, id_of, wait_until
 
 
@@ -67,8 +67,8 @@ def test_a_process_that_stands_still_in_a_transaction_keeps_no_lock(postgres: st
 def test_a_server_with_keys_in_postgresql(postgres: str) -> None:
     key, other = create_key(postgres, "research", "sessions"), create_key(postgres, "lab", "sessions,admin")
     with (
-        running("--database-url", postgres) as (url, _),
-        running("--database-url", postgres) as (second, _),
+        server_with(database_url=postgres) as url,
+        server_with(database_url=postgres) as second,
         client_with(url, key) as client,
         client_with(second, other) as admin,
     ):

@@ -9,16 +9,14 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 from safetensors.numpy import save
 
 from telegrad_engine.program import wire
 
-from ..servers import running_server
 from . import documented
-from .conftest import SessionClient, problem
+from .conftest import SessionClient, problem, served_with
 from .streams import Talk
 
 REGISTER = documented.request_examples("register_function")
@@ -178,7 +176,7 @@ def test_the_problem_says_what_has_run_and_how_to_go_on(session: SessionClient) 
 
 
 def test_the_problem_of_an_answer_that_is_too_long_says_that_everything_ran() -> None:
-    with running_server(max_json_elements=10) as url, httpx.Client(base_url=url) as other:
+    with served_with(max_json_elements=10) as other:
         session = SessionClient(other)
         long = [{"op": "zeros", "outputs": ["z"], "attrs": {"size": [11]}}, {"op": "fetch", "inputs": [["z"]]}]
         found = problem(session.run(*long), 413, "too-large")

@@ -28,9 +28,9 @@ from telegrad_service.hosting.session_handle import SessionOptions
 from telegrad_service.settings import Settings
 from telegrad_service.tenants.principal import SCOPES, Principal
 
-from ..servers import running
+from ..in_process import server_with
 from .api_keys import client_with, create_key, sqlite, wait_until
-from .conftest import Sent, SessionClient, problem, served
+from .conftest import Sent, SessionClient, problem, served_with
 from .test_health import slow_program
 from .test_memory import begin
 
@@ -110,8 +110,7 @@ def tenants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dic
     """A server where a tenant may have 32 MiB and all together 54, and the keys of two tenants."""
     database = sqlite(tmp_path_factory.mktemp("quotas"))
     keys = {tenant: create_key(database, tenant) for tenant in "ab"}
-    memory = "--max-tenant-bytes", str(32 * MIB), "--max-process-bytes", str(54 * MIB)
-    with running("--database-url", database, *memory) as (url, _):
+    with server_with(database_url=database, max_tenant_bytes=32 * MIB, max_process_bytes=54 * MIB) as url:
         yield url, keys
 
 
@@ -273,8 +272,7 @@ def test_a_jump_of_the_clock_on_the_wall_neither_ends_sessions_nor_keeps_them(mo
 
 
 def test_requests_beyond_the_queue_of_a_session_are_refused_before_their_body_is_read() -> None:
-    flags = "--max-queued-per-session", "2", "--reconnect-s", "0.2"
-    with served(*flags) as (client, _):
+    with served_with(max_queued_per_session=2, reconnect_s=0.2) as client:
         session, other = SessionClient(client), SessionClient(client)
         endless = slow_program(WAIT_S, "big")
         waiting = [Sent(session, *endless) for _ in range(2)]
@@ -289,7 +287,7 @@ def test_requests_beyond_the_queue_of_a_session_are_refused_before_their_body_is
 
 
 def test_a_program_has_a_limit_of_instructions() -> None:
-    with served("--max-program-instructions", "100") as (client, _):
+    with served_with(max_program_instructions=100) as client:
         session = SessionClient(client)
         session.tensor("x", [0.0])
         assert session.run(*[ADD] * 100).status_code == 200

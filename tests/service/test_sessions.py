@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from .conftest import Sent, SessionClient, problem, served
+from .conftest import Sent, SessionClient, problem, served_with
 from .test_health import slow_program
 from .test_pending import CUBE
 
@@ -131,7 +131,7 @@ def test_sessions_do_not_share_ids(new_session: Callable[..., SessionClient]) ->
 
 
 def test_a_full_server_is_busy_until_idle_sessions_end() -> None:
-    with served("--max-sessions", "2") as (client, _):
+    with served_with(max_sessions=2) as client:
         SessionClient(client)
         brief = SessionClient(client)
         answer = client.post("/v1/sessions")
@@ -144,7 +144,7 @@ def test_a_full_server_is_busy_until_idle_sessions_end() -> None:
 
 
 def test_a_session_with_heartbeats_ends_without_one(client: httpx.Client) -> None:
-    with served("--heartbeat-ttl-s", "0.5") as (client, _):
+    with served_with(heartbeat_ttl_s=0.5) as client:
         created = [client.post("/v1/sessions", json={"heartbeats": wanted}).json() for wanted in (True, False)]
         assert [each["heartbeat_ttl_s"] for each in created] == [0.5, None]
         silent, plain = SessionClient(client, heartbeats=True), SessionClient(client)

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from .conftest import SessionClient, served
+from .conftest import SessionClient, served_with
 
 SAFETENSORS = "application/vnd.safetensors"
 FORWARD = [
@@ -60,7 +60,7 @@ def test_an_exported_session_is_imported_elsewhere(client: httpx.Client, session
     assert exported.status_code == 200
     assert exported.headers["content-type"] == SAFETENSORS
     expected = program(client, session.id, BACKWARD)
-    with served() as (elsewhere, _):
+    with served_with() as elsewhere:
         answer = import_file(elsewhere, exported.content, name="moved")
         assert answer.status_code == 201
         moved = answer.json()
@@ -93,8 +93,7 @@ def test_forks_and_imports_count_as_sessions_and_their_tensors_as_memory(client:
     large = SessionClient(client)
     program(client, large.id, [{"op": "zeros", "out": ["x"], "attrs": {"size": [2**19]}}])
     too_large = large.request("GET", "/snapshot").content
-    flags = ("--max-sessions", "2", "--max-session-bytes", str(2**20))
-    with served(*flags) as (small, _):
+    with served_with(max_sessions=2, max_session_bytes=2**20) as small:
         assert import_file(small, too_large).status_code == 413
         session = SessionClient(small)
         program(small, session.id, FORWARD)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from .conftest import Sent, SessionClient, served
+from .conftest import Sent, SessionClient, served, served_with
 from .streams import ADD, TIMEOUT_S, UP, Raw, Talk, container, fetch, is_problem, written
 from .test_health import slow_program
 
@@ -230,7 +230,7 @@ def test_what_runs_when_its_session_ends_is_cancelled(
 
 def test_an_idle_session_expires_under_an_open_stream_and_a_busy_one_does_not(slow: Any) -> None:
     # It is looked for expired sessions as often as passes that wait are given up.
-    with served("--pending-timeout-s", "0.1") as (client, _):
+    with served_with(pending_timeout_s=0.1) as client:
         session = SessionClient(client)
         talk = Talk(session)
         talk.ask(1, UP, x=np.zeros(1, np.float32))

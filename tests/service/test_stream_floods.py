@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load
 
 from ..servers import peak_bytes, running
-from .conftest import SessionClient, served
+from .conftest import SessionClient, served_with
 from .streams import ADD, UP, Raw, Talk, container, fetch, written
 from .test_health import slow_program
 
@@ -104,8 +104,7 @@ def test_who_floods_without_reading_costs_bounded_memory(kind: str) -> None:
 @pytest.fixture(scope="module")
 def impatient() -> Iterator[httpx.Client]:
     """Of a server that takes messages of 100,000 bytes and pings five times a second."""
-    flags = "--stream-ping-s", str(PING_S), "--max-body-bytes", "100000"
-    with served(*flags) as (client, _):
+    with served_with(stream_ping_s=PING_S, max_body_bytes=100_000) as client:
         yield client
 
 
@@ -160,8 +159,7 @@ def test_a_late_answer_to_a_ping_brings_no_more_of_them(impatient: httpx.Client)
 
 
 def test_a_stream_ends_with_its_session_though_its_client_answers_no_pings() -> None:
-    flags = "--stream-ping-s", str(PING_S), "--pending-timeout-s", "0.1"
-    with served(*flags) as (client, _):
+    with served_with(stream_ping_s=PING_S, pending_timeout_s=0.1) as client:
         session = SessionClient(client)
         raw = Raw(session)
         assert raw.frame()[0] == 0x89

@@ -28,7 +28,7 @@ from telegrad_service.observability.metrics import MAX_TENANTS, Ledger
 from telegrad_service.settings import Settings
 from telegrad_service.tenants.principal import Principal
 
-from ..servers import running, telegrad
+from ..in_process import server_with, telegrad
 from .conftest import SessionClient, problem
 from .raw_http import ask, request
 from .streams import UP, Talk, fetch
@@ -39,7 +39,7 @@ def top(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 def test_what_was_used_and_the_table_of_it() -> None:
-    with running() as (url, _), httpx.Client(base_url=url, timeout=240) as client:
+    with server_with() as url, httpx.Client(base_url=url, timeout=240) as client:
         assert client.get("/v1/usage").json()["items"] == []
         session = SessionClient(client)
         session.run({"op": "ones", "out": ["x"], "attrs": {"size": [1000]}}, fetch("x"))
@@ -82,7 +82,7 @@ def test_commands_trust_an_authority_of_ones_own(tmp_path: Path) -> None:
     ca, certificate = str(tmp_path / "ca.pem"), str(tmp_path / "server.pem")
     authority.cert_pem.write_to_path(ca)
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
-    with running("--tls-cert", certificate) as (url, _):
+    with server_with(tls_cert=certificate) as url:
         for words in (("top", "--once"), ("sessions", "list")):
             assert telegrad(*words, "--url", url, "--ca", ca).returncode == 0
             assert telegrad(*words, TELEGRAD_URL=url, TELEGRAD_CA=ca).returncode == 0

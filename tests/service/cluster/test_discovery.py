@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from ...servers import running
-from ..api_keys import WAIT_S, sqlite
+from ..api_keys import client_with, sqlite
 from ..conftest import SessionClient, problem
 from ..streams import ADD
 from .processes import cluster
@@ -20,18 +20,18 @@ from .processes import cluster
 @contextmanager
 def alone(data: Path) -> Iterator[httpx.Client]:
     """A client of a server without a cluster."""
-    with running("--data-dir", str(data)) as (url, _), httpx.Client(base_url=url, timeout=WAIT_S) as client:
+    with running("--data-dir", str(data)) as (url, _), client_with(url, None) as client:
         yield client
 
 
 @contextmanager
-def workers(database: str, data: Path) -> Iterator[httpx.Client]:
+def workers(database: str, data: Path, count: int = 2) -> Iterator[httpx.Client]:
     """A client of a cluster."""
     with cluster(0, gateways=1, database=database) as found:
         with ThreadPoolExecutor() as pool:  # at the same time, as `telegrad serve --workers 2` does
-            for _ in range(2):
+            for _ in range(count):
                 pool.submit(found.add_worker, "--data-dir", str(data), data=False)
-        found.wait_for_workers(2)
+        found.wait_for_workers(count)
         yield found.client
 
 
@@ -76,7 +76,7 @@ def test_durable_sessions_move_from_a_server_to_a_cluster_and_back(tmp_path: Pat
 
 def test_durable_sessions_outlive_the_database(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with workers(sqlite(tmp_path / "lost"), data) as client:
+    with workers(sqlite(tmp_path / "lost"), data, 1) as client:
         kept = {"a": created(client, "a")}
     with workers(sqlite(tmp_path / "new"), data) as client:
         assert names(client) == kept
@@ -86,14 +86,14 @@ def test_durable_sessions_outlive_the_database(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_a_session_whose_name_was_taken_meanwhile_is_found_after_it_is_renamed(tmp_path: Path) -> None:
     database, data = sqlite(tmp_path), tmp_path / "data"
-    with workers(database, tmp_path / "elsewhere") as client:
+    with workers(database, tmp_path / "elsewhere", 1) as client:
         taken = created(client, "a")
     with alone(data) as client:
         left = created(client, "a")
-    with workers(database, data) as client:
+    with workers(database, data, 1) as client:
         assert names(client) == {"a": taken}
         problem(client.get(f"/v1/sessions/{left}"), 404, "unknown-session")
     with alone(data) as client:
         assert client.patch(f"/v1/sessions/{left}", json={"name": "b"}).status_code == 200
-    with workers(database, data) as client:
+    with workers(database, data, 1) as client:
         assert add(client, left) == 1

@@ -18,8 +18,8 @@ from .processes import Cluster, Started, answer_of, cluster
 
 pytestmark = pytest.mark.full
 
-USERS, PROGRAMS = 4, 30
-"""How many clients there are, and how many programs each has answered before and after what happens."""
+USERS, PROGRAMS, PAUSE_S = 4, 10, 0.02
+"""How many clients there are, how many programs each has answered before and after what happens, and their pause."""
 ADD = {"inputs": ["n", 1.0]}
 FIRST = {"Telegrad-Sequence": "1"}
 
@@ -37,7 +37,7 @@ def worker_id(found: Cluster, worker: Started) -> str:
 
 
 def test_durable_sessions_go_on_after_their_worker_was_killed(on_both: Cluster) -> None:
-    with load(on_both.gateways[0].url, 0, USERS) as users:
+    with load(on_both.gateways[0].url, 0, USERS, PAUSE_S) as users:
         volatile = [SessionClient(on_both.client) for _ in range(4)]
         users.advance(PROGRAMS)
         victim = busy_worker(on_both, users)
@@ -69,7 +69,7 @@ def test_a_volatile_session_of_the_sdk_ends_with_its_worker(shared: Cluster) -> 
 
 
 def test_a_stopped_worker_has_lost_its_sessions(stoppable: Cluster) -> None:
-    with load(stoppable.gateways[0].url, 0, USERS) as users:
+    with load(stoppable.gateways[0].url, 0, USERS, PAUSE_S) as users:
         users.advance(PROGRAMS)
         stopped = busy_worker(stoppable, users)
         ids = [user.session for user in users.users]
@@ -111,7 +111,7 @@ def test_a_request_to_a_stopped_worker_is_answered_by_another_one_alone(stoppabl
 
 
 def test_a_worker_that_ends_hands_its_sessions_over(shared: Cluster) -> None:
-    with load(shared.gateways[0].url, 0, USERS) as users:
+    with load(shared.gateways[0].url, 0, USERS, PAUSE_S) as users:
         users.advance(PROGRAMS)
         leaving = busy_worker(shared, users)
         leaving.process.terminate()
@@ -123,7 +123,7 @@ def test_a_worker_that_ends_hands_its_sessions_over(shared: Cluster) -> None:
 
 
 def test_a_drained_worker_hands_its_sessions_over_and_takes_no_others(shared: Cluster) -> None:
-    trainers = [Trainer(shared.gateways[0].url, seed, durable=seed % 2 == 0) for seed in range(4)]
+    trainers = [Trainer(shared.gateways[0].url, seed, 0.1, durable=seed % 2 == 0) for seed in range(4)]
     for trainer in trainers:
         trainer.start()
     for trainer in trainers:

@@ -314,7 +314,7 @@ def test_an_answer_that_a_gateway_does_not_pass_on_is_no_part_of_the_next(shared
 
 def test_a_gateway_that_starts_again_has_lost_nothing(shared: Cluster) -> None:
     gateway = shared.add_gateway("--port", "0")
-    trainer = Trainer(gateway.url, 2, durable=True)
+    trainer = Trainer(gateway.url, 2, 0.1, durable=True)
     trainer.start()
     for end in (Started.stop, Started.kill):
         trainer.wait_for(trainer.done + 5)

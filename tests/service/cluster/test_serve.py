@@ -16,6 +16,7 @@ import pytest
 
 import telegrad as tg
 
+from ... import in_process
 from ...chaos import Trainer
 from ...servers import running, telegrad
 from ..api_keys import WAIT_S, sqlite, wait_until
@@ -69,7 +70,7 @@ def test_sessions_are_on_all_workers(server: Server) -> None:
         sessions = client.get("/v1/sessions").json()["items"]
 
         def status() -> list[tuple[str, str]]:
-            listed = telegrad("cluster", "status", "--database-url", server.database)
+            listed = in_process.telegrad("cluster", "status", "--database-url", server.database)
             assert listed.returncode == 0, listed.stderr
             return [(row[2], row[4]) for row in rows(listed.stdout)]
 
@@ -85,15 +86,15 @@ def test_its_processes_listen_on_loopback_alone(server: Server) -> None:
 
 def test_killed_workers_are_started_again_and_sessions_go_on(server: Server) -> None:
     before = server.workers()
-    trainer = Trainer(server.url, 1, durable=True, name="run")
+    trainer = Trainer(server.url, 1, 0.1, durable=True, name="run")
     trainer.start()
     for worker in before:
-        trainer.wait_for(trainer.done + 20)
+        trainer.wait_for(trainer.done + 5)
         os.kill(worker.pid, signal.SIGKILL)
         others = {worker, *server.workers()}
         wait_until(lambda: len(set(server.workers()) - others) == 1)  # noqa: B023  # it is called here
         server.wait_for_workers(2)
-    trainer.wait_for(trainer.done + 20)
+    trainer.wait_for(trainer.done + 5)
     trainer.finish()
     now = server.workers()
     assert len(now) == 2 and not set(now) & set(before)

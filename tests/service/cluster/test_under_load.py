@@ -1,4 +1,4 @@
-"""Thirty sessions train through a gateway while a worker, PostgreSQL, the gateway or Ray is killed or stopped.
+"""Twelve sessions train through a gateway while a worker, PostgreSQL, the gateway or Ray is killed or stopped.
 
 The users compare their sessions with undisturbed ones in this process, bit for bit (tests/chaos.py). The summary of the
 test run shows how many seconds the sessions needed to resume.
@@ -42,7 +42,7 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is an extra"),
 ]
 WORKERS = 2
-TRAINERS, CLIENTS = 24, 6
+TRAINERS, CLIENTS = 8, 4
 PAUSE_S = 0.3
 """Seconds between two steps of a user, on average."""
 STOPPED_S = 12
@@ -61,6 +61,7 @@ class Cluster:
         opened = Database(self._database)
         stack.callback(opened.close)
         self.directory = Directory(opened)
+        self.client = stack.enter_context(httpx.Client(timeout=WAIT_S))
         self._port = free_port()
         self.start_gateway()
         self.start_workers()
@@ -78,12 +79,12 @@ class Cluster:
 
     def direct(self, session: str) -> dict[str, str]:
         """The header with which a client may send requests for a session to its worker, without the gateway."""
-        found = httpx.get(f"{self.url}/v1/sessions/{session}/endpoint", timeout=WAIT_S).json()
+        found = self.client.get(f"{self.url}/v1/sessions/{session}/endpoint").json()
         return {"Authorization": f"Bearer {found['token']}"}
 
     def answers(self, session: str) -> bool:
         """Whether the gateway answers for a session, and does not ask to wait."""
-        found = httpx.get(f"{self.url}/v1/sessions/{session}", timeout=WAIT_S)
+        found = self.client.get(f"{self.url}/v1/sessions/{session}")
         assert found.status_code == 200 or (found.status_code == 503 and "retry-after" in found.headers), found.text
         return found.status_code == 200
 
@@ -108,7 +109,7 @@ class Cluster:
 
     def wait_for_workers(self) -> None:
         """Wait until the gateway uses all workers."""
-        wait_until(lambda: httpx.get(f"{self.url}/readyz").json().get("max_sessions") == WORKERS * 256)
+        wait_until(lambda: self.client.get(f"{self.url}/readyz").json().get("max_sessions") == WORKERS * 256)
 
     def ready(self) -> list[Worker]:
         """The workers that are ready."""
@@ -182,8 +183,8 @@ def test_a_stopped_worker_loses_its_sessions(
     for session, token in tokens.items():
         path = f"{stopped.url}/v1/sessions/{session}"
         for answer in (
-            httpx.get(f"{path}/tensors", headers=token, timeout=WAIT_S),
-            httpx.post(f"{path}/programs", json=CREATES, headers=token, timeout=WAIT_S),
+            cluster.client.get(f"{path}/tensors", headers=token),
+            cluster.client.post(f"{path}/programs", json=CREATES, headers=token),
         ):
             problem(answer, 503, "session-moved")
     cluster.wait_for_workers()  # it has joined again, under another id
@@ -194,7 +195,7 @@ def test_a_stopped_worker_loses_its_sessions(
         assert placed is not None and now is not None
         assert now.epoch == placed.epoch + 1 and now.worker not in (None, stopped.id)
     for session in lost:
-        problem(httpx.get(f"{cluster.url}/v1/sessions/{session}", timeout=WAIT_S), 410, "session-lost")
+        problem(cluster.client.get(f"{cluster.url}/v1/sessions/{session}"), 410, "session-lost")
     users.finish()
     seconds = resumed_s(disturbed, since)
     record_property(RESUMED, ("a worker was stopped", len(seconds), median(seconds), max(seconds)))

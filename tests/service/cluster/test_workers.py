@@ -21,7 +21,7 @@ from telegrad_service.cluster.directory import Member, WorkerState
 from telegrad_service.cluster.tokens import Claims, Secrets, sign
 from telegrad_service.tenants.principal import ANYONE, Principal
 
-from ...servers import telegrad
+from ...in_process import telegrad
 from ..api_keys import WAIT_S, wait_until
 from ..conftest import SessionClient, problem
 from .processes import Cluster, Started, answer_of, cluster
