@@ -36,7 +36,7 @@ IDLE_S = 0.5
 WITHOUT_PASS = 32
 """The number of programs without a backward pass after which any of them may begin a step."""
 MAX_TEMPLATES = 256
-"""The number of templates, most recently used, whose usual time and origins are known."""
+"""The number of templates, most recently used, of which anything is known."""
 MAX_TEXT = 200
 """The most characters of a module's path or a line."""
 RECENT = 16
@@ -53,6 +53,26 @@ class Scalar(NamedTuple):
     label: str
     value: Any
     """The number as JSON data."""
+
+
+class Recurring:
+    """What is known of the programs of one template."""
+
+    __slots__ = ("labels", "lines", "makers", "passes", "runs", "usual_s")
+
+    def __init__(self) -> None:
+        self.lines: Sequence[Origin] | None = None
+        """Where the client's program has the instructions; None if it has not told."""
+        self.usual_s: float | None = None
+        """The seconds that a program takes unobserved; None before the first one."""
+        self.runs = 0
+        """The number of runs while numbers were wanted."""
+        self.passes: bool | None = None
+        """Whether it has a backward pass; None if nobody has looked."""
+        self.makers: Mapping[str | None, int] | None = None
+        """The instruction that makes each placeholder; None if nobody has looked."""
+        self.labels: dict[int, tuple[str, str]] = {}
+        """The key and the label of the number in a slot, as long as the client tells no other lines."""
 
 
 class Observation:
@@ -73,15 +93,10 @@ class Observation:
         """The sequence number of its last program, if that had one; set by the owner."""
         self.known = Known.nothing()
         """What is known of nodes that were observed."""
-        self._lines: LRU[str, Sequence[Origin]] = LRU(MAX_TEMPLATES)
-        """For each template, where the client's program has its instructions."""
-        self._usual_s: LRU[str, float] = LRU(MAX_TEMPLATES)
-        """The seconds that each template took when it ran unobserved."""
-        self._runs: LRU[str, int] = LRU(MAX_TEMPLATES)
-        self._passes: LRU[str, bool] = LRU(MAX_TEMPLATES)
+        self._templates: LRU[str, Recurring] = LRU(MAX_TEMPLATES)
         self._recent: deque[tuple[Program, Sequence[str]]] = deque(maxlen=RECENT)
-        self._makers: LRU[str, Mapping[str | None, int]] = LRU(MAX_TEMPLATES)
-        """For each template, the instruction that makes each id."""
+        self._unnoted: tuple[BoundProgram, Answer, float] | None = None
+        """The last program, its answer and its seconds, if it was planned and is not noted yet."""
         self._observer: StepObserver | None = None
         """The observer of the step that has begun."""
         self._extra_s = 0.0
@@ -116,12 +131,21 @@ class Observation:
         return answer
 
     def run_planned(self, program: BoundProgram, run: Callable[[], Answer]) -> Answer:
-        """Run a program for which :meth:`observer_of` has no observer, by ``run``, which runs it as a plan."""
+        """Run a program for which :meth:`observer_of` has no observer, by ``run``, which runs it as a plan.
+
+        Its owner calls :meth:`note_planned` once the answer is sent, before another program runs.
+        """
         begun = perf_counter()
         answer = run()
-        self._note(program, perf_counter() - begun, True, False)
-        self._collect(program, answer)
+        self._unnoted = program, answer, perf_counter() - begun
         return answer
+
+    def note_planned(self) -> None:
+        """Note the last program if :meth:`run_planned` ran it."""
+        if self._unnoted is not None:
+            (program, answer, seconds), self._unnoted = self._unnoted, None
+            self._note(program, seconds, True, False)
+            self._collect(program, answer)
 
     def _note(self, program: Sequence[Instruction], seconds: float, planned: bool, observed: bool) -> float:
         """Note a run of a program. Return the seconds that the program usually takes unobserved, or infinity."""
@@ -133,20 +157,27 @@ class Observation:
         self._without_pass = 0 if self._has_pass(program) else self._without_pass + 1
         if template is None:
             return math.inf
-        usual: float = self._usual_s.get(template, math.inf)
+        known = self._known_of(template)
+        usual = math.inf if known.usual_s is None else known.usual_s
         if not observed:
-            self._usual_s[template] = min(usual, seconds)
+            known.usual_s = min(usual, seconds)
         return usual
+
+    def _known_of(self, template: str) -> Recurring:
+        """What is known of the programs of a template."""
+        found: Recurring | None = self._templates.get(template)
+        if found is None:
+            found = self._templates[template] = Recurring()
+        return found
 
     def _has_pass(self, program: Sequence[Instruction]) -> bool:
         """Whether a program has a backward pass."""
         if not isinstance(program, BoundProgram):
             return any(i.op in PASSES for i in program)
-        template = program.program.template
-        found: bool | None = self._passes.get(template)
-        if found is None:
-            found = self._passes[template] = any(step.instruction.op in PASSES for step in program.program.steps)
-        return found
+        known = self._known_of(program.program.template)
+        if known.passes is None:
+            known.passes = any(step.instruction.op in PASSES for step in program.program.steps)
+        return known.passes
 
     # Steps -------------------------------------------------------------------------------------
 
@@ -160,16 +191,18 @@ class Observation:
         if observer is not None or not self.observes or now < self._due:
             return observer
         begins = self._without_pass == 0 or self._without_pass >= WITHOUT_PASS or now - self._ended > IDLE_S
-        # Without the usual time of a program that recurs, its cost would not be known.
+        if not begins:
+            return None
         recurs = isinstance(program, BoundProgram) and not program.program.is_new
-        if not begins or (recurs and self._usual_s.get(program.program.template) is None):  # type: ignore[attr-defined]
+        # Without the usual time of a program that recurs, its cost would not be known.
+        if recurs and self._known_of(program.program.template).usual_s is None:  # type: ignore[attr-defined]
             return None
         observer = self._observer = StepObserver(self.known)
         self._extra_s = 0.0
         return observer
 
     def _run_observed(self, session: Any, program: Sequence[Instruction], observer: StepObserver) -> Answer:
-        lines = self._lines.get(program.program.template) if isinstance(program, BoundProgram) else None
+        lines = self._known_of(program.program.template).lines if isinstance(program, BoundProgram) else None
         outer = session.on_instruction
         session.on_instruction = observer.begin(lines or (), outer)
         try:
@@ -201,8 +234,7 @@ class Observation:
         if not self.observes:
             return
         if isinstance(program, BoundProgram):
-            template = program.program.template
-            self._runs[template] = self._runs.get(template, 0) + 1
+            self._known_of(program.program.template).runs += 1
             self._recent.appendleft((program.program, program.ids))
         for name, value in answer.values.items():
             if value.array is not None and value.array.size == 1:
@@ -218,27 +250,24 @@ class Observation:
         for made_by, ids in self._recent:
             if name not in ids:
                 continue
-            slot = ids.index(name)
-            index = self._makers_of(made_by).get(name if made_by.is_new else stand_in(slot))
+            slot, known = ids.index(name), self._known_of(made_by.template)
+            if not made_by.is_new and (described := known.labels.get(slot)) is not None:
+                return described
+            index = _makers_of(made_by, known).get(name if made_by.is_new else stand_in(slot))
             if index is None:
                 continue
-            op, lines = made_by.steps[index].instruction.op, self._lines.get(made_by.template)
+            op, lines = made_by.steps[index].instruction.op, known.lines
             if lines is not None and index < len(lines) and (line := lines[index].line) is not None:
-                return f"{line} {op}", f"{op} {line}"
-            if self._runs.get(made_by.template, 0) <= UNNAMED_RUNS:
+                described = f"{line} {op}", f"{op} {line}"
+            elif known.runs <= UNNAMED_RUNS:
                 return None
-            return f"{made_by.template[:16]}:{slot}", op
+            else:
+                described = f"{made_by.template[:16]}:{slot}", op
+            if not made_by.is_new:
+                known.labels[slot] = described
+            return described
         slot = program.ids.index(name) if name in program.ids else -1
         return f"{program.program.template[:16]}:{slot}", "value"
-
-    def _makers_of(self, program: Program) -> Mapping[str | None, int]:
-        """The instruction that makes each id: one of a message for a new program, else a placeholder."""
-        found: Mapping[str | None, int] | None = None if program.is_new else self._makers.get(program.template)
-        if found is None:
-            found = {name: index for index, step in enumerate(program.steps) for name in step.instruction.outputs or ()}
-            if not program.is_new:
-                self._makers[program.template] = found
-        return found
 
     # What the client tells -----------------------------------------------------------------------
 
@@ -254,7 +283,8 @@ class Observation:
         for digest, lines in origins.items():
             if not isinstance(lines, list) or len(lines) > MAX_INSTRUCTIONS:
                 raise MalformedRequest("the origins of a template are a list of [module, line], or null")
-            self._lines[digest] = [_origin(pair) for pair in lines]
+            known = self._known_of(digest)
+            known.lines, known.labels = [_origin(pair) for pair in lines], {}
 
     # The graph -----------------------------------------------------------------------------------
 
@@ -270,6 +300,16 @@ class Observation:
     def note_reading(self, seconds: float) -> None:
         """Note that the graph was read for so long, while programs had to wait."""
         self._graph_due = max(self._graph_due, perf_counter() + max(GRAPH_PERIOD_S, seconds / SHARE))
+
+
+def _makers_of(program: Program, known: Recurring) -> Mapping[str | None, int]:
+    """The instruction that makes each id: one of a message for a new program, else a placeholder."""
+    if not program.is_new and known.makers is not None:
+        return known.makers
+    found = {name: index for index, step in enumerate(program.steps) for name in step.instruction.outputs or ()}
+    if not program.is_new:
+        known.makers = found
+    return found
 
 
 def _origin(pair: Any) -> Origin:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
-from datetime import UTC, datetime
 from functools import cache
 from inspect import signature
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
@@ -30,7 +29,7 @@ from telegrad_engine.session.snapshot import undone_on_error
 from .. import problems
 from ..http.representations import JSON, decompressed
 from ..observability import tracing
-from ..observability.feed import Event, Feed
+from ..observability.feed import EndedCall, Feed
 from ..observability.request import OVER_STREAM, REQUEST
 from .sequence import HostedSession, SequenceRecord, StreamAnswer, digest_of, parse_number
 
@@ -278,38 +277,37 @@ class Report:
         self._error = None if error is None else error.slug
 
     def publish(self, counts_graph: bool = True) -> None:
-        """Publish events, if the call ran a program or failed. Its effects must be complete."""
+        """Tell the listeners, if the call ran a program or failed. Its effects must be complete."""
         session, feed = self._session, self._submission.feed
         if session.programs == self._programs and self._error is None:
             return
-        program = {
-            "sequence": self._sequence,
-            "kind": self._submission.kind,
-            "instructions": session.instructions - self._instructions,
-            "queued_s": self._started - self._submission.since,
-            "seconds": self._seconds,
-            "planned": self._observation.planned,
-            "digest": self._observation.digest,
-            "used_bytes": session.accounts.used_bytes,
-            "error": self._error,
-            "request_id": self._request_id,
-        }
-        events = [Event("program", program)]
-        if self._observation.observes:
-            events += self._observed(counts_graph)
-        feed.submit(self._submission.loop, events)
-
-    def _observed(self, counts_graph: bool) -> Iterator[Event]:
-        session, observation = self._session, self._observation
-        if scalars := observation.taken_scalars():
-            values = [each._asdict() for each in scalars]
-            yield Event("scalars", {"sequence": self._sequence, "at": datetime.now(UTC).isoformat(), "values": values})
-        if (step := observation.step) is not None and step is not self._step:
-            observation.step_sequence = self._sequence
-            data = {"sequence": self._sequence, "revision": step.revision, "nodes": len(step.record)}
-            yield Event("step", data)
-        if counts_graph and (nodes := observation.count_graph(session)) is not None:
-            yield Event("graph", {"revision": session.programs, "nodes": nodes})
+        observation, step, nodes = self._observation, None, None
+        observation.note_planned()
+        if observation.observes:
+            if observation.step is not None and observation.step is not self._step:
+                step, observation.step_sequence = observation.step, self._sequence
+            if counts_graph:
+                nodes = observation.count_graph(session)
+        feed.submit(
+            self._submission.loop,
+            EndedCall(
+                sequence=self._sequence,
+                kind=self._submission.kind,
+                instructions=session.instructions - self._instructions,
+                queued_s=self._started - self._submission.since,
+                seconds=self._seconds,
+                planned=observation.planned,
+                digest=observation.digest,
+                used_bytes=session.accounts.used_bytes,
+                error=self._error,
+                request_id=self._request_id,
+                at=time(),
+                scalars=observation.taken_scalars() if observation.observes else [],
+                step=step,
+                revision=session.programs,
+                nodes=nodes,
+            ),
+        )
 
 
 def run_published(submission: Submission, function: Callable[..., T], session: Session, *arguments: Any) -> T:

@@ -9,13 +9,14 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from telegrad_engine.errors import LimitExceeded
-from telegrad_engine.inspection.observation import Observation
+from telegrad_engine.inspection.observation import Observation, Scalar
+from telegrad_engine.inspection.step import Step
 
 MAX_EVENTS = 256
 """The most events that wait for one listener."""
@@ -37,6 +38,48 @@ class Event(NamedTuple):
 
     name: str
     data: dict[str, Any]
+
+
+class EndedCall(NamedTuple):
+    """A call that ran a program, or that failed. Its events are made when they are published, many calls together."""
+
+    sequence: int | None
+    kind: str
+    instructions: int
+    queued_s: float
+    seconds: float
+    planned: bool
+    digest: str | None
+    used_bytes: int
+    error: str | None
+    request_id: str | None
+    at: float
+    """The POSIX time of its end."""
+    scalars: Sequence[Scalar]
+    """The numbers that it fetched."""
+    step: Step | None
+    """The step that was observed in it."""
+    revision: int
+    """That of the graph after it."""
+    nodes: int | None
+    """The number of nodes in the graph; None if they were not counted."""
+
+    def events(self) -> Iterator[Event]:
+        """``program``, and those of :data:`OBSERVED` that there are."""
+        yield Event("program", dict(zip(PROGRAM, self, strict=False)))
+        if self.scalars:
+            at = datetime.fromtimestamp(self.at, UTC).isoformat()
+            values = [each._asdict() for each in self.scalars]
+            yield Event("scalars", {"sequence": self.sequence, "at": at, "values": values})
+        if self.step is not None:
+            data = {"sequence": self.sequence, "revision": self.step.revision, "nodes": len(self.step.record)}
+            yield Event("step", data)
+        if self.nodes is not None:
+            yield Event("graph", {"revision": self.revision, "nodes": self.nodes})
+
+
+PROGRAM = EndedCall._fields[: EndedCall._fields.index("at")]
+"""What the event ``program`` has."""
 
 
 class Listener:
@@ -93,8 +136,8 @@ class Feed:
         self.observation: Observation | None = None
         """The observation of the session; None before the first listener."""
         self._warned = 0.0
-        self._submitted: deque[Event] = deque()
-        """Events of other threads that are not published yet."""
+        self._submitted: deque[EndedCall] = deque()
+        """Calls, also of other threads, whose events are not published yet."""
         self._scheduled = False
         """Whether they will be."""
         self._published = -math.inf
@@ -132,9 +175,9 @@ class Feed:
                 if listener.observes or event.name not in OBSERVED:
                     listener.offer(event)
 
-    def submit(self, loop: asyncio.AbstractEventLoop, events: Iterable[Event]) -> None:
-        """Publish events soon, several together. Any thread may call this."""
-        self._submitted.extend(events)
+    def submit(self, loop: asyncio.AbstractEventLoop, call: EndedCall) -> None:
+        """Publish the events of a call soon, those of several together. Any thread may call this."""
+        self._submitted.append(call)
         if not self._scheduled:
             self._scheduled = True
             wait_s = max(SOON_S, self._published + GATHERED_S - time.monotonic())
@@ -145,7 +188,7 @@ class Feed:
         self._published = time.monotonic()
         self._scheduled = False  # first: another thread may submit meanwhile
         while self._submitted:
-            self.publish([self._submitted.popleft()])
+            self.publish(self._submitted.popleft().events())
 
     def warn_before(self, expires_at: float, now: float) -> None:
         """Publish ``expiring`` in the last ``WARNING_S`` seconds, once for each time at which the session expires."""
