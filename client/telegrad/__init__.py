@@ -91,11 +91,10 @@ from .sessions.session import (
     import_session,
     session,
 )
-from .tensor import copies, keyword_arguments, legacy_constructors, method_functions
+from .tensor import constructors, copies, keyword_arguments, method_functions
+from .tensor.constructors import TYPED, asarray, from_dlpack, from_numpy, from_torch, frombuffer
 from .tensor.devices import device
 from .tensor.handle import OPS, Tensor, upload
-from .tensor.interop import asarray, from_dlpack, from_numpy, from_torch, frombuffer
-from .tensor.legacy_constructors import TYPED
 from .tensor.method_functions import is_storage, typename
 from .tensor.notebook import graph
 
@@ -123,7 +122,7 @@ bindings.backward = autograd.backward
 bindings.register_hook = client_evaluation.register
 bindings.register_post_accumulate_grad_hook = client_evaluation.register_post_accumulate
 bindings.register_node_hook = client_evaluation.register_on_node
-bindings.legacy_tensor = legacy_constructors.construct
+bindings.legacy_tensor = constructors.construct
 bindings.copy_into_fork, bindings.take = copies.in_fork, copies.take
 keyword_arguments.install_generators(Tensor, OPS)
 keyword_arguments.install_out(OPS)

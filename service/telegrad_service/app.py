@@ -11,8 +11,7 @@ from fastapi import FastAPI
 from fastapi_standalone_docs import StandaloneDocs
 from starlette.routing import WebSocketRoute
 
-from . import __version__, asyncapi, problems
-from .console import page
+from . import __version__, asyncapi, console, problems
 from .hosting.host import SessionHost
 from .openapi import LICENSE, SERVERS, TAGS, TEXTS, install
 from .resources import autograd, catalogue, functions, graph, inspection, keys, programs, sessions, status, tensors
@@ -36,7 +35,7 @@ ROUTERS = (
     catalogue.router,
     keys.router,
     status.router,
-    page.router,
+    console.router,
 )
 
 

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, Playwright
 
-from telegrad_service.console import page
+from telegrad_service import console
 
-INDEX = page.STATIC / page.INDEX
+INDEX = console.STATIC / console.INDEX
 ARGUMENTS = [
     "--no-sandbox",
     "--use-angle=swiftshader",

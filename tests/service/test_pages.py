@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from telegrad_service import console
 from telegrad_service.app import create_app
-from telegrad_service.console import page as console
 from telegrad_service.settings import Settings
 
 from .conftest import problem

@@ -21,8 +21,8 @@ from telegrad_engine.optim import algorithms
 from .. import html_output
 from ..nn.parameter import type_name, zero_grads
 from ..tape.segment import Effect
+from ..tensor.constructors import in_session_of, is_array
 from ..tensor.handle import Tensor, functions, recorder_of, upload
-from ..tensor.interop import in_session_of, is_array
 
 STEP = "step"
 """The state that counts steps: a float32 tensor without dimensions, kept in the session like the rest."""

@@ -22,8 +22,7 @@ from starlette.routing import Mount
 
 from telegrad_engine.errors import ServerBusy
 
-from .. import __version__
-from ..console import page
+from .. import __version__, console
 from ..database import Database
 from ..observability.logs import CommandFailed
 from ..observability.metrics import RequestCounts, build_info, counter, gauge, request_counter
@@ -183,7 +182,7 @@ def create_gateway(settings: GatewaySettings, database: Database) -> FastAPI:
         raise NotServed(text) from error
     secrets = Secrets(database, settings.cluster_secret.get_secret_value())
     gateway = Gateway(Directory(database), secrets, settings.worker_timeout_s, tls)
-    assemble(app, settings, gateway, [keys.router, router, page.router], gateway_metrics)
+    assemble(app, settings, gateway, [keys.router, router, console.router], gateway_metrics)
     app.router.routes.append(Mount("/", app=gateway))
     return app
 

@@ -12,8 +12,8 @@ from telegrad_engine.errors import InvalidChoice, InvalidOperation
 from telegrad_engine.graph.hooks import Handle
 from telegrad_engine.shapes import torch_size
 
+from ...tensor.constructors import in_session_of, is_array
 from ...tensor.handle import Tensor
-from ...tensor.interop import in_session_of, is_array
 from ..parameter import Parameter, is_lazy
 from .hooks import ModuleHooks, add
 
