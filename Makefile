@@ -27,7 +27,7 @@ record = $(MAKE) --no-print-directory --silent digests-$(1) > .ci/$(1).sha256 &&
 # What the first run says before it installs anything, and how long the tests take.
 FIRST_demo := the packages, NumPy, SciPy, FastAPI and scikit-learn (360 MB in $(VENV)). That takes one to three minutes
 FIRST_test := the packages, pytest and PyTorch (1 GB in $(VENV), or 6 GB with CUDA: see CONTRIBUTING.md). That takes some minutes
-TEST_TIME := five to ten minutes on two cores
+TEST_TIME := some four minutes on two cores
 GATEWAY_TIME := about 5 minutes on two cores
 ALL_TIME := some twenty minutes on two cores
 

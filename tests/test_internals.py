@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,7 +33,6 @@ PROTOCOLS = {"_asdict", "_fields", "_metadata", "_replace", "_repr_html_"}
 """Public names of named tuples, of Jupyter, and of torch's state dicts."""
 OF_TORCH = (torch.Tensor, torch.nn.Module(), torch.autograd.forward_ad, torch.utils)
 """Objects of torch's whose names with an underscore Telegrad has too."""
-FILES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(TESTS.rglob("*.py"))}
 
 
 def is_public(module: str, name: str) -> bool:
@@ -64,10 +64,17 @@ def is_torchs(module: str) -> bool:
         return False
 
 
+@cache
+def files() -> dict[Path, ast.Module]:
+    """The trees of all files. To read them takes seconds, so only the test itself does."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(TESTS.rglob("*.py"))}
+
+
+@cache
 def own_names() -> set[str]:
     """The names that tests define, in classes of their own too."""
     found = set()
-    for node in [node for tree in FILES.values() for node in ast.walk(tree)]:
+    for node in [node for tree in files().values() for node in ast.walk(tree)]:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             found.add(node.name)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
@@ -75,9 +82,6 @@ def own_names() -> set[str]:
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             found.add(node.target.id)
     return found
-
-
-OWN = own_names()
 
 
 def internals(tree: ast.Module) -> Iterator[str]:
@@ -93,12 +97,12 @@ def is_known(node: ast.Attribute) -> bool:
     """Whether a name with an underscore is the test's own, Python's, or one that torch has too."""
     if node.attr.startswith(("__", "_saved")) or ast.unparse(node).startswith(("self.", "cls.", "torch.")):
         return True
-    return node.attr in OWN | PROTOCOLS or any(hasattr(of, node.attr) for of in OF_TORCH)
+    return node.attr in own_names() | PROTOCOLS or any(hasattr(of, node.attr) for of in OF_TORCH)
 
 
 def test_a_test_that_uses_internals_says_why() -> None:
     silent, needless = {}, []
-    for path, tree in FILES.items():
+    for path, tree in files().items():
         name, found = str(path.relative_to(TESTS)), sorted(set(internals(tree)))
         says = "Internals: " in (ast.get_docstring(tree) or "")
         if found and not says:

@@ -110,6 +110,7 @@ def test_a_connection_cut_in_frames(proxy: Cutter, stream: bool) -> None:
         assert proxy.cuts > 10
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stream", [True, False])
 def test_the_servers_limit_is_for_what_is_inside(stream: bool) -> None:
     with (
@@ -170,6 +171,7 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield url
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stream", [True, False, None])
 def test_a_server_without_the_library_says_so(without: str, stream: bool | None) -> None:
     said = pytest.raises(UnsupportedMediaType, match=r"install telegrad-engine\[zstd\]")

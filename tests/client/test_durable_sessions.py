@@ -93,6 +93,7 @@ def test_the_tensors_of_a_client_go_with_it(server: Server) -> None:
         assert [each.description["id"] for each in session.recorder.transport.described()] == ["a"]
 
 
+@pytest.mark.full
 def test_a_server_without_a_data_folder_says_so() -> None:
     with running_server() as url, pytest.raises(InvalidValue, match="--data-dir"):
         tg.session("run", url)
@@ -115,6 +116,7 @@ def test_what_is_recorded_last_is_not_lost(server: Server) -> None:
         assert list(session.named()) == ["weights"]
 
 
+@pytest.mark.full
 def test_a_tensor_that_was_freed_does_not_come_back(server: Server) -> None:
     with tg.connect(server.url, durable=True, name="run"):
         tensor = tg.ones(3)

@@ -148,6 +148,7 @@ def test_a_network_that_is_gone_is_an_error_and_nothing_is_lost_when_it_is_back(
         assert step() == 3  # the program that could not be sent is sent first
 
 
+@pytest.mark.full
 def test_a_server_that_is_restarted_does_not_know_the_session() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -218,6 +219,7 @@ def test_where_a_proxy_forbids_it_programs_go_as_requests(proxy: Cutter, answer:
         tg.connect(proxy.url, stream=True)
 
 
+@pytest.mark.full
 def test_a_program_beyond_the_servers_limit_is_refused_and_the_session_goes_on() -> None:
     with running_server(max_body_bytes=100_000) as url:
         for stream in (True, False):

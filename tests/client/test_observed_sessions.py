@@ -154,6 +154,7 @@ def test_what_is_not_observed_is_told_nothing(url: str) -> None:
         assert all(box["line"] is box["module"] is None for box in graph["boxes"])
 
 
+@pytest.mark.full
 def test_interactive_use_tells_each_structure_the_first_time(url: str) -> None:
     with tg.connect(url) as session, observing(url, session) as events:
         w = tg.ones(3, requires_grad=True)

@@ -151,6 +151,7 @@ def test_ctrl_c_ends_the_wait(front: Front) -> None:
     assert errors.rstrip().endswith("KeyboardInterrupt")
 
 
+@pytest.mark.full
 def test_a_connection_waits_for_room_on_the_server() -> None:
     with running_server(max_sessions=1) as url:
         first = tg.connect(url)

@@ -36,6 +36,7 @@ def test_a_session_shows_what_it_holds_until_it_is_closed(session: tg.Session) -
     assert "state closed" in shown(session)
 
 
+@pytest.mark.full
 def test_a_session_whose_server_has_ended_says_so() -> None:
     from telegrad_service.launch import running_server
 

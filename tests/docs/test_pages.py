@@ -91,13 +91,13 @@ def run(
     return run
 
 
-@pytest.mark.every
+@pytest.mark.full
 @pytest.mark.parametrize("name", [*WRITTEN, *OF_ROOT])
 def test_the_blocks_of_a_page_run(name: str, tmp_path: Path, run: Run) -> None:
     run(ROOT / "docs" / name, tmp_path)
 
 
-@pytest.mark.every
+@pytest.mark.full
 @pytest.mark.parametrize("place", GENERATED)
 def test_the_blocks_of_pages_made_from_the_code_run(place: str, pages: Path, tmp_path: Path, run: Run) -> None:
     found = sorted(pages.glob(f"{place}.md" if place.endswith("*") else f"{place}/*.md")) or [pages / place]
@@ -106,6 +106,7 @@ def test_the_blocks_of_pages_made_from_the_code_run(place: str, pages: Path, tmp
             run(path, tmp_path / path.stem)
 
 
+@pytest.mark.full
 def test_the_reference_has_everything(pages: Path) -> None:
     text = {
         path.relative_to(pages).as_posix(): path.read_text() for path in sorted((pages / "reference").rglob("*.md"))

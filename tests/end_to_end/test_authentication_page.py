@@ -59,6 +59,7 @@ def user(tmp_path: Path) -> User:
     return User(tmp_path)
 
 
+@pytest.mark.full
 def test_a_new_user_follows_the_page_and_the_demo_still_runs(user: User, tmp_path: Path) -> None:
     create, show, certify, serve = COMMANDS
     key = user.types(create)

@@ -45,6 +45,7 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("interruptible")
 def test_a_kept_server_has_the_trained_model_until_ctrl_c(tmp_path: Path) -> None:
     """As from a terminal, Ctrl-C reaches the script and its server."""

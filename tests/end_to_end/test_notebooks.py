@@ -51,7 +51,7 @@ def _environment(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 # The notebooks of examples/ -----------------------------------------------------------------------
 
 
-@pytest.mark.every
+@pytest.mark.full
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_a_notebook_runs_as_it_stands(path: Path, server: str, tmp_path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
@@ -91,6 +91,7 @@ def test_the_extension_connects_and_shows_the_session(server: str, tmp_path: Pat
     assert texts[7] == "3.0"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
@@ -175,6 +176,7 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -
 # Progress -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_large_tensor_shows_a_bar_that_is_a_widget(server: str, tmp_path: Path) -> None:
     texts, widgets = run(
         tmp_path,

@@ -56,6 +56,7 @@ def test_a_program_that_fails_ends_the_measurement(recording: Recording, server:
         Load(server, without_beginning, 1).seconds(STEPS)
 
 
+@pytest.mark.full
 def test_only_whole_recordings_are_replayed(recording: Recording, server: str) -> None:
     with pytest.raises(ValueError, match="20 steps, not 10"):
         Load(server, recording, 1).seconds(10)

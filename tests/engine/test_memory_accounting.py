@@ -186,6 +186,7 @@ HOLDING: dict[str, list[dict[str, Any]]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", HOLDING)
 def test_other_threads_run_while_a_kernel_does(name: str) -> None:
     def shares() -> bool:
@@ -328,6 +329,7 @@ def test_memory_is_at_most_what_is_on_the_account(way: str) -> None:
     assert counted < 5 * taken + BASE, "much more is on the account than is taken"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", WAYS)
 def test_a_session_is_full_in_time_however_small_the_things_that_it_holds(way: str) -> None:
     session = Session(max_bytes=4 * MIB)

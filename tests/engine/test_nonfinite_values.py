@@ -148,7 +148,7 @@ def ops_besides(others: dict[str, str]) -> list[Op]:
     return [op for op in CATALOGUE if op.differentiable and cases_of(op) and op.key not in others]
 
 
-@pytest.mark.every
+@pytest.mark.full
 @pytest.mark.parametrize("op", ops_besides(OTHER_GRADIENTS), ids=lambda op: op.key)
 def test_gradients_that_are_not_finite(op: Op, everything: bool, subtests: pytest.Subtests) -> None:
     compare(op, GRADIENTS, everything, subtests, at_input=False)

@@ -243,6 +243,7 @@ def test_names_are_taken_until_they_are_given_back(session: Session) -> None:
         run(session, {"op": "undefine", "attrs": {"name": "g"}})
 
 
+@pytest.mark.full
 def test_there_is_an_end_to_how_many_are_kept(session: Session) -> None:
     empty: dict[str, Any] = {"in": [], "instructions": [], "out": []}
     with pytest.raises(errors.LimitExceeded, match="at most"):

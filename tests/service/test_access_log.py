@@ -56,6 +56,7 @@ def test_a_line_a_request_at_info() -> None:
         assert secret not in log
 
 
+@pytest.mark.full
 def test_a_json_object_a_record() -> None:
     flags = ("--log-level", "info", "--log-format", "json")
     with running(*flags) as (url, process), httpx.Client(base_url=url, timeout=240) as client:
@@ -104,7 +105,7 @@ def test_all_that_a_server_says_is_json() -> None:
     assert len([message for message in messages if message.startswith("SIGTERM: ")]) == 1
 
 
-@pytest.mark.every
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("code", "word"),
     [
@@ -138,6 +139,7 @@ def test_an_idle_server_stops_at_once_and_says_so_in_one_line() -> None:
     assert errors == ""
 
 
+@pytest.mark.full
 def test_by_default_neither_requests_nor_mistakes_of_clients_are_logged() -> None:
     with running() as (url, process), httpx.Client(base_url=url, timeout=240) as client:
         session = SessionClient(client)

@@ -117,7 +117,7 @@ def once_used(tmp_path_factory: pytest.TempPathFactory) -> str:
     return url
 
 
-@pytest.mark.every
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("flags", "required"),
     [

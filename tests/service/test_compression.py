@@ -301,6 +301,7 @@ def test_a_server_without_the_library_says_so(without: str) -> None:
         talk.socket.close()
 
 
+@pytest.mark.full
 def test_a_client_that_hangs_up_in_the_middle_of_a_frame(session: SessionClient) -> None:
     frame = zstd.compress(program(UP, x=ONES))
     lines = f"Content-Type: {CONTAINER}", "Content-Encoding: zstd"

@@ -398,6 +398,7 @@ def test_after_a_stop_in_order(failures_in_order: dict[str, Exception], scenario
 # Servers with other flags ------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_session_is_there_after_a_crash_when_each_program_was_written_to_the_disk(tmp_path: Path) -> None:
     scenario = {"it is there": a_session_is_there}
     assert failures_of(scenario, tmp_path, "--fsync", "always", kill=True) == {}

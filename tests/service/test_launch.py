@@ -84,6 +84,7 @@ def test_a_forked_child_does_not_keep_the_server_alive(tmp_path: Path) -> None:
                 script.stdout.close()
 
 
+@pytest.mark.full
 def test_a_scripts_server_requires_no_keys_of_its_user(tmp_path: Path) -> None:
     folder = {"XDG_DATA_HOME": str(tmp_path)}
     create = [sys.executable, "-m", "telegrad_service.cli", "keys", "create", "--tenant", "research"]
@@ -111,6 +112,7 @@ def test_a_server_and_its_folder_end_with_its_script(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 def test_a_server_without_the_flag_does_not_read_its_input() -> None:
     command = [sys.executable, "-m", "telegrad_service.cli", "serve", "--port=0"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:

@@ -78,6 +78,7 @@ def closing_code(raw: Raw) -> int:
     return int.from_bytes(found[1][:2], "big")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("first", [0x82, 0x02], ids=["message", "fragment"])
 def test_messages_that_never_end_leave_memory_to_others(crowded: httpx.Client, first: int) -> None:
     session, other = SessionClient(crowded), SessionClient(crowded)

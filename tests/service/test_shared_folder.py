@@ -93,6 +93,7 @@ def owners(location: str, fsync: str) -> Iterator[list[Owner]]:
             owner.process.communicate()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fsync", ["everysec", "always"])
 def test_an_earlier_owner_acknowledges_nothing_that_the_next_one_does_not_have(tmp_path: Path, fsync: str) -> None:
     data = DataFolder(tmp_path, "everysec", shared=True)

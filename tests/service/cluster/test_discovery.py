@@ -74,6 +74,7 @@ def test_durable_sessions_move_from_a_server_to_a_cluster_and_back(tmp_path: Pat
         assert [add(client, kept[name]) for name in "abc"] == [5, 2, 2]
 
 
+@pytest.mark.full
 def test_durable_sessions_outlive_the_database(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with workers(sqlite(tmp_path / "lost"), data, 1) as client:
