@@ -1,8 +1,9 @@
 """What listeners learn of a session's programs: how each ran, the numbers that it fetched, and now and then a step.
 
-A step is observed at most once in ``PERIOD_S`` seconds, and takes at most ``SHARE`` of the session's time: after a step
-that took a second longer than usual, none is observed for ``1 / SHARE`` seconds. An observed program runs one
-instruction at a time, with the same results. A session without an observation does none of this.
+A step is observed at most once in ``PERIOD_S`` seconds, and takes at most ``SHARE`` of the session's time: after two
+steps in a row that took a second longer than usual, none is observed for ``1 / SHARE`` seconds. One that did may have
+had to wait for a busy machine. An observed program runs one instruction at a time, with the same results. A session
+without an observation does none of this.
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ class Observation:
         """The observer of the step that has begun."""
         self._extra_s = 0.0
         """The seconds by which observing that step has made it longer."""
+        self._extra_before_s = 0.0
+        """Those of the step before."""
         self._due = self._graph_due = 0.0
         """When the next step may begin, and when the graph may be counted again."""
         self._without_pass = math.inf
@@ -220,7 +223,8 @@ class Observation:
         self._extra_s += perf_counter() - begun
         if observer.is_complete or visits or observer.programs >= MAX_PROGRAMS:
             self._observer = None
-            self._due = perf_counter() + max(PERIOD_S, self._extra_s / SHARE)
+            extra_s, self._extra_before_s = min(self._extra_s, self._extra_before_s), self._extra_s
+            self._due = perf_counter() + max(PERIOD_S, extra_s / SHARE)
 
     # Numbers -----------------------------------------------------------------------------------
 
