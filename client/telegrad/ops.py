@@ -14,13 +14,14 @@ from telegrad_engine.program import registered_functions as custom
 from telegrad_engine.program.registered_functions import Applicable, FunctionProgram
 from telegrad_engine.program.verbs import VERBS
 from telegrad_engine.schema.op import CATALOGUE
+from telegrad_engine.transforms.vmap import levels
 
 from .aten import aten as aten
 from .registered_functions import library
 from .registered_functions.tracer import Tracer
 from .registered_functions.tracing import Variants
 from .sessions import session as sessions
-from .tape.dispatch import active, levels, raise_here
+from .tape.dispatch import active, raise_here
 from .tensor.handle import recorder_of
 
 

@@ -24,8 +24,8 @@ class Observer:
 
     sees_ops: ClassVar[bool] = False
     """Whether it observes ``op``, ``in_place``, ``kernel`` or ``write``, which fast paths otherwise skip."""
-    batches: ClassVar[bool] = False
-    """Whether it is a ``vmap``."""
+    sees_meta: ClassVar[bool] = False
+    """Whether it observes the ops on tensors without values too, if it was added last."""
     outer: Observer | None = None
     """The observer of this thread that was added before."""
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import telegrad as tg
-from telegrad.tensor import batched_tensor
+from telegrad_engine.transforms import vmap as vmap_transform
 
 from .parity import bodies, same, same_error
 
@@ -28,7 +28,7 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def nothing_was_said() -> None:
     """Make warnings that are shown once appear once per test."""
-    batched_tensor._looping.clear()
+    vmap_transform._looping.clear()
 
 
 RANDOM = np.random.default_rng(3)
@@ -256,6 +256,13 @@ class Batches:
             t.func.vmap(t.func.vmap(of))(twice),
             t.autograd.grad(y, x, t.eye(3, dtype=t.float64), is_grads_batched=True),
         )
+
+    def rows_differentiated_again(t: Any) -> Any:
+        x = values(t, X[0], requires_grad=True)
+        (rows,) = t.autograd.grad(layer(t)(x), x, t.eye(3, dtype=t.float64), create_graph=True, is_grads_batched=True)
+        (again,) = t.autograd.grad(rows.square().sum(), x, create_graph=True)
+        again.sum().backward()
+        return rows, again, x.grad
 
 
 @pytest.mark.parametrize("run", bodies(Batches), ids=lambda run: run.__name__)

@@ -275,15 +275,18 @@ def hold_rows(op: Op, case: Case) -> None:
         ]
     except oracle.ERROR_BASES:
         return
-    together = tg.autograd.grad(outputs, call.inputs, seeds, allow_unused=True, is_grads_batched=True)
-    for place, found in enumerate(together):
-        expected = [row[place] for row in singly]
-        if found is None:
-            assert expected[0] is None, case
-            continue
-        assert tuple(found.shape) == (rows, *call.inputs[place].shape), case
-        wanted = np.stack([e.numpy() for e in expected])
-        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-9, atol=1e-12, err_msg=str(case))
+    for history in (True, False):
+        together = tg.autograd.grad(
+            outputs, call.inputs, seeds, create_graph=history, allow_unused=True, is_grads_batched=True
+        )
+        for place, found in enumerate(together):
+            expected = [row[place] for row in singly]
+            if found is None:
+                assert expected[0] is None, case
+                continue
+            assert tuple(found.shape) == (rows, *call.inputs[place].shape), case
+            wanted = np.stack([e.numpy() for e in expected])
+            np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=1e-9, atol=1e-12, err_msg=str(case))
 
 
 def test_hooks_see_one_row_at_a_time() -> None:

@@ -18,7 +18,8 @@ from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.graph.differentiation import Derivation, listed
 from telegrad_engine.shapes import Spec
 from telegrad_engine.tensor.abstract import Meta
-from telegrad_engine.transforms.batched_gradients import check_rows, one_by_one
+from telegrad_engine.transforms.batched_gradients import check_rows, one_by_one, rows_are_alike
+from telegrad_engine.transforms.batched_gradients import grad as grad_in_engine
 
 from ..tape.lazy_graph import run_lazily
 from ..tape.recorder import NO_ATTRS, Recorder
@@ -170,7 +171,7 @@ def _grad_rows(
     create_graph: bool,
     **unused: Any,
 ) -> tuple[Any, ...]:
-    """``grad`` for a batch of gradients: one instruction, unless it meets Python code or results have a history."""
+    """``grad`` for a batch of gradients: one instruction, unless it meets Python code."""
     recorder = recorder_of(outs or ins)
     gradients: list[Any] = [None] * len(outs) if grad_outputs is None else listed(grad_outputs)
     count = check_rows(outs, gradients)
@@ -178,19 +179,15 @@ def _grad_rows(
     one = [Meta(Spec(g._data.shape[1:], g._data.dtype)) for g in gradients]
     derive = partial(Derivation.of_grad, outs, ins, one, retain_graph, False, **unused)
     stops = bool(recorder.python_hooks) and new_pass(derive()).may_stop
-    if create_graph or stops or state.anomaly is not None:
+    if stops or state.anomaly is not None or (create_graph and not rows_are_alike(outs, ins)):
         keep = create_graph if retain_graph is None else retain_graph
         return tuple(one_by_one(outs, ins, gradients, count, keep, create_graph, **unused))
-    found = derive().run()
+    seeds = [g._without_value() for g in gradients]
+    found = grad_in_engine(outs, ins, seeds, retain_graph, create_graph, **unused, is_grads_batched=True)
     names = [recorder.new_id() for _ in ins]
-    options = _options({"retain_graph": retain_graph, **unused, "is_grads_batched": True})
-    recorder.emit("grad", [refs(outs), refs(ins), refs(gradients)], names, options)
-    return tuple(
-        [
-            None if row is None else handle(recorder, Spec((count, *row._data.shape), row._data.dtype), name=name)
-            for name, row in zip(names, found, strict=True)
-        ]
-    )
+    given = {"retain_graph": retain_graph, "create_graph": create_graph, **unused, "is_grads_batched": True}
+    recorder.emit("grad", [refs(outs), refs(ins), refs(gradients)], names, _options(given))
+    return tuple([_result(recorder, name, rows, create_graph) for name, rows in zip(names, found, strict=True)])
 
 
 def _run(

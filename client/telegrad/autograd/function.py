@@ -15,9 +15,10 @@ from telegrad_engine.autograd.custom_function import FunctionCtx
 from telegrad_engine.autograd.custom_function import function as engine_function
 from telegrad_engine.autograd.custom_function.function import Outputs
 from telegrad_engine.errors import InvalidOperation
+from telegrad_engine.transforms.vmap import levels
 
 from ..ops import register_function
-from ..tape.dispatch import EXTENDING, active, levels
+from ..tape.dispatch import EXTENDING, active
 from ..tensor.handle import Tensor, recorder_of, refs
 
 

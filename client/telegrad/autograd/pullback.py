@@ -13,9 +13,9 @@ from telegrad_engine.errors import DTypeMismatch, InvalidOperation, InvalidValue
 from telegrad_engine.graph.node import walk
 from telegrad_engine.tensor.base import ONLY_FLOATING
 from telegrad_engine.transforms.batched_gradients import basis_rows, tracked_gradients
+from telegrad_engine.transforms.vmap import BatchedTensor, Level, levels, outside, unwrapped, wrapped
 
-from ..tape.dispatch import active, levels
-from ..tensor.batched_tensor import Batched, Level, outside, unwrapped, wrapped
+from ..tape.dispatch import active
 from ..tensor.handle import Tensor, functions
 
 
@@ -133,7 +133,7 @@ class Outputs:
 
 
 def _batched_by(values: Sequence[Any], level: Level) -> bool:
-    return any(level.owns(v) or (isinstance(v, Batched) and _batched_by((v.batch,), level)) for v in values)
+    return any(level.owns(v) or (isinstance(v, BatchedTensor) and _batched_by((v.batch,), level)) for v in values)
 
 
 class Pullback:

@@ -8,9 +8,10 @@ from typing import Any
 
 from telegrad_engine.context import observed_by
 from telegrad_engine.errors import IndexOutOfRange, InvalidArgument, InvalidOperation, InvalidValue
+from telegrad_engine.transforms.vmap import outside
 
 from ..pytree import TreeSpec, broadcast_prefix, described, tree_flatten, tree_unflatten
-from ..tensor.batched_tensor import Batched, Level, outside
+from ..tensor.batched_tensor import Batched, Level
 from ..tensor.handle import Tensor, functions
 
 RANDOMNESS = ("error", "different", "same")
@@ -148,7 +149,7 @@ def _values(
     """The outputs' leaves with the batch at dimension 0, the final batch dimension of each, and their structure."""
     level = Level(size, randomness)
     fronts = [
-        x if d is None else Batched(x if d == 0 else functions.movedim(x, d, 0), level)
+        x if d is None else level.sample(x if d == 0 else functions.movedim(x, d, 0))
         for x, d in zip(leaves, inputs.dims, strict=True)
     ]
     args = tree_unflatten(fronts, inputs.spec)

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from telegrad_engine.arrays.numpy import NUMPY
-from telegrad_engine.context import chain, observers, state
+from telegrad_engine.context import observers, state
 from telegrad_engine.errors import InvalidOperation
 from telegrad_engine.lru import LRU
 from telegrad_engine.memory_layout import memory_of
@@ -374,12 +374,7 @@ def _of_tensor(tensor: Any) -> Any:
     return follow_arrays(NUMPY, given[0], tensor._view_chain)
 
 
-# What this thread is tracing or differentiating, and the levels of ``vmap`` around it -------
-
-
-def levels() -> tuple[Any, ...]:
-    """Return the active levels of ``vmap`` of this thread, from the outermost to the innermost."""
-    return tuple([observer for observer in chain(state.observer) if observer.batches])[::-1]
+# In-place changes of what a differentiated function captured -------
 
 
 def refuse_captured(tensor: Any, op: Op, inputs: tuple[Any, ...]) -> None:

@@ -1,75 +1,18 @@
-"""Tensors with a hidden batch dimension, the transform that applies ops to them by batching rules, and its errors."""
+"""The SDK's tensors inside ``vmap``, and its levels, which also map custom Functions."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from telegrad_engine.context import below, observed_by
-from telegrad_engine.errors import DataDependentShape, GradRequired, InvalidOperation, ShapeMismatch
-from telegrad_engine.graph.differentiation import listed
-from telegrad_engine.instrumentation import Observer, Run
-from telegrad_engine.ops.batching.rules import BatchedCall, BatchedValue, apply_to_batch
-from telegrad_engine.schema.op import CATALOGUE, Op
-from telegrad_engine.schema.signature import flattened, mapped
-from telegrad_engine.shapes import Spec
+from telegrad_engine.context import below
+from telegrad_engine.errors import InvalidOperation
+from telegrad_engine.transforms import vmap
+from telegrad_engine.transforms.vmap import ESCAPED, NO_STORAGE, BatchedTensor, refuse_mask, refusing
 
 from ..pytree import broadcast_prefix, described, tree_map, tree_structure, tree_unflatten
-from ..tape.dispatch import EXTENDING, levels
+from ..tape.dispatch import EXTENDING
 from .handle import OPS, Tensor, functions
-
-CONTROL_FLOW = (
-    "vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow. We don't support that "
-    "yet, please file an issue at https://github.com/pytorch/pytorch/issues ."
-)
-ITEM = (
-    "vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over calling .item() on a Tensor, "
-    "please try to rewrite what you're doing with other operations. If error is occurring somewhere inside PyTorch "
-    "internals, please file a bug report."
-)
-NO_STORAGE = "Cannot access data pointer of Tensor that doesn't have storage"
-RANDOM = (
-    "vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' "
-    "randomness flags on vmap or perform the randomness operation out of vmap"
-)
-SAME_RANDOM = (
-    "Vmap does not currently support same randomness with a batched tensor input. Please file an issue with functorch"
-)
-BACKWARD = (
-    "backward() called inside a functorch transform. This is not supported, please use functorch.grad or functorch.vjp "
-    "instead or call backward() outside of functorch transforms."
-)
-_INSIDE = (
-    "You are attempting to call Tensor.{0}(){1} inside of a function being transformed by a functorch transform. This "
-    "is unsupported, please attempt to use the functorch transforms (e.g. grad, vjp, jacrev, jacfwd, hessian) or call "
-    "{0}() outside of a function being transformed instead."
-)
-REQUIRES_GRAD = _INSIDE.format("requires_grad_", " (or perhaps using torch.autograd.functional.* APIs)")
-RETAIN_GRAD = _INSIDE.format("retain_grad", "")
-SAME_MEMORY = (
-    "vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will appear like same randomness. "
-    "If this is necessary for your usage, please file an issue with functorch."
-)
-ESCAPED = (
-    "Either your tensor may have escaped from inside a function being vmapped and this is a user error (see "
-    "https://pytorch.org/functorch/stable/ux_limitations.html), or there is an internal functorch error in "
-    "`gen_vmap_plumbing` Please file an issue if it looks like the latter"
-)
-MASK = (
-    "vmap: We do not support batching operators that can support dynamic shape. Attempting to batch over indexing "
-    "with a boolean mask."
-)
-STATISTICS = (
-    "Batch norm got a batched tensor as input while the running_mean or running_var, which will be updated in place, "
-    "were not batched.\nIf you are using a module and do not need eval mode, please set `track_running_stats` to be "
-    "False.If you are using a prebuilt module and do not need eval mode, please see the functorch website for "
-    "resources on how to patch your module to work with vmap"
-)
-NORMS = frozenset({"batch_norm", "instance_norm"})
-_looping: set[str] = set()
-"""The ops for which a warning has been issued."""
 
 
 class VmapInfo(NamedTuple):
@@ -79,37 +22,14 @@ class VmapInfo(NamedTuple):
     randomness: str
 
 
-def _refusing(text: str) -> Any:
-    """Return a method that raises InvalidOperation with this text."""
+class Batched(BatchedTensor, Tensor):  # type: ignore[override]  # read-only properties in place of attributes
+    """One sample of a tensor whose dimension 0 is the batch of a ``vmap`` level."""
 
-    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise InvalidOperation(text)
-
-    return refuse
-
-
-class Batched(Tensor):
-    """One sample of ``batch``, whose dimension 0 is the batch of a ``vmap`` level."""
-
-    batch: Tensor
     level: Level
-    _differs_by_sample = True
-    """As an index, a 0-dim tensor is not a single number here."""
-
-    def __new__(cls, value: Tensor, level: Level) -> Batched:
-        """Return one sample of ``value``."""
-        tensor = object.__new__(cls)
-        tensor.level = level
-        tensor._show(value)
-        return tensor
-
-    def __init__(self, value: Tensor, level: Level) -> None:
-        pass
 
     def _show(self, value: Tensor) -> None:
-        self.batch = value
+        super()._show(value)
         self._recorder = value._recorder
-        self._data = Spec(tuple(value._data.shape[1:]), value._data.dtype)
 
     def __del__(self) -> None:
         """Free nothing: the session has no tensor for a single sample."""
@@ -120,189 +40,20 @@ class Batched(Tensor):
 
     @property
     def _memory_id(self) -> str:
-        return self.batch._memory_id
+        name: str = self.batch._memory_id
+        return name
 
-    @property
-    def _version_counter(self) -> list[int]:  # type: ignore[override]
-        return self.batch._version_counter
+    _fetch = value = refusing(NO_STORAGE)
 
-    @property
-    def requires_grad(self) -> bool:
-        """Whether a transform within the mapped function computes gradients for this tensor."""
-        return self.batch.requires_grad
-
-    @requires_grad.setter
-    def requires_grad(self, value: bool) -> None:
-        self.requires_grad_(value)
-
-    @property
-    def _requires_grad(self) -> bool:  # type: ignore[override]
-        return self.batch._requires_grad
-
-    @property
-    def grad_fn(self) -> Any:
-        """The node that made this tensor's batch, or None."""
-        return self.batch.grad_fn
-
-    @property
-    def grad(self) -> Any:
-        """Always None: gradients inside a mapped function come from ``tg.func.grad``."""
-        return None
-
-    @grad.setter
-    def grad(self, value: Any) -> None:
-        raise InvalidOperation("the grad of a tensor cannot be set inside a mapped function")
-
-    def __repr__(self) -> str:
-        value = "\n".join(f"    {line}" for line in repr(self.batch).splitlines())
-        return f"BatchedTensor(lvl={self.level.number}, bdim=0, value=\n{value}\n)"
-
-    # Conversions that need the value of one sample -------------------------------------------------------
-
-    _fetch = numpy = tolist = value = _refusing(NO_STORAGE)
-    item = __float__ = __int__ = __index__ = _refusing(ITEM)
-    __bool__ = _refusing(CONTROL_FLOW)
-
-    def _places_of_true(self) -> NoReturn:
+    def _places_of_true(self) -> Any:
         refuse_mask(self.level.called)
 
-    # The graph --------------------------------------------------------------------------------
 
-    def detach(self) -> Batched:
-        """Return the tensor outside the graph."""
-        return Batched(self.batch.detach(), self.level)
+class Level(vmap.Level):
+    """One ``vmap`` of the SDK."""
 
-    @property
-    def data(self) -> Tensor:
-        """The tensor outside the graph, sharing the memory."""
-        return self.detach()
-
-    @data.setter
-    def data(self, value: Tensor) -> None:
-        raise InvalidOperation("the data of a tensor cannot be set inside a mapped function")
-
-    requires_grad_ = _refusing(REQUIRES_GRAD)
-    backward = _refusing(BACKWARD)
-
-    def retain_grad(self) -> NoReturn:
-        """Raise InvalidOperation: not supported inside a mapped function."""
-        if not self.requires_grad:
-            raise InvalidOperation("can't retain_grad on Tensor that has requires_grad=False")
-        raise InvalidOperation(RETAIN_GRAD)
-
-    def register_hook(self, hook: Any) -> Any:
-        """Call ``hook(grad)`` once for the batch, where ``grad`` stands for the gradient of each sample."""
-
-        def wrapped(grad: Any) -> Any:
-            with observed_by(self.level):
-                replaced = hook(Batched(grad, self.level))
-            return replaced if replaced is None else self.level.lift(replaced)
-
-        return self.batch.register_hook(wrapped)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        copied: Tensor = self.clone()
-        memo[id(self)] = copied
-        return copied
-
-
-class Level(Observer):
-    """One ``vmap``: its batch size, and the behavior of random ops."""
-
-    sees_ops = batches = True
-
-    def __init__(self, size: int, randomness: str) -> None:
-        self.size = size
-        self.randomness = randomness
-        self.number = 1 + len(levels())
-        self.called: Op | None = None
-        """The op that the user called, while the ops it consists of are applied."""
-
-    # Tensors ----------------------------------------------------------------------------------
-
-    def owns_any(self, values: Iterable[Any]) -> bool:
-        """Whether one of the values, or a tensor in a tuple of them, is batched by this level."""
-        return any(map(self.owns, flattened(values)))
-
-    def owns(self, value: Any) -> bool:
-        """Whether a value is batched by this level."""
-        return type(value) is Batched and value.level is self
-
-    def lanes(self, value: Any) -> Any:
-        """Convert an input for batching rules: to BatchedValue if this level batches it."""
-        return BatchedValue(value.batch) if self.owns(value) else value
-
-    def lift(self, tensor: Tensor) -> Tensor:
-        """Return the batch of a tensor, expanded if all samples share the tensor."""
-        if isinstance(tensor, Batched) and tensor.level is self:
-            return tensor.batch
-        with below(self):
-            expanded: Tensor = functions.expand(functions.unsqueeze(tensor, 0), (self.size, *tensor.shape))
-        return expanded
-
-    # Ops --------------------------------------------------------------------------------------
-
-    def op(self, run: Run, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
-        """Apply a random op, or an op on an input that this level batches, to the whole batch by its batching rule."""
-        if not (op.random or self.owns_any(inputs)):
-            return super().op(run, op, inputs, attrs)
-        if op.batching.refusal:
-            raise InvalidOperation(op.batching.refusal)
-        if op.composite:
-            return self._compose(op, op.kernel, inputs, attrs)
-        if op.random:
-            return self._draw(op, inputs, attrs)
-        return self._batch(op, inputs, attrs)
-
-    def _compose(self, op: Op, parts: Callable[..., Any], inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
-        """Apply an op as the ops that it consists of."""
-        outer, self.called = self.called, self.called or op
-        try:
-            return parts(OPS, *inputs, **attrs)
-        finally:
-            self.called = outer
-
-    def _batch(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
-        specs = self._specs(op, inputs, attrs)
-        if op.batching.parts is not None:
-            return self._compose(op, op.batching.parts, inputs, {**op.defaults, **attrs})
-        if specs is None:
-            refuse_dynamic_shape(self.called or op)
-        with below(self):
-            call = BatchedCall(OPS, self.size, op, mapped(self.lanes, inputs), attrs, specs)
-            results = apply_to_batch(call, lambda: _say_that_it_loops((self.called or op).name))
-        return op.bundle([Batched(result, self) for result in results])
-
-    def _specs(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Sequence[Spec] | None:
-        """The op's output specs for one sample, or None if they depend on values. Raises the op's own errors."""
-        try:
-            specs = op.rule(*mapped(lambda x: x._data if hasattr(x, "_data") else x, inputs), **attrs)
-        except DataDependentShape:
-            return None
-        return specs if isinstance(specs, list) else [specs]
-
-    def _draw(self, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
-        """Apply a random op: all samples get the same numbers, or each gets its own."""
-        if self.randomness == "error":
-            raise InvalidOperation(RANDOM)
-        batched = any(map(self.owns, inputs))
-        if self.randomness == "different":
-            return self._batch(op, inputs, attrs)
-        if not batched:
-            with below(self):
-                return OPS._apply(op, inputs, attrs)
-        if op.key == "drop":
-            return inputs[0] * self._draw(op, (self._one_like(inputs[0], functions.ones),), attrs)
-        if op.factory or op.inplace:  # neither a size nor an in-place fill reads values of the tensor
-            return self._draw(op, (self._one_like(inputs[0], functions.empty),), attrs)
-        raise InvalidOperation(SAME_RANDOM)
-
-    def _one_like(self, tensor: Tensor, make: Callable[..., Any]) -> Any:
-        """A tensor of one sample's shape and dtype that all samples share."""
-        with below(self):
-            return make(tuple(tensor.shape), dtype=tensor.dtype)
-
-    # Functions --------------------------------------------------------------------------------
+    sample_class = Batched
+    F = OPS
 
     def apply_function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Apply a Function by its ``vmap`` method, or to one sample after another."""
@@ -348,127 +99,14 @@ class Level(Observer):
 
     def _sample(self, value: Any, dim: int | None) -> Any:
         """One sample of a tensor with the batch at ``dim``, or the value itself if all samples share it."""
-        return value if dim is None else Batched(functions.movedim(value, dim, 0) if dim else value, self)
+        return value if dim is None else self.sample(functions.movedim(value, dim, 0) if dim else value)
 
     def loop(self, name: str, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function for one sample after another, and stack the results."""
-        _say_that_it_loops(name)
+        self.note_loop(name)
         with below(self):
             rows = []
             for i in range(self.size):
                 named = {key: self._sample_at(x, i) for key, x in kwargs.items()}
                 rows.append(call(*[self._sample_at(x, i) for x in args], **named))
-            return tree_map(lambda *samples: Batched(functions.stack(list(samples)), self), *rows)
-
-    # Gradients --------------------------------------------------------------------------------
-
-    def grad(self, run: Run, outputs: Any, inputs: Any, grad_outputs: Any, options: Mapping[str, Any]) -> Any:
-        """``autograd.grad`` of a graph that all samples share, with one row of gradients per sample."""
-        seeds = [] if grad_outputs is None else listed(grad_outputs)
-        if self.owns_any((*outputs, *inputs)):
-            raise GradRequired("element 0 of tensors does not require grad and does not have a grad_fn")
-        if not self.owns_any(seeds):
-            return super().grad(run, outputs, inputs, grad_outputs, options)
-        rows = [None if seed is None else self.lift(seed) for seed in seeds]
-        with below(self):
-            lead: tuple[int, ...] = (self.size,)
-            if options["is_grads_batched"]:
-                lead = (self.size, next(r.shape[1] for r in rows if r is not None))
-                rows = [None if r is None else r.flatten(0, 1) for r in rows]
-            found = super().grad(run, outputs, inputs, rows, {**options, "is_grads_batched": True})
-            found = [None if f is None else f.reshape((*lead, *f.shape[1:])) for f in found]
-        return tuple([None if f is None else Batched(f, self) for f in found])
-
-    # In place ---------------------------------------------------------------------------------
-
-    def in_place(self, run: Run, tensor: Any, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
-        """Write an op's result to the whole batch of ``tensor``."""
-        if not self.owns(tensor):
-            if not self.owns_any(inputs):
-                if op.random and self.randomness != "same":
-                    raise InvalidOperation(RANDOM if self.randomness == "error" else SAME_MEMORY)
-                return super().in_place(run, tensor, op, inputs, attrs)
-            refuse_to_write(op, self.called or op, tuple(tensor.shape), self.size, self.number)
-        if op.view:
-            with below(self):
-                tensor._show(self.op(run, op, inputs, attrs).batch)
-            return tensor
-        result = self.op(run, op, inputs, attrs)
-        tensor._check_result(result._data, attrs)
-        with below(self):
-            value = self.lift(result)
-            tensor.batch._inplace(CATALOGUE.get("copy"), (tensor.batch, value))
-        return tensor
-
-
-def _say_that_it_loops(name: str) -> None:
-    if name not in _looping:
-        _looping.add(name)
-        warnings.warn(
-            f"vmap has no batching rule for {name}: it is applied to one sample after another, which is slow for "
-            "large batches.",
-            UserWarning,
-            stacklevel=2,
-        )
-
-
-# All levels --------------------------------------------------------------------------------------
-
-
-def unwrapped(tensor: Tensor, within: Sequence[Level]) -> Tensor:
-    """Return the batch of a tensor over all of these levels, which become its first dimensions in their order."""
-    for level in reversed(within):
-        tensor = level.lift(tensor)
-    return tensor
-
-
-def wrapped(tensor: Tensor, within: Sequence[Level]) -> Tensor:
-    """Return one sample of a tensor whose first dimensions are the batches of these levels."""
-    for level in within:
-        tensor = Batched(tensor, level)
-    return tensor
-
-
-@contextmanager
-def outside(within: Sequence[Level]) -> Iterator[None]:
-    """In the block, apply ops without these levels, which must be the innermost active ones."""
-    if not within:
-        yield
-        return
-    with below(within[0]):
-        yield
-
-
-def refuse_dynamic_shape(op: Op) -> NoReturn:
-    """Raise InvalidOperation for an op whose result's shape would differ between samples."""
-    name = "_unique2" if op.key == "unique" else op.public
-    raise InvalidOperation(
-        op.batching.dynamic
-        or "vmap: We do not support batching operators that can output dynamic shape. Attempted to vmap over "
-        f"aten::{name}. Please file an issue at https://github.com/pytorch/pytorch/issues if you need this feature."
-    )
-
-
-def refuse_mask(called: Op | None) -> NoReturn:
-    """Raise InvalidOperation for a batched mask as an index; ``called`` is the user's op, None for indexing."""
-    raise InvalidOperation((called and called.batching.dynamic) or MASK)
-
-
-def refuse_to_write(op: Op, called: Op, shape: tuple[int, ...], size: int, level: int) -> NoReturn:
-    """Raise an error for an in-place op that would write different values per sample to a tensor shared by all samples.
-
-    ``called`` is the op that the user called: ``op`` itself or one that consists of it.
-    """
-    if called.key in NORMS:
-        raise InvalidOperation(STATISTICS)
-    if op.key in ("add", "atan2"):
-        raise ShapeMismatch(f"output with shape {list(shape)} doesn't match the broadcast shape {[size, *shape]}")
-    name, where = f"aten::{op.name}_", f"at level {level}"
-    if op.batching.in_place:
-        name, where = op.batching.in_place, "in a vmap"
-    raise InvalidOperation(
-        f"vmap: {name}(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that has "
-        "more elements than `self`. This happened due to `other` being vmapped over but `self` not being vmapped over "
-        f"{where}. Please try to use out-of-place operators instead of {name}. If said operator is being called inside "
-        "the PyTorch framework, please file a bug report instead."
-    )
+            return tree_map(lambda *samples: self.sample(functions.stack(list(samples))), *rows)

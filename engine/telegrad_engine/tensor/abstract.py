@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..context import state
+from ..context import observers, state
 from ..graph.node import accumulator, record
 from ..schema.op import NO_ATTRS, Op
 from ..shapes import Spec, check_size
@@ -62,7 +62,13 @@ class Meta(TensorBase):
 
     @staticmethod
     def _apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-        return apply_spec(op, inputs, attrs, lambda specs: [Meta(s) for s in specs], functions)
+        if observers and (observer := state.observer) is not None and observer.sees_meta:
+            return observer.op(_record, op, inputs, attrs)
+        return _record(op, inputs, attrs)
+
+
+def _record(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+    return apply_spec(op, inputs, attrs, lambda specs: [Meta(s) for s in specs], functions)
 
 
 def apply_spec(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any], make: Any, composites: Functions) -> Any:

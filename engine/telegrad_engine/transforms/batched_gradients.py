@@ -1,35 +1,30 @@
 """Many gradients of one graph in one pass: the rows of a Jacobian, ``grad(…, is_grads_batched=True)``.
 
-Gradients have a leading dimension of rows, which saved values do not have. The derivatives of pointwise ops broadcast
-over the rows as they are. Any other derivative sees one row, as under ``create_graph``, and the batching rules of
-``vmap`` compute all rows at once.
+The pass of one row runs once, on all rows, as ``vmap`` maps a function (:mod:`.vmap`): gradients have a hidden
+dimension of rows, which saved values do not have.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-import numpy as np
-
-from ..arrays import NUMPY
-from ..context import state
+from ..context import below, observed_by, state
 from ..errors import GradRequired, IndexOutOfRange, InvalidValue, ShapeMismatch
 from ..graph import differentiation
-from ..graph.backward_pass import _Pass, run
+from ..graph.backward_pass import run
 from ..graph.node import Node, walk
-from ..ops.batching.math_rules import matmul
-from ..ops.batching.rules import BatchedCall, BatchedValue, apply_to_batch
-from ..schema.op import NO_ATTRS, Op
-from ..schema.signature import flattened, mapped
-from ..shapes import Spec, torch_size
-from ..tensor import eager
-from ..tensor.base import TensorBase
-from ..tensor.eager import ARRAYS, Tensor
-from ..tensor.gradient_values import ArrayValues
+from ..instrumentation import Run
+from ..schema.op import Op
+from ..shapes import torch_size
+from ..tensor.abstract import Meta
+from ..tensor.eager import Tensor
+from ..tensor.gradient_values import GraphValues
 from ..tensor.namespace import Functions
+from .vmap import BatchedTensor, Level
 
 ELEMENTS = 2**18
 """The largest number of elements in a batch of the graph's largest array, so that batches fit into the CPU cache."""
@@ -56,14 +51,14 @@ def grad(
             outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads
         )
     outputs, inputs, grad_outputs, _ = differentiation.check_grad(
-        outputs, inputs, grad_outputs, False, allow_unused, materialize_grads
+        outputs, inputs, grad_outputs, create_graph, allow_unused, materialize_grads
     )
     count = check_rows(outputs, grad_outputs)
     keep = create_graph if retain_graph is None else retain_graph
-    if create_graph or not _serves(outputs, inputs):
-        results = one_by_one(outputs, inputs, grad_outputs, count, keep, create_graph, allow_unused=True)
+    if rows_are_alike(outputs, inputs):
+        results = _in_batches(outputs, inputs, grad_outputs, count, keep, create_graph)
     else:
-        results = _in_batches(outputs, inputs, [g._data for g in grad_outputs], count, keep)
+        results = one_by_one(outputs, inputs, grad_outputs, count, keep, create_graph, allow_unused=True)
     return differentiation.completed(inputs, results, create_graph, allow_unused, materialize_grads)
 
 
@@ -117,13 +112,13 @@ def basis_rows(
 _functions_of = cache(Functions)
 
 
-def _serves(outputs: Sequence[Any], inputs: Sequence[Any]) -> bool:
-    """Whether the batched pass gives the same results as a pass for each row.
+def rows_are_alike(outputs: Sequence[Any], inputs: Sequence[Any]) -> bool:
+    """Whether one pass gives the gradients that a pass for each row would give.
 
-    It works on NumPy arrays only. Hooks, a Function's backward and anomaly mode expect gradients of a single row.
+    Hooks, a Function's backward and anomaly mode expect gradients of a single row; other devices have no batches.
     """
     return (
-        outputs[0]._values(False) is ARRAYS
+        outputs[0]._graph_class in (Tensor, Meta)
         and state.anomaly is None
         and not any(tensor._hooks for tensor in inputs)
         and not any(node.hooks is not None or node.evaluate is not None for node in _nodes(outputs))
@@ -185,152 +180,67 @@ def one_by_one(
 
 
 def _in_batches(
-    outputs: Sequence[Any], inputs: Sequence[Any], seeds: Sequence[Any], count: int, keep: bool
+    outputs: Sequence[Any], inputs: Sequence[Any], seeds: Sequence[Any], count: int, keep: bool, create_graph: bool
 ) -> list[Any]:
     """Compute the rows in batches of at most ``ELEMENTS`` elements of the largest array."""
-    places = [differentiation.place(t) for t in outputs]
-    wanted = [differentiation.place(t) for t in inputs]
     size = max(1, min(count, ELEMENTS // _largest(outputs)))
-    parts: list[list[Any]] = [[] for _ in inputs]
+    parts = []
     for start in range(0, count, size):
         some = min(size, count - start)
-        values = BatchedValues(some)
-        roots = [(*place, seed[start : start + some]) for place, seed in zip(places, seeds, strict=True)]
-        with values:
-            captured = run(
-                roots, values, keep_graph=keep or start + some < count, wanted=wanted, accumulate=values.accumulate
-            )
-        for part, place in zip(parts, wanted, strict=True):
-            part.append(captured.get(place))
-    return [None if part[0] is None else Tensor(_whole(part)) for part in parts]
+        batch = seeds if some == count else [seed.narrow(0, start, some) for seed in seeds]
+        parts.append(_batch(outputs, inputs, batch, some, keep or start + some < count, create_graph))
+    cat = _functions_of(type(outputs[0])._graph_class._apply).cat
+    return [
+        None if part[0] is None else part[0] if len(part) == 1 else cat(list(part)) for part in zip(*parts, strict=True)
+    ]
+
+
+def _batch(
+    outputs: Sequence[Any], inputs: Sequence[Any], seeds: Sequence[Any], count: int, keep: bool, create_graph: bool
+) -> list[Any]:
+    """Compute all rows of ``seeds``: the pass of one row, as ``vmap`` maps it over the rows."""
+    cls = type(outputs[0])._graph_class
+    level, values = _rows_of(cls)(count), GraphValues(cls, create_graph)
+    roots = [(*differentiation.place(t), level.sample(seed)) for t, seed in zip(outputs, seeds, strict=True)]
+    wanted = [differentiation.place(t) for t in inputs]
+    with values, _without_casts(), observed_by(level):
+        captured = run(roots, values, keep_graph=keep, wanted=wanted, accumulate=values.accumulate)
+        return [level.lift(captured[place]) if place in captured else None for place in wanted]
+
+
+class Rows(Level):
+    """A batch of gradients, each of which is a row."""
+
+    sees_meta = True
+
+    def op(self, run: Run, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+        """Apply an op to all rows. Transforms of the caller's ops do not concern those of a pass."""
+        if self.owns_any(inputs):
+            return super().op(run, op, inputs, attrs)
+        with below(self):
+            return self.F._apply(op, inputs, attrs)
+
+    def note_loop(self, name: str) -> None:
+        """Say nothing: which ops a derivative consists of is not the caller's choice."""
+
+
+@cache
+def _rows_of(cls: type[Any]) -> type[Rows]:
+    """Return the class of batches of gradients that are tensors of class ``cls``."""
+    row = type("Row", (BatchedTensor, cls), {})
+    return type("Rows", (Rows,), {"sample_class": row, "F": _functions_of(cls._apply)})
+
+
+@contextmanager
+def _without_casts() -> Iterator[None]:
+    """Within the block, compute in the dtypes of the gradients, as a pass does."""
+    before, state.autocast = state.autocast, None
+    try:
+        yield
+    finally:
+        state.autocast = before
 
 
 def _largest(outputs: Sequence[Any]) -> int:
     """Return the number of elements of the largest result in the graph."""
     return max([1, *(math.prod(node.shape) for node in _nodes(outputs))])
-
-
-def _whole(parts: list[Any]) -> Any:
-    """Return the rows of all batches in one new array."""
-    return np.array(parts[0]) if len(parts) == 1 else np.concatenate(parts)
-
-
-# The pass on rows ------------------------------------------------------------------------------------
-
-
-class Row(TensorBase):
-    """One row of an array (rows, *shape), or an array that all rows share."""
-
-    def __init__(self, array: Any, batched: bool) -> None:
-        self.array, self.batched = array, batched
-        self._data = Spec(array.shape[1:], array.dtype) if batched else array
-        self._version_counter = [0]
-
-    @staticmethod
-    def _apply(op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any] = NO_ATTRS) -> Any:
-        if (op.pointwise or op.view or op.batching is matmul) and (arrays := _arrays(op, inputs)) is not None:
-            batched = any(type(x) is Row and x.batched for x in inputs)
-            return mapped(lambda array: Row(np.asarray(array), batched), op.kernel(NUMPY, *arrays, **attrs))
-        lanes = mapped(_lanes, inputs)
-        size = next((len(x.value._data) for x in flattened(lanes) if type(x) is BatchedValue), None)
-        parts = op.kernel if op.composite else op.batching.parts
-        if parts is not None and (op.composite or size is not None):
-            return parts(functions, *inputs, **{**op.defaults, **attrs})
-        if size is None:
-            return mapped(lambda result: Row(result._data, False), eager.apply(op, lanes, attrs))
-        specs = op.rule(*mapped(_data, inputs), **attrs)
-        call = BatchedCall(eager.functions, size, op, lanes, attrs, specs if isinstance(specs, list) else [specs])
-        return op.bundle([Row(result._data, True) for result in apply_to_batch(call)])
-
-
-functions = Functions(Row._apply)
-
-
-def _arrays(op: Op, inputs: tuple[Any, ...]) -> list[Any] | None:
-    """Return the arrays of a call that needs no batching rule: none is batched, or they broadcast as one row's do."""
-    rows = [x for x in inputs if type(x) is Row]
-    ndims = [len(x._data.shape) for x in rows if x.batched]
-    if ndims and op.batching is matmul:
-        shared = [len(x._data.shape) for x in rows if not x.batched]
-        if shared != [2] if shared else ndims[0] != ndims[1]:
-            return None
-        return None if rows[1].batched and ndims[-1] < 2 else [x.array for x in rows]
-    ndim = max([len(x._data.shape) for x in rows]) if op.pointwise else -1
-    if any(n != ndim for n in ndims):
-        return None
-    return [x.array if type(x) is Row else x for x in inputs]
-
-
-def _data(value: Any) -> Any:
-    return value._data if type(value) is Row else value
-
-
-def _lanes(value: Any) -> Any:
-    if type(value) is not Row:
-        return value
-    return BatchedValue(Tensor(value.array)) if value.batched else Tensor(value.array)
-
-
-class BatchedValues(ArrayValues):
-    """Gradients as arrays with a leading batch dimension of ``rows``."""
-
-    F: Any = ArrayValues.F
-
-    def __init__(self, rows: int) -> None:
-        super().__init__(Tensor)
-        self.rows = rows
-
-    @property
-    def Pass(self) -> type[_Pass]:
-        """The class of the pass to run."""
-        return BatchedPass
-
-    def __enter__(self) -> None:
-        # The batching rules apply ops to NumPy tensors, which the thread's modes must not change.
-        self._modes = state.grad_enabled, state.autocast, state.device
-        state.grad_enabled, state.autocast, state.device = False, None, None
-
-    def __exit__(self, *exc: object) -> None:
-        state.grad_enabled, state.autocast, state.device = self._modes
-
-    def unbroadcast(self, grad: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Sum and cast each row to the shape and dtype that it was broadcast and promoted from."""
-        lead = grad.ndim - 1 - len(shape)
-        axes = tuple(range(1, lead + 1)) + tuple(
-            i for i, n in enumerate(shape, lead + 1) if n == 1 and grad.shape[i] != 1
-        )
-        if axes:
-            grad = grad.sum(axis=axes, keepdims=True)
-        target = (self.rows, *shape)
-        if grad.shape != target:
-            grad = grad.reshape(target)
-        return grad if grad.dtype == dtype else grad.astype(dtype)
-
-
-class BatchedPass(_Pass):
-    """A pass that evaluates each node once for all rows."""
-
-    values: BatchedValues
-
-    def _send_results(self, node: Node, grad: Any, saved: Sequence[Any]) -> None:
-        if node.op.pointwise and all(save.source in ("input", "output", "attr") for save in node.plan.saves):
-            super()._send_results(node, grad, saved)
-            return
-        rows = mapped(lambda g: None if g is None else Row(g, True), grad)
-        shared = [mapped(_shared, x) if isinstance(x, list) else _shared(x) for x in saved]
-        self.values.F = functions
-        try:
-            super()._send_results(node, rows, shared)
-        finally:
-            del self.values.F
-
-    def send(self, target: Any, output_nr: int, grad: Any, may_mutate: bool) -> None:
-        """Add all rows of a gradient to the pending one of ``target``."""
-        if type(grad) is Row:
-            array, may_mutate = grad.array, False
-            grad = array if grad.batched else np.broadcast_to(array, (self.values.rows, *array.shape))
-        super().send(target, output_nr, grad, may_mutate)
-
-
-def _shared(value: Any) -> Any:
-    return Row(value, False) if isinstance(value, np.ndarray) else value
