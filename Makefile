@@ -19,6 +19,8 @@ PROGRESS := $(PYTHON) .ci/progress.py
 # Modules are compiled when they are first imported: to compile all of them takes longer than to unpack them.
 PIP_INSTALL := -m pip install --no-input --disable-pip-version-check --no-compile
 INSTALL := $(PROGRESS) $(BIN)/python $(PIP_INSTALL) --constraint constraints.txt --build-constraint constraints.txt
+# What builds our packages: installed once, as pip would make an environment for each of them.
+BUILDERS := hatchling editables numpy ml_dtypes orjson
 
 # After a run that has passed whole.
 record = $(MAKE) --no-print-directory --silent digests-$(1) > .ci/$(1).sha256 && \
@@ -200,7 +202,8 @@ $(VENV)/.stamp-venv: Makefile
 
 $(VENV)/.stamp-packages: $(VENV)/.stamp-venv $(PROJECTS) constraints.txt
 	@echo "Installing engine, client and service"
-	@$(INSTALL) --editable engine --editable 'client[local]' --editable 'service[postgres]'
+	@$(INSTALL) $(BUILDERS)
+	@$(subst --build-constraint constraints.txt,--no-build-isolation,$(INSTALL)) --editable engine --editable 'client[local]' --editable 'service[postgres]'
 	@touch $@
 
 # One stamp for each dependency group of pyproject.toml.
