@@ -63,7 +63,7 @@ test: .first-test $(VENV)/.stamp-test ## Run the tests that a change needs, with
 
 test-all: .first-test $(VENV)/.stamp-test toolchains ## Run all tests, with all their parameters
 	@echo "All tests take $(ALL_TIME)"
-	$(TESTS) --all $(ARGS)
+	$(TESTS) --all --numprocesses 4 $(ARGS)
 
 coverage: $(VENV)/.stamp-coverage ## Run the tests of make test, and print which lines they do not reach, by file
 	$(TESTS) --cov --cov-report=term-missing $(ARGS)
