@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sqlite3
 import stat
@@ -206,6 +207,9 @@ def test_a_key_that_is_none(url: str, database: str, tmp_path: Path) -> None:
         "": "needs an API key",
         key: "needs an API key",
         f"Basic {key}": "needs an API key",
+        f"Basic {b64(key)}": "needs an API key",
+        f"Basic {b64(f':{mistyped}')}": "checksum",
+        f"Basic {b64(f'{key}:')}": "not an API key",
         "Bearer": "needs an API key",
         "Bearer hello": "not an API key",
         f"Bearer {key} {key}": "not an API key",
@@ -221,8 +225,14 @@ def test_a_key_that_is_none(url: str, database: str, tmp_path: Path) -> None:
         assert answer.headers["www-authenticate"] == 'Bearer realm="telegrad"'
         assert key not in answer.text
     assert httpx.get(f"{url}/v1/sessions", headers={"Authorization": f"bearer  {key}"}).status_code == 200
+    for user in ("", "anyone"):
+        assert httpx.get(f"{url}/v1/sessions", auth=(user, key)).status_code == 200
     twice = [("Authorization", f"Bearer {key}"), ("Authorization", f"Bearer {key}")]
     problem(httpx.get(f"{url}/v1/sessions", headers=twice), 400, "malformed-request")
+
+
+def b64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 def with_checksum(body: str) -> str:

@@ -6,8 +6,10 @@ Each route checks the principal's scopes (``routing/route.py``), also before it 
 from __future__ import annotations
 
 import asyncio
+import binascii
 import logging
 import time
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -37,7 +39,7 @@ MAX_KNOWN = 4096
 """The number of keys whose look-ups are cached."""
 MAX_LOOKUPS = 4
 """The number of simultaneous look-ups: invalid keys must not occupy all threads."""
-SCHEME = b"bearer "
+BEARER, BASIC = b"bearer ", b"basic "
 MISSING = "this server needs an API key: send it in the header `Authorization: Bearer tg_…`"
 UNKNOWN = "the API key is unknown here; is it a key of another server?"
 PUBLIC = frozenset({"/", "/healthz", "/readyz", "/docs", "/redoc", "/openapi.json", "/asyncapi.json"})
@@ -138,7 +140,7 @@ class Authenticator:
         if known is None or known.principal is None or not _is_current(known):
             return None
         if known.until - monotonic() < RENEWAL_S and digest not in self._lookups:
-            text = bearer_in(header, MISSING)
+            text = key_in(header)
             self._begin_look_up(digest, key_id_of(text), text)
         return known.principal
 
@@ -151,7 +153,7 @@ class Authenticator:
             await self._guarded(self.look_for_keys)
             if not self.required:
                 return ANYONE
-        text = bearer_in(header, MISSING)
+        text = key_in(header)
         key_id = key_id_of(text)
         digest = sha256(header or b"").digest()
         known: _Known | None = self._known.get(digest)
@@ -249,11 +251,27 @@ def _is_current(known: _Known) -> bool:
     return monotonic() < known.until and (known.expires_at is None or time.time() < known.expires_at)
 
 
+def key_in(header: bytes | None) -> str:
+    """The key in an Authorization header. Raises Unauthenticated.
+
+    It is also taken as the password of any user, because clients that can set no header send what is in their URL.
+    """
+    if header is None or header[: len(BASIC)].lower() != BASIC:
+        return bearer_in(header, MISSING)
+    try:
+        _, colon, password = b64decode(header[len(BASIC) :].strip(), validate=True).partition(b":")
+    except binascii.Error:
+        raise Unauthenticated(MISSING) from None
+    if not colon:
+        raise Unauthenticated(MISSING)
+    return password.decode("latin-1")
+
+
 def bearer_in(header: bytes | None, missing: str) -> str:
     """The key or the token in an Authorization header. Raises Unauthenticated with the text ``missing``."""
-    if header is None or header[: len(SCHEME)].lower() != SCHEME:
+    if header is None or header[: len(BEARER)].lower() != BEARER:
         raise Unauthenticated(missing)
-    return header[len(SCHEME) :].strip().decode("latin-1")
+    return header[len(BEARER) :].strip().decode("latin-1")
 
 
 def authorization_of(scope: Scope) -> bytes | None:
