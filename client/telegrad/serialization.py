@@ -202,7 +202,8 @@ def _module(name: str, state: Mapping[str, Any], frozen: Sequence[str], evaluate
             f"Weights only load failed. Unsupported global: GLOBAL {name} was not an allowed global by default. "
             f"Please use `telegrad.serialization.add_safe_globals([{name}])` or the "
             f"`telegrad.serialization.safe_globals([{name}])` context manager to allowlist this global if you "
-            "trust this class/function."
+            "trust this class/function. The class is called without arguments; if it needs some, pass instead "
+            f"`(make, {name!r})`, where `make()` returns a module with the same parts."
         )
     module = known[name]()
     if not isinstance(module, Module):
