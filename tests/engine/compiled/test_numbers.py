@@ -40,6 +40,7 @@ def planned(session: Remembering) -> bool:
 
 @pytest.mark.parametrize("function", [net, noisy, drawn_in_place, unused])
 def test_they_are_the_eager_runs(session: Remembering, function: Any) -> None:
+    tg.manual_seed(1)  # seldom, dropout and relu leave nothing of two rounds
     w = numbers(tg, (3, 2), 1).requires_grad_()
     losses = set()
     for step in range(8):
