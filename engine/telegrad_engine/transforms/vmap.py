@@ -246,7 +246,7 @@ class Level(Observer):
             return self._compose(op, op.kernel, inputs, attrs)
         if op.random:
             return self._draw(op, inputs, attrs)
-        if op.pointwise and (batches := self._alike(inputs)) is not None:
+        if op.pointwise and op.batching.rule is None and (batches := self._alike(inputs)) is not None:
             with below(self):
                 return mapped(self.sample, self.F._apply(op, batches, attrs))
         return self._batch(op, inputs, attrs)
