@@ -125,17 +125,22 @@ def observed_by(observer: _O) -> Iterator[_O]:
         observer.outer = outer
 
 
-@contextmanager
-def below(observer: Observer) -> Iterator[None]:
+class below:
     """Within the block, leave out ``observer``, an observer of ops, and those of ops that were added after it."""
-    before = state.observer, state.ops_observed
-    if observer in chain(state.observer):
-        outer = state.observer = observer.outer
-        state.ops_observed = outer is not None and outer.sees_ops
-    try:
-        yield
-    finally:
-        state.observer, state.ops_observed = before
+
+    __slots__ = ("_before", "_observer")
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def __enter__(self) -> None:
+        self._before = state.observer, state.ops_observed
+        if self._observer in chain(state.observer):
+            outer = state.observer = self._observer.outer
+            state.ops_observed = outer is not None and outer.sees_ops
+
+    def __exit__(self, *exc: object) -> None:
+        state.observer, state.ops_observed = self._before
 
 
 def observer_of(kind: type[_O]) -> _O | None:

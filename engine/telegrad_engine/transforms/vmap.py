@@ -238,6 +238,9 @@ class Level(Observer):
 
     def op(self, run: Run, op: Op, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
         """Apply a random op, or an op on an input that this level batches, to the whole batch by its batching rule."""
+        if op.pointwise and op.batching.rule is None and (batches := self._alike(inputs)) is not None:
+            with below(self):
+                return mapped(self.sample, self.F._apply(op, batches, attrs))
         if not (op.random or self.owns_any(inputs)):
             return super().op(run, op, inputs, attrs)
         if op.batching.refusal:
@@ -246,24 +249,24 @@ class Level(Observer):
             return self._compose(op, op.kernel, inputs, attrs)
         if op.random:
             return self._draw(op, inputs, attrs)
-        if op.pointwise and op.batching.rule is None and (batches := self._alike(inputs)) is not None:
-            with below(self):
-                return mapped(self.sample, self.F._apply(op, batches, attrs))
         return self._batch(op, inputs, attrs)
 
     def _alike(self, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """Replace samples by their batches if all tensors have one shape, not (): batches then broadcast as they do."""
-        shape, found = None, []
+        """Replace samples by their batches if all tensors have one shape, not (): batches then broadcast as they do.
+
+        Return None if they do not, and if there is no sample.
+        """
+        sample_class, shape, owns, found = self.sample_class, None, False, []
         for x in inputs:
             if hasattr(x, "_data"):
                 own = x._data.shape
                 if not own or own != (shape or own):
                     return None
                 shape = own
-                found.append(x.batch if self.owns(x) else x)
-            else:
-                found.append(x)
-        return tuple(found)
+                if type(x) is sample_class and x.level is self:
+                    x, owns = x.batch, True
+            found.append(x)
+        return tuple(found) if owns else None
 
     def _compose(self, op: Op, parts: Callable[..., Any], inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
         """Apply an op as the ops that it consists of."""
