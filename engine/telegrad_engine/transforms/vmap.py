@@ -1,7 +1,7 @@
 """``vmap``: tensors with a hidden batch dimension, and the transform that applies ops to them by batching rules.
 
 A level works on any class of tensors: its ``sample_class`` is a subclass of :class:`BatchedTensor` and of that class.
-The SDK's are in its ``tensor/batched_tensor.py``, those of gradients in :mod:`.batched_gradients`.
+The SDK's are in its ``func/vectorized_map.py``, those of gradients in :mod:`.batched_gradients`.
 """
 
 from __future__ import annotations
