@@ -1,4 +1,4 @@
-"""``vmap``: apply a function of one sample to all samples of a batch at once; and the SDK's tensors inside it."""
+"""``vmap``: a function of one sample is applied to all samples of a batch at once; and the tensors that it sees."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from telegrad_engine.context import below, observed_by
 from telegrad_engine.errors import IndexOutOfRange, InvalidArgument, InvalidOperation, InvalidValue
 from telegrad_engine.transforms import vmap as transform
-from telegrad_engine.transforms.vmap import ESCAPED, NO_STORAGE, BatchedTensor, outside, refuse_mask, refusing
+from telegrad_engine.transforms.vmap import ESCAPED, NO_STORAGE, BatchedTensor, outside, refusing
 
 from ..pytree import TreeSpec, broadcast_prefix, described, tree_flatten, tree_map, tree_structure, tree_unflatten
 from ..tape.dispatch import EXTENDING
@@ -229,7 +229,7 @@ def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:
     return tensor
 
 
-# Tensors inside it, and the levels ---------------------------------------------------------------
+# The tensors that the function sees, and the levels ---------------------------------------------------------------
 
 
 class VmapInfo(NamedTuple):
@@ -261,9 +261,6 @@ class Batched(BatchedTensor, Tensor):  # type: ignore[override]  # read-only pro
         return name
 
     _fetch = value = refusing(NO_STORAGE)
-
-    def _places_of_true(self) -> Any:
-        refuse_mask(self.level.called)
 
 
 class Level(transform.Level):
